@@ -13,6 +13,7 @@ round, K in all, C classes, n test samples, D features:
 | `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
 | `local/accuracy` | (R, m) | test accuracy of their own final models; the curve's `local_accuracy` is the mean |
 | `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
+| `classes/personal` | () | whether each client has that model for itself (FedBN): then these are means over them |
 | `classes/counts` | (K, C) | training samples of each client and class |
 | `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
 | `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
@@ -39,7 +40,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -47,11 +48,7 @@ from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS
 from leaderboards.rows.files import atomic_file, copy_file, sweep_leftovers
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FOLDER = "tracked"
-_BY_ROUND = ("local/", "classes/global", "drift/", "message/")
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -74,36 +71,6 @@ def arrays(out: Path | str, key: str) -> Arrays:
         )
     with _readable(path), np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
-
-
-def frame(out: Path | str, key: str, name: str) -> pd.DataFrame:
-    """Read a tracked array of one value or more for each evaluated round, as a long table.
-
-    `key` is the run key of the row, or its first 16 characters; `name` such as `drift/gradients`.
-
-    Returns:
-        Columns `round`, `value`, and between them, if a round has several values: `client` where they are its
-        clients', else `index`, their position (the class, in `classes/global` and `message/class_weights`).
-
-    Raises:
-        FileNotFoundError: nothing was tracked of the row.
-        KeyError: there is no such array by round.
-        EnvironmentProblem: the file is damaged.
-    """
-    import pandas as pd
-
-    found, kind = arrays(out, key), name.partition("/")[0]
-    by_round = [own for own in found if own.startswith(_BY_ROUND) and not own.endswith(("/rounds", "/clients"))]
-    if name not in by_round:
-        raise KeyError(f"run {key[:16]} has no tracked array {name!r} by round; it has {', '.join(by_round)}")
-    rounds, values, clients = found[f"{kind}/rounds"], found[name], found.get(f"{kind}/clients")
-    each = values[0].size
-    columns = {"round": rounds.repeat(each)}
-    if clients is not None and clients.shape == values.shape:
-        columns["client"] = clients.ravel()
-    elif values.ndim > 1:
-        columns["index"] = np.tile(np.arange(each), len(rounds))
-    return pd.DataFrame({**columns, "value": values.ravel()})
 
 
 def held(out: Path | str, key: str) -> set[str]:

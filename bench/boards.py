@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
+from bench.terminal import words
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.words import result_folder
 from leaderboards import StoreError
@@ -105,8 +106,8 @@ def _merge(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
-        read = f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}"
-        sys.stdout.write(f"{read}\n{_count(done.new, 'new row')} in {out}\n")
+        read = f"{words.counted(done.files, 'file')} read, {words.counted(done.rows, 'row')}"
+        sys.stdout.write(f"{read}\n{words.counted(done.new, 'new row')} in {out}\n")
     return EXIT_OK
 
 
@@ -187,8 +188,9 @@ def _validate(arguments: argparse.Namespace) -> int:
         counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}
         _print_json({"out": str(out), **counts, "findings": findings})
     else:
-        read = f"{_count(checked.files, 'file')}, {_count(checked.rows, 'row')}, {_count(checked.points, 'point')}"
-        problems = _count(len(checked.findings), "finding") if checked.findings else "nothing wrong"
+        files, rows = words.counted(checked.files, "file"), words.counted(checked.rows, "row")
+        read = f"{files}, {rows}, {words.counted(checked.points, 'point')}"
+        problems = words.counted(len(checked.findings), "finding") if checked.findings else "nothing wrong"
         sys.stdout.write("".join(f"{finding}\n" for finding in checked.findings) + f"{read} in {out}: {problems}\n")
     return EXIT_ENVIRONMENT if checked.findings else EXIT_OK
 
@@ -201,7 +203,7 @@ def _compact(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
-        sys.stdout.write(f"{_count(done.before, 'file')} of rows in {out}, {done.after} now\n")
+        sys.stdout.write(f"{words.counted(done.before, 'file')} of rows in {out}, {done.after} now\n")
     return EXIT_OK
 
 
@@ -231,10 +233,6 @@ def _moved(arguments: argparse.Namespace, out: Path, verb: str, moved: Moved) ->
         source, target = (out, arguments.url) if verb == "pushed" else (arguments.url, out)
         sys.stdout.write(f"{moved} {verb}: {source} -> {target}\n")
     return EXIT_OK
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _print_json(record: dict[str, object]) -> None:

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
@@ -113,22 +114,14 @@ def saved_runs(out: Path) -> dict[str, Any]:
     return manifests
 
 
-def _driver() -> Any:
-    """Load the CUDA driver, or None; torch is not needed for it."""
-    for library in ("libcuda.so.1", "nvcuda.dll"):
-        try:
-            cuda = ctypes.CDLL(library)
-        except OSError:
-            continue
-        if cuda.cuInit(0) == 0:
-            return cuda
-    return None
-
-
 def count_gpus() -> int:
-    """Count the CUDA devices that this process may use."""
-    cuda, count = _driver(), ctypes.c_int(0)
-    return count.value if cuda and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+    """Count the CUDA devices that this process may use. Asks the driver: torch is not needed for it."""
+    count = ctypes.c_int(0)
+    with suppress(OSError):  # no driver
+        cuda = ctypes.CDLL("libcuda.so.1")
+        if cuda.cuInit(0) == 0:
+            cuda.cuDeviceGetCount(ctypes.byref(count))
+    return count.value
 
 
 def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
@@ -136,13 +129,8 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, run
 
     `auto` leaves room for two configurations of so many seeds, which ASHA compares; `runs` are divided among several
     GPUs, so that none waits for the others, None stays together.
-
-    Raises:
-        UsageError: less than one.
     """
     if isinstance(pack, int):
-        if pack < 1:
-            raise UsageError(f"--pack must be auto or at least 1, got {pack}")
         return pack
     if device != "cuda" or not packs_train_together(device, backend):
         return 1

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import leaderboards
 from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
-from leaderboards.rows.frames import concatenate, curve_table, records, run_table
-from leaderboards.rows.schema import COLUMNS
+from leaderboards.rows.frames import curve_table, fit, records, run_table
+from leaderboards.rows.schema import COLUMNS, runs_schema
 from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
 
@@ -48,7 +48,8 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     curves_of = source.curves(keys).groupby("run_key")
     points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
     write_table(pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves)
-    write_table(concatenate([*_others(runs, "runs", keys), *map(run_table, rows)]).sort_by("run_key"), runs)
+    tables = [fit(table, runs_schema()) for table in (*_others(runs, "runs", keys), *map(run_table, rows))]
+    write_table(pa.concat_tables(tables).sort_by("run_key"), runs)
     return len(rows)
 
 

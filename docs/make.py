@@ -41,7 +41,7 @@ from bench.models.table import MODELS
 from bench.sweep.show import tried
 from leaderboards.published import PUBLISHED, PrintedCell, printed_cells
 from leaderboards.rows.files import write_table
-from leaderboards.rows.schema import CURVE_COLUMNS, as_markdown
+from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, Column
 from leaderboards.rows.store import RowFile
 from search_spaces import PAPERS, digits, find
 
@@ -112,8 +112,17 @@ def columns_page() -> str:
         "# Columns\n\nMade from `leaderboards/rows/schema.py`. Accuracies are fractions, of the global model on the "
         "global test set\nunless the name says otherwise. `leaderboard.parquet` also has `hp_<name>` of each "
         "hyper-parameter; fields\nof the setting that have no column, such as `step_rule`, stand in `setting_json`."
-        f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}\n{_LEADERBOARD}"
+        f"\n\n## runs\n\n{_columns_table(COLUMNS)}\n## curves\n\n{_columns_table(CURVE_COLUMNS)}\n{_LEADERBOARD}"
     )
+
+
+def _columns_table(columns: Iterable[Column]) -> str:
+    lines = ["| column | type | unit | meaning | group | may be empty |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} | {c.group} | {'yes' if c.nullable else ''} |"
+        for c in columns
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def algorithms_page() -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from leaderboards.metrics import CLIENT_ACCURACY, METRICS, Metric, find_metric
+from leaderboards.metrics import METRICS, Metric, find_metric
 from leaderboards.published import PrintedMetric
 from leaderboards.rows.frames import by_run
 
@@ -100,17 +100,3 @@ def value_of(metric: PrintedMetric, curve: Curve, read_to: int | None = None) ->
     if at is None:
         return None
     return float(at) if metric.quantity == "rounds" else known.get(metric.quantity, {}).get(at)
-
-
-def client_accuracies(curves: pd.DataFrame) -> pd.DataFrame:
-    """Give the accuracy of each run's evaluated model on each client's local test split, after the last round.
-
-    `curves` are as `Store.curves` gives them.
-
-    Returns:
-        Fractions in [0, 1]: a row for each run key, a column for each client, numbered from 0; NaN for a client of
-        other runs, or without test samples. Runs without local test splits, or stopped early, are left out.
-    """
-    found = curves[curves["metric"].str.startswith(CLIENT_ACCURACY)]
-    client = found["metric"].str.removeprefix(CLIENT_ACCURACY).astype("int64").rename("client")
-    return found.assign(client=client).pivot(index="run_key", columns="client", values="value")

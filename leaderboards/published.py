@@ -146,7 +146,6 @@ class Candidate:
         setting: every field.
         label: the hyper-parameters that tell it from the number's other candidates; empty if it is the only one.
         column: of our rows that holds the number; empty if the curve tells.
-        reason: why it cannot be run here; empty if it can.
     """
 
     printed: PrintedCell
@@ -155,7 +154,6 @@ class Candidate:
     setting: Mapping[str, Any]
     label: str
     column: str
-    reason: str = ""
 
 
 @cache

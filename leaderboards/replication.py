@@ -34,7 +34,6 @@ _INCOMPLETE = "§"
 # State -> what stands in place of our number, and the note below.
 _STATES = {
     "missing": ("not run", ""),
-    "unavailable": ("cannot run", "cannot run: see the reasons below"),
     "unmeasured": ("not measured", "not measured: the runs have no such number"),
     "failed": ("failed", "failed: every run did"),
     "stopped": ("stopped", "stopped: every run was, early, by a search"),
@@ -53,8 +52,7 @@ class Replication:
     Args:
         candidate: the number and the configuration.
         state: `value`; `diverged` (some run did; the values are there, but mean little); `unreached` (some run never
-            came to the target); `unmeasured`; `failed` or `stopped` (every run was); `missing`; `unavailable` (no run,
-            and none possible here).
+            came to the target); `unmeasured`; `failed` or `stopped` (every run was); `missing`.
         values: one per seed that has one.
         n: finished seeds.
         incomplete: seeds that failed or were stopped, if others finished.
@@ -151,8 +149,7 @@ def _replication(
     finished = [run for run in runs if run["status"] == "finished"]
     if not finished:
         states = {run["status"] for run in runs}
-        none = "unavailable" if candidate.reason else "missing"
-        state = next((state for state in ("failed", "stopped") if state in states), none)
+        state = next((state for state in ("failed", "stopped") if state in states), "missing")
         return Replication(candidate, state, shortened=less)
     read = [_value(candidate, run, curves.get(run["run_key"], {})) for run in finished]
     values = tuple(value for value in read if value is not None)
@@ -219,7 +216,6 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
             "difference": one.difference,
             "overlap": one.overlap,
             "shortened": ", ".join(f"{name}={value}" for name, value in one.shortened.items()),
-            "reason": one.candidate.reason,
             "note": printed.note or "",
         }
 
@@ -290,7 +286,7 @@ def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[st
 
 
 def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[str]:
-    """The meaning of words and marks in the table, why cells cannot run, what is known of printed values."""
+    """The meaning of words and marks in the table, what is known of printed values."""
     if any(one.overlap is not None for one in rows):
         yield "overlap, apart: whether the intervals mean ± std meet"
     shortened = dict.fromkeys(
@@ -304,6 +300,4 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
         yield f"{_INCOMPLETE} some seeds failed or were stopped"
     states = {one.state for one in rows}
     yield from (note for state, (_, note) in _STATES.items() if state in states and note)
-    for reason in dict.fromkeys(one.candidate.reason for one in rows if one.state == "unavailable"):
-        yield f"cannot run: {reason}"
     yield from (f"[{number}] {note}" for note, number in remarks.items())

@@ -28,7 +28,6 @@ PAPER = Paper(
     title="Class-Wise Adaptive Self Distillation for Heterogeneous Federated Learning",
     authors="He et al.",
     year=2022,
-    link="https://www.aminer.org/pub/627e24075aee126c0f749e28",
 )
 
 CIFAR10 = Setting(

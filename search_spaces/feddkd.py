@@ -27,7 +27,6 @@ PAPER = Paper(
     title="FedDKD: Federated Learning with Decentralized Knowledge Distillation",
     authors="Li et al.",
     year=2022,
-    link="https://arxiv.org/abs/2205.00706",
 )
 
 # 62,400 of the 124,800 letters are trained on, 12,480 others validate.

@@ -26,7 +26,6 @@ PAPER = Paper(
     title="Local-Global Knowledge Distillation in Heterogeneous Federated Learning with Non-IID Data",
     authors="Yao et al.",
     year=2021,
-    link="https://arxiv.org/abs/2107.00051",
 )
 
 CIFAR10 = Setting(

@@ -31,7 +31,6 @@ PAPER = Paper(
     title="Handling Data Heterogeneity in Federated Learning via Knowledge Fusion",
     authors="Zhou et al.",
     year=2022,
-    link="https://arxiv.org/abs/2207.11447",
 )
 
 # The figures of the normalisation are those of FedGKD's code; CIFAR-100 takes CIFAR-10's.

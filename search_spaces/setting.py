@@ -175,7 +175,6 @@ class Paper:
     title: str
     authors: str
     year: int
-    link: str = ""
     part_of: str = ""
 
 
@@ -200,18 +199,17 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """An interval that Optuna draws a field of the setting from; `log` draws the logarithm uniformly."""
+    """An interval of a field of the setting, whose logarithm Optuna draws uniformly."""
 
     low: float
     high: float
-    log: bool = False
 
     def __post_init__(self) -> None:
-        if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(f"a Range needs low < high, and low > 0 if log, got low={self.low}, high={self.high}")
+        if not 0 < self.low < self.high:
+            raise ValueError(f"a Range needs 0 < low < high, got low={self.low}, high={self.high}")
 
     def __str__(self) -> str:
-        return f"[{self.low:g}, {self.high:g}]{' log' if self.log else ''}"
+        return f"[{self.low:g}, {self.high:g}] log"
 
 
 @dataclass(frozen=True)

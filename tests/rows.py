@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from leaderboards import SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_table
-from leaderboards.rows.frames import concatenate, curve_table, run_table
+from leaderboards.rows.frames import curve_table, fit, run_table
+from leaderboards.rows.schema import runs_schema
 from search_spaces import Setting
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -97,9 +98,15 @@ def curve_of(seed: int, rounds: int = 3) -> list[tuple[int, str, float]]:
     return [(t, "accuracy", (seed + t) / 1000) for t in range(rounds)]
 
 
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows as one table."""
+    schema = runs_schema()
+    return pa.concat_tables([schema.empty_table(), *(fit(run_table(row), schema) for row in rows)])
+
+
 def write(out: Path, pairs: list[Pair]) -> Path:
     """Store all runs in one file: a store finds rows by content, and one file is quick to write."""
-    runs = concatenate([run_table(row) for row, _ in pairs])
+    runs = table_of([row for row, _ in pairs])
     curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
     write_table(curves, out / "curves" / "all.parquet")
     write_table(runs, out / "runs" / "all.parquet")

@@ -16,7 +16,6 @@ from rows import CURVE, failed_row, make_row
 
 from bench.compare import filters as command_filters
 from bench.compare.command import main
-from bench.terminal.render import print_leaderboard
 from leaderboards import Store
 
 #                    alpha 0.1                     alpha 0.5
@@ -74,10 +73,10 @@ def terminal(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    def show(out: Path, width: int = 200, **options) -> str:
+    def show(out: Path, width: int = 200) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
-        stream = Terminal()
-        print_leaderboard(out, file=stream, **options)
+        monkeypatch.setattr("sys.stdout", stream := Terminal())
+        assert compare(out, "--dataset", "cifar10") == 0
         return stream.getvalue()
 
     return show
@@ -116,7 +115,7 @@ def test_the_plain_table(out, capsys):
 
 
 def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
-    shown = terminal(out, where={"dataset": ["cifar10"]})
+    shown = terminal(out)
     assert "\x1b[1m65.00 ± 0.00 (3)\x1b[0m" in shown
     assert "62.00 ± 2.00 (3)=" in shown, "not separable from the best"
     assert "\x1b[31mfailed\x1b[0m" in shown
@@ -138,7 +137,7 @@ def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))
     assert compare(out, "--dataset", "cifar10") == 0
     shown = capsys.readouterr().out
-    for texts in (shown, terminal(out, width, where={"dataset": ["cifar10"]})):
+    for texts in (shown, terminal(out, width)):
         for (algorithm, _), values in ACCURACIES.items():
             mean = sum(values) / len(values)
             assert f"{100 * mean:.2f}" in texts, algorithm

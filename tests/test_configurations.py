@@ -135,7 +135,7 @@ def test_given_learning_rates_are_taken_in_turn() -> None:
 def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:
     """FedAvg, which has nothing else to tune, gets as many configurations as the others."""
     searches = plan("fedavg", "fedprox", search="optuna").searches
-    lr = Range(DIGITS.lr / 10, DIGITS.lr * 10, log=True)
+    lr = Range(DIGITS.lr / 10, DIGITS.lr * 10)
     assert [(search.algorithm, search.tuned) for search in searches] == [
         ("fedavg", {"lr": lr}),
         ("fedprox", {"lr": lr}),

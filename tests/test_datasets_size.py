@@ -10,7 +10,7 @@ from conftest import INFO, TINY, toy_dataset, toy_split
 
 from algorithms import build, entry
 from bench import data
-from bench.data.dataset import Dataset, padded
+from bench.data.dataset import padded
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.planning.request import canonical, supply
@@ -49,9 +49,6 @@ def test_too_large_an_image_is_resized_but_not_padded():
     assert info.sized("resize32").input_shape == (3, 32, 32)
     with pytest.raises(UsageError, match="tiny_imagenet"):
         info.sized("pad32")
-    large = np.zeros((2, 3, 64, 64), np.uint8)
-    with pytest.raises(UsageError, match="64x64"):
-        Dataset.of("large", (large, np.zeros(2, np.int64)), (large, np.zeros(2, np.int64))).sized("pad32")
 
 
 def test_a_size_without_effect_is_no_part_of_a_run():

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import simulate
@@ -15,7 +16,6 @@ from bench.boards import merge
 from bench.engine.evaluate import fairness
 from bench.sweep.command import main as sweep
 from leaderboards import Store
-from leaderboards.curve_metrics import client_accuracies
 from leaderboards.rows.segments import compact
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -54,6 +54,13 @@ def test_the_last_round_has_each_clients_accuracy_and_the_metrics_follow_from_th
     assert named["wlp"] == accuracies.min()
 
 
+def accuracies_of(store: Store) -> pd.DataFrame:
+    """As docs/results.md reads them."""
+    curves = store.curves()
+    curves = curves[curves["metric"].str.startswith("client_accuracy/")]
+    return curves.pivot(index="run_key", columns="metric", values="value")
+
+
 def test_the_accuracies_outlive_merging_and_compaction(tmp_path: Path) -> None:
     rows = [make_row(seed=seed) for seed in range(3)]
     by_client = [(2, "client_accuracy/0", 0.25), (2, "client_accuracy/10", 0.75)]
@@ -63,12 +70,12 @@ def test_the_accuracies_outlive_merging_and_compaction(tmp_path: Path) -> None:
     store = Store(tmp_path / "all")
     merge([tmp_path / "old", tmp_path / "new"], store.out)
     compact(store.out)
-    found = client_accuracies(store.curves())
-    assert list(found.columns) == [0, 10]
+    found = accuracies_of(store)
+    assert list(found.columns) == ["client_accuracy/0", "client_accuracy/10"]
     assert found.loc[rows[1]["run_key"]].tolist() == [0.25, 0.75]
     assert found.loc[rows[2]["run_key"]].dropna().tolist() == [0.25]
     assert rows[0]["run_key"] not in found.index, "stored without them"
-    assert client_accuracies(Store(tmp_path / "old").curves()).empty
+    assert accuracies_of(Store(tmp_path / "old")).empty
 
 
 def test_the_documented_lines_read_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

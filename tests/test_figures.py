@@ -342,10 +342,11 @@ def keep_classes(out: Path, row: dict[str, Any], **changed: Any) -> None:
 
 
 def test_classes_are_of_the_models_before_and_after_local_training(tmp_path):
-    pairs = [pair(), pair("fedcad")]
+    pairs = [pair(), pair("fedbn")]
     write(tmp_path, pairs)
     keep_classes(tmp_path, pairs[0][0])
-    keep_classes(tmp_path, pairs[1][0], rounds=[1, 2, 4])  # the round before the last was not evaluated
+    # The round before the last was not evaluated.
+    keep_classes(tmp_path, pairs[1][0], rounds=[1, 2, 4], personal=True)
     (spec,) = of(tmp_path, "fedcad-1").values()
     ((held,), (accuracies,)) = panels(spec)
     assert [(row["name"], row["value"], row["print"]) for row in rows(held)] == [
@@ -358,10 +359,10 @@ def test_classes_are_of_the_models_before_and_after_local_training(tmp_path):
         ("fedavg, global, round 3", 1, ""),
         ("fedavg, local, round 4", 0, "0"),
         ("fedavg, local, round 4", 1, "88"),
-        ("fedcad, global, round 4", 0, "50"),
-        ("fedcad, global, round 4", 1, "60"),
-        ("fedcad, local, round 4", 0, "0"),
-        ("fedcad, local, round 4", 1, "88"),
+        ("fedbn, mean of clients, round 4", 0, "50"),
+        ("fedbn, mean of clients, round 4", 1, "60"),
+        ("fedbn, local, round 4", 0, "0"),
+        ("fedbn, local, round 4", 1, "88"),
     ]
 
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import CURVE, START, failed_row, make_row
+from rows import CURVE, START, failed_row, make_row, table_of
 
+from bench.compare.command import main as compare
 from bench.stored.results import read
-from bench.terminal.render import print_leaderboard
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.board import leaderboard, with_seeds
+from leaderboards.flags import flags_of
 from leaderboards.problems import cell_of
 from leaderboards.published import Candidate, printed_cells
 from leaderboards.replication import replications
-from leaderboards.rows.frames import concatenate, run_table, to_pandas
+from leaderboards.rows.frames import to_pandas
 from leaderboards.tables import Table, tables_of
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The validation accuracy is
@@ -62,7 +63,7 @@ def fixture_rows() -> list[dict[str, Any]]:
 
 def board_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """The leaderboard of some rows, without a folder between."""
-    return leaderboard(to_pandas(concatenate([run_table(row) for row in rows])))
+    return leaderboard(to_pandas(table_of(rows)))
 
 
 @pytest.fixture(scope="module")
@@ -170,17 +171,12 @@ def test_without_validation_a_lone_configuration_is_selected_and_none_of_several
     assert board.set_index("algorithm").loc["fedprox", "best_accuracy_rank"].isna().all()
 
 
-def test_selection_on_the_test_set_uses_it():
-    rows = [row | {"selected_on": "test"} for row in fixture_rows()]
-    assert selected(board_of(rows)) == {"fedavg": [3], "fedprox": [2], "fedgkd": [1]}
-
-
-def test_runs_that_disagree_about_selection_select_nothing():
-    rows = [run("a", 1, 0, 40, 40), run("a", 2, 0, 41, 41, selected_on="test")]
-    board = board_of(rows)
+def test_nothing_is_selected_on_the_test_set_as_rows_of_earlier_versions_ask():
+    board = board_of([run("a", x, 0, 40 + x, 40, selected_on="test") for x in (1, 2)])
     assert selected(board) == {}
-    mixed = board_of([run("a", 1, 0, 40, 40), run("a", 1, 1, 41, 41, selected_on="test")])
-    assert mixed["selected_on"].tolist() == ["mixed"]
+    assert all("blind" in flags_of(record) for record in board.to_dict("records"))
+    part = board_of([run("a", 1, 0, 40, 40), run("a", 1, 1, 41, 41, selected_on="test")])
+    assert part["selected_on"].tolist() == ["test"]
 
 
 def test_a_model_variant_competes_in_the_cell_of_its_model():
@@ -246,8 +242,8 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     assert [set(record["run_of_seed"]) for record in results.records] == [{0}]
     assert [[run["run_key"] for run in record["runs"]] for record in results.records] == [[new["run_key"]]]
     assert len(results.runs) == 3
-    print_leaderboard(tmp_path)
-    assert capsys.readouterr().err.startswith("fedavg: 2 runs of an earlier version")
+    assert compare(["--out", str(tmp_path)]) == 0
+    assert "fedavg: 2 runs of an earlier version" in capsys.readouterr().err
 
 
 def test_flags_are_those_of_any_finished_run():
@@ -351,7 +347,7 @@ def test_shared_ranks_are_those_of_the_printed_table():
     accuracies = {"fedavg": (50, 52, 54), "fedprox": (51, 53, 55.5), "moon": (52, 50, 48), "fedgkd": (40, 42, 44)}
     rows = [run(name, 1, seed, 50, best) for name, seeds in accuracies.items() for seed, best in enumerate(seeds)]
     rows += [run("fedcad", 1, 0, 50, 60), *(run("fedntd", 1, seed, 50, 30, diverged=True) for seed in range(3))]
-    runs = to_pandas(concatenate([run_table(row) for row in rows]))
+    runs = to_pandas(table_of(rows))
     board = leaderboard(runs)
     columns = board.set_index("algorithm")[["best_accuracy_rank", "best_accuracy_shared_rank"]]
     ranks = {name: tuple(own) for name, own in columns.iterrows() if own.notna().all()}

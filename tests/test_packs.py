@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from algorithms import ALGORITHMS
-from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, command_columns, resolve_pack
 from bench.executors.trials import group, missing_units, trials_of
 from bench.planning import packing
@@ -237,8 +236,6 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_pack("auto", "cuda", "auto", seeds=AUTO_PACK) == 2 * AUTO_PACK, (
         "under a scheduler they stay together"
     )
-    with pytest.raises(UsageError, match="--pack"):
-        resolve_pack(0, "cpu", "auto")
 
 
 @pytest.mark.parametrize(

@@ -17,27 +17,19 @@ from bench.data import DATASETS, Dataset
 from bench.data.download import Original
 from bench.data.files import FileSource
 from bench.data.partition import PARTITIONS
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem
 from bench.executors import runner, trials
 from bench.perf import data, training, tune
 from bench.perf.command import PARTS, figures_of, main, make_parser
 from bench.perf.measure import Spent, figure
-from bench.perf.training import beside_peers, read_peers
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 TINY = Workload("cnn_cifar", clients=2, cohort=2, samples=40, epochs=2, batch_size=16)
 SMALL = ["--model", "cnn_cifar", "--clients", "2", "--samples", "32", "--rounds", "1", "--augmentation", "none"]
-PEER = {"peer": "plain", "model": "cnn_cifar", "samples_per_s": 100.0, "device": "cpu", "threads": 1}
 
 
 def silent(text: str) -> None:
     """Progress that nobody reads."""
-
-
-def lines_file(folder: Path, *records: Any) -> str:
-    file = folder / "peers.jsonl"
-    file.write_text("\n".join(one if isinstance(one, str) else json.dumps(one) for one in records) + "\n\n")
-    return str(file)
 
 
 def test_figure_is_median_quartiles_and_target() -> None:
@@ -82,7 +74,7 @@ def test_a_teacher_costs_a_forward_pass_of_each_sample_once() -> None:
 
 def test_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "perf.json"
-    options = ["--algo", "fedprox", "--compare", lines_file(tmp_path, PEER), "--json", str(file)]
+    options = ["--algo", "fedprox", "--json", str(file)]
     ways = ["--precision", "fp32", "tf32", "--pack", "1", "2"]
     assert main(["--part", "training", "throughput", *SMALL, *options, *ways]) == 0
     record = json.loads(file.read_text())
@@ -95,9 +87,8 @@ def test_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     # layer costs twice as much, but that the first one's inputs need no gradient.
     first, rest = 28 * 28 * 6 * 75, 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10
     assert one["flops"]["median"] / one["rate"]["median"] == pytest.approx(2 * (2 * first + 3 * rest))
-    assert [entry["name"] for entry in record["peers"]] == [f"{entry['name']} over plain" for entry in (one, two)]
     printed, progress = capsys.readouterr()
-    assert all(text in printed for text in (">= 0.95", "fedprox", "over plain"))
+    assert all(text in printed for text in (">= 0.95", "fedprox"))
     assert progress
 
 
@@ -153,7 +144,6 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--algo", "fedprx"], "did you mean fedprox"),
         (["--trials", "1"], "--trials must be >= 2, got 1"),
         (["--cohort", "11"], "--cohort must be <= --clients, got 11 and 10"),
-        (["--compare", "missing.jsonl"], "--compare missing.jsonl: "),
         (["--precision", "fp32,int8"], "'int8'"),
     ],
 )
@@ -164,19 +154,6 @@ def test_bad_input_is_refused_before_anything_runs(
     printed, problem = capsys.readouterr()
     assert printed == ""
     assert message in problem
-
-
-@pytest.mark.parametrize("record", ["{cut off", {"peer": "p", "model": "cnn"}, {**PEER, "samples_per_s": "fast"}])
-def test_peers_that_are_no_records_are_refused(record: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--compare"):
-        read_peers([lines_file(tmp_path, PEER, record)])
-
-
-def test_peers_are_compared_with_the_same_model_and_judged_on_the_same_machine() -> None:
-    ours = {"model": "cnn_cifar", "name": "cnn_cifar, loop", "augmentation": "none", "rate": figure([150.0], "/s")}
-    others = [PEER, {**PEER, "model": "resnet8"}, {**PEER, "threads": 2}, {**PEER, "device": "cuda"}]
-    ratios = [entry["ratio"] for entry in beside_peers(others, [ours], "cpu", threads=1)]
-    assert [(ratio["median"], ratio.get("limit")) for ratio in ratios] == [(1.5, 1.0), (1.5, None), (1.5, None)]
 
 
 def test_boards_have_their_targets_and_are_measured_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,11 +168,11 @@ def test_casting_and_relations() -> None:
 
 
 def test_ranges_and_grids_refuse_nonsense() -> None:
-    with pytest.raises(ValueError, match="low < high"):
+    with pytest.raises(ValueError, match="low"):
         Range(1, 1)
-    with pytest.raises(ValueError, match="low > 0"):
-        Range(0, 1, log=True)
+    with pytest.raises(ValueError, match="low"):
+        Range(0, 1)
     with pytest.raises(ValueError, match="value"):
         Grid()
     assert str(Grid(0.1, 1)) == "{0.1, 1}"
-    assert str(Range(0.001, 1, log=True)) == "[0.001, 1] log"
+    assert str(Range(0.001, 1)) == "[0.001, 1] log"

@@ -7,11 +7,11 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from rows import make_row
+from rows import make_row, table_of
 from scipy import stats
 
 from leaderboards.board import leaderboard
-from leaderboards.rows.frames import concatenate, run_table, to_pandas
+from leaderboards.rows.frames import to_pandas
 from leaderboards.stats.aggregate import Improvement, critical_difference, improvement, iqm_interval, pooled
 from leaderboards.stats.seeds import (
     Interval,
@@ -91,7 +91,7 @@ def test_a_leaderboard_has_these_intervals() -> None:
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    board = leaderboard(to_pandas(concatenate([run_table(row) for row in rows]))).set_index("algorithm")
+    board = leaderboard(to_pandas(table_of(rows))).set_index("algorithm")
     for name, values in accuracies.items():
         costs = [1e6 * (seed + 1) for seed in range(len(values))]
         for column, own, most in (("best_accuracy", values, 1.0), ("bytes_up", costs, math.inf)):

@@ -16,8 +16,6 @@ from test_published import COUNTS, TABLES
 
 from algorithms import entry
 from bench.compare import command as compare
-from bench.data import DATASETS
-from bench.planning import tables
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import Cell, RunSpec, distinct_runs
@@ -40,11 +38,6 @@ def plan_of(paper: str, table: str, **options: Any) -> Any:
 
 def run(*arguments: str) -> int:
     return sweep.main([*arguments, "--executor", "inline", "-q"])
-
-
-def without(monkeypatch: pytest.MonkeyPatch, dataset: str) -> None:
-    """As if there were no such data set; the others stay in their order, which generated pages have."""
-    monkeypatch.setattr(tables, "DATASETS", {name: info for name, info in DATASETS.items() if name != dataset})
 
 
 # What a table runs.
@@ -151,15 +144,6 @@ def test_hyperparameters_choose_among_the_configurations() -> None:
     assert "beside no cell" in other.notes[0]
 
 
-def test_what_is_not_registered_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "cifar100")
-    plan = plan_of("fedgkd", "7")
-    assert len(plan.cells) == 24
-    assert all("cifar100" in cell.reason for cell in plan.cells if cell.printed.dataset == "cifar100")
-    assert {unit.setting.dataset for unit in plan.units} == {"cifar10"}
-    assert any("12 of 24" in note for note in plan.notes)
-
-
 BAD = {
     "table": (["--paper", "fedgkd", "--table", "10"], ["'10'", "3, 4, 5, 6, 7, 8, 9, fig2"]),
     "data set": ([*CIFAR[:4], "--dataset", "sst5"], ["sst5", "cifar10, cifar100, tiny_imagenet"]),
@@ -167,6 +151,7 @@ BAD = {
     "longer": ([*CIFAR, "--rounds", "200"], ["rounds=200", "100"]),
     "relation": (["--paper", "fedcad", "--table", "1", "--set", "beta=0.9", "gamma=0.1"], ["beta <= gamma"]),
     "search": ([*CIFAR, "--search", "random"], ["--search"]),
+    "unfit": ([*CIFAR[:4], "--rounds", "2", "--model", "lenet5"], ["FedAvg on tiny_imagenet", "lenet5"]),
 }
 
 
@@ -189,7 +174,7 @@ def test_dry_runs_count_cells_models_and_runs(
     assert run("--paper", paper, "--table", table.lower(), "--dry-run", "--json", "--out", str(tmp_path)) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["printed_cells"] == COUNTS[paper][table]
-    assert said["runs"] == said["here"]["runs"] <= said["models_evaluated"]
+    assert said["runs"] == said["to_do"] <= said["models_evaluated"]
     assert said["seeds"] == table_of(paper, table)[1].runs
 
 

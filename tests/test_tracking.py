@@ -185,11 +185,6 @@ def test_the_class_weights_that_clients_receive_are_kept(tmp_path: Path) -> None
     results.write_tracked(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
     kept = artifacts.arrays(tmp_path, KEYS[""])
     np.testing.assert_allclose(kept["message/class_weights"], expected, rtol=1e-10)
-    long = artifacts.frame(tmp_path, KEYS[""], "message/class_weights")
-    assert list(long.columns) == ["round", "index", "value"]
-    np.testing.assert_allclose(long.pivot(index="round", columns="index", values="value"), expected, rtol=1e-10)
-    with pytest.raises(KeyError, match="message/class_weights"):
-        artifacts.frame(tmp_path, KEYS[""], "drift/distances")
 
 
 def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +218,7 @@ def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     assert identical(plain, watched)
     kept = watched.tracker.arrays("")
     assert np.shape(kept["classes/global"]) == (2, 3)
+    assert kept["classes/personal"] is (name == "fedbn")
     assert np.shape(kept["classes/local"]) == (len(watched.participants(2)), 3)
     assert kept["features/local"].shape == (30, watched.net.feature_dim)
     assert np.isfinite(kept["drift/gradients"]).all()
@@ -236,6 +232,7 @@ def test_personal_rows_are_means_over_clients_and_have_no_global_features() -> N
     own = [by_class(run, run.local_model(row, client)) for client in range(4)]
     kept = run.tracker.arrays("")
     np.testing.assert_allclose(kept["classes/global"][-1], np.mean(own, 0))
+    assert kept["classes/personal"] is True
     assert "features/local" not in kept, "the run goes on"
     run.advance(2)
     assert {"features/local", "features/global"} & set(run.tracker.arrays("")) == {"features/local"}

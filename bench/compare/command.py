@@ -102,11 +102,11 @@ def _compare(arguments: argparse.Namespace) -> None:
     tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
     if not sheets or arguments.format in ("table", "md", "latex"):
-        render(tables, arguments.format, sys.stdout)
+        render(tables, arguments.format)
     if sheets:
         if arguments.format == "table":
             sys.stdout.write("\n")
-        render_sheets(sheets, arguments.format, sys.stdout)
+        render_sheets(sheets, arguments.format)
 
 
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
@@ -170,7 +170,7 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
     cells, _ = table_cells(request)
     candidates = [one for cell in cells for one in candidates_of(cell)]
     sheet = replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
-    render_sheets([sheet], arguments.format, sys.stdout)
+    render_sheets([sheet], arguments.format)
 
 
 def _runs(

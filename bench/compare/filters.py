@@ -8,7 +8,6 @@ import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,13 @@ import leaderboards
 from bench.errors import UsageError
 from bench.terminal.words import run_keys, split_list, unknown
 from leaderboards.shell_text import shell_command, typed
-from search_spaces.setting import Setting
+from search_spaces import setting_fields
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
 BOARDS = Path(leaderboards.__file__).parent  # in which the result folders lie that ship with the package
-SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
@@ -157,8 +155,8 @@ def show(value: Any) -> str:
 
 
 def _field(option: str, name: str) -> str:
-    if name not in SETTING_FIELDS:
-        raise unknown(f"field of a setting for {option}", name, SETTING_FIELDS)
+    if name not in setting_fields():
+        raise unknown(f"field of a setting for {option}", name, setting_fields())
     return name
 
 

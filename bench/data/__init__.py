@@ -26,7 +26,6 @@ __all__ = [
     "MissingData",
     "data_dir",
     "info",
-    "installed",
     "load",
     "read",
 ]
@@ -42,13 +41,6 @@ def info(name: str) -> DatasetInfo:
     if entry is None:
         raise unknown("data set", name, [*DATASETS, *plugins.KIND.names()], importable=True)
     return entry
-
-
-def installed() -> tuple[str, ...]:
-    """The names of this suite's data sets, then those that other packages add."""
-    from bench.data import plugins
-
-    return tuple(dict.fromkeys([*DATASETS, *plugins.KIND.names()]))
 
 
 def load(name: str, folder: Path | str | None = None, offline: bool = False) -> Dataset:

@@ -62,9 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list(given: argparse.Namespace) -> None:
+    from bench.data import plugins
+
     folder = data.data_dir(given.data_dir)
     names, rows, broken = list(dict.fromkeys(split_list(given.names))), [], []
-    for name in names or data.installed():
+    for name in names or dict.fromkeys([*DATASETS, *plugins.KIND.names()]):
         try:
             info, missing = data.info(name), data.source(name).missing(folder)
             rows.append({field: getattr(info, field) for field in LISTED} | {"here": not missing})

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench.data.table import SIDE
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,10 +71,7 @@ class Dataset:
         return cls(name, *arrays, content_hash(hashed), train_groups, test_groups)
 
     def sized(self, image_size: str) -> Dataset:
-        """The same samples with images of the size that `Setting.image_size` asks for; itself if they have it.
-
-        Raises UsageError if the images are too large to be padded.
-        """
+        """The same samples with images of the size that `Setting.image_size` asks for; itself if they have it."""
         return _sized(self, image_size)
 
 
@@ -106,15 +103,10 @@ def _sized(dataset: Dataset, image_size: str) -> Dataset:
 
 
 def padded(images: Images, side: int) -> Images:
-    """Images (N, C, H, W) in the middle of black ones (N, C, side, side); an odd row or column goes below, right.
-
-    Raises UsageError if they are larger than that.
-    """
+    """Images (N, C, H, W) in the middle of black ones (N, C, side, side); an odd row or column goes below, right."""
     import numpy as np
 
     rows, columns = images.shape[2:]
-    if max(rows, columns) > side:
-        raise UsageError(f"images of {rows}x{columns} cannot be padded to {side}x{side}: use own or resize32")
     top, left = (side - rows) // 2, (side - columns) // 2
     return np.pad(images, ((0, 0), (0, 0), (top, side - rows - top), (left, side - columns - left)))
 

@@ -49,7 +49,7 @@ class Wanted:
     groups: Positions | None = None  # (N,) the source or the writer of each sample, if the data set records it
     max_tries: int = MAX_TRIES  # draws before giving up
 
-    def check_clients(self) -> None:
+    def __post_init__(self) -> None:
         """Raise UsageError unless there is a sample for every client."""
         if not 1 <= self.num_clients <= len(self.labels):
             raise UsageError(
@@ -58,8 +58,7 @@ class Wanted:
             )
 
     def concentration(self) -> float:
-        """The usable alpha of a request that has enough samples; raises UsageError if either is not so."""
-        self.check_clients()
+        """The usable alpha; raises UsageError if there is none."""
         if self.alpha is None or not 0 < self.alpha < math.inf:
             raise UsageError(
                 f"alpha must be a number > 0, the Dirichlet concentration, got {self.alpha}; try alpha=0.5"
@@ -123,7 +122,6 @@ def check_none_empty(name: str, counts: Counts) -> None:
 
 def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Shuffled samples in K parts whose sizes differ by one at most."""
-    wanted.check_clients()
     shuffled = rng.permutation(len(wanted.labels))
     return [np.sort(part) for part in np.array_split(shuffled, wanted.num_clients)]
 
@@ -137,7 +135,6 @@ def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Li et al., FedDKD (2022), section IV.
     """
-    wanted.check_clients()
     sizes, classes = class_sizes(wanted.labels)
     if len(sizes) < PATHOLOGICAL_CLASSES:
         raise UsageError(
@@ -218,7 +215,6 @@ def _propose(
 
 def _groups(wanted: Wanted) -> tuple[Positions, int]:
     """(N,) the group of each sample, which `split` sees to, as a place among those that occur; and their number."""
-    wanted.check_clients()
     assert wanted.groups is not None, "as `Partition.groups` asks"
     groups, places = np.unique(wanted.groups, return_inverse=True)
     return places, len(groups)

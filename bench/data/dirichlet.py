@@ -80,7 +80,6 @@ def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Zhang et al., PFLlib (2025), and its code.
     """
-    wanted.check_clients()
     # PFLlib would leave a client without samples if there are hardly more of them than of clients.
     least = max(1, min(PFLLIB_MIN_SIZE, len(wanted.labels) // (2 * wanted.num_clients)))
     return _deal_first_accepted("pfllib", wanted, rng, least)
@@ -109,7 +108,6 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
     Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses K < 10; here such
     clients are one group.
     """
-    wanted.concentration()
     labels, num_clients = wanted.labels, wanted.num_clients
     groups = _group_sizes(num_clients, FEDGKD_GROUP)
     shuffled = rng.permutation(len(labels))
@@ -196,7 +194,6 @@ def _deal_first_accepted(
     name: str, wanted: Wanted, rng: np.random.RandomState, min_size: int = MIN_SIZE, balanced: bool = True
 ) -> list[Positions]:
     """Give all samples to all clients by the first accepted draw, by the rule of the partition `name`."""
-    wanted.concentration()
     samples = len(wanted.labels)
     if wanted.num_clients * min_size > samples:
         raise UsageError(

@@ -101,10 +101,8 @@ class Checked:
         """K ascending arrays of positions, int64, no sample in two of them.
 
         Raises:
-            UsageError: the function fails, gives something else, or other clients when asked again, or there are fewer
-                samples than clients.
+            UsageError: the function fails, gives something else, or other clients when asked again.
         """
-        wanted.check_clients()
         again = np.random.RandomState()
         again.set_state(rng.get_state())
         clients = self._clients(wanted, rng)

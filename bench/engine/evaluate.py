@@ -113,8 +113,7 @@ class Evaluator:
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
         """`accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
 
-        In the last round and with local test sets each client's accuracy as well, for `client_accuracies`. All are
-        fractions in [0, 1], losses in nats.
+        In the last round and with local test sets each client's accuracy as well. Fractions in [0, 1], losses in nats.
         """
         federation, measures = self.federation, mean_measures(scores)
         tests = {client: index for client, index in enumerate(federation.local_tests) if len(index)}

@@ -8,7 +8,6 @@ afterwards. Only tensors and plain values are stored, and loaded with `weights_o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import torch
 
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
-from leaderboards.rows.files import atomic_file
+from leaderboards.rows.files import atomic_file, content_hash
 from leaderboards.rows.schema import digest
 
 MANIFEST = "manifest.json"
@@ -106,12 +105,12 @@ class StateFolder:
         """Write a file; returns its SHA-256."""
         with atomic_file(self.path / name) as file:
             torch.save(tree, file)
-        return _sha256(self.path / name)
+        return content_hash(self.path / name)
 
     def _read(self, name: str, sums: Mapping[str, str], device: torch.device | str) -> Any:
         file = self.path / name
         try:
-            if _sha256(file) != sums[name]:
+            if content_hash(file) != sums[name]:
                 raise ValueError("it has changed since it was written")
             return torch.load(file, map_location=device, weights_only=True)
         except Exception as error:
@@ -121,8 +120,3 @@ class StateFolder:
         return UnusableState(
             f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to start this run anew"
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -86,6 +86,7 @@ class Tracker:
         with self._clock():
             if "classes" in self.what:
                 _append(kept, {"classes/rounds": round, "classes/global": self._by_class(scores)})
+                kept["classes/personal"] = set(row) != set(self._net.names)
             if not (last and "features" in self.what):
                 return
             if set(row) == set(self._net.names):

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.errors import EnvironmentProblem
+from bench.errors import EnvironmentProblem, with_its_kind
 from bench.executors.progress import Observer, Watched
 from bench.executors.trials import searched_rows
 from bench.planning.run_spec import Plan, RunSpec, row_entry
@@ -43,7 +43,6 @@ HPARAMS = ("algorithm", "dataset", "model", "partition", "alpha", "participation
 MLFLOW_BATCH = 1000  # metrics that MLflow takes at once
 MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending
-MESSAGE_LENGTH = 200
 WHOLE = ("finished", "stopped")  # statuses of rows with a curve
 
 Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds ascending
@@ -231,7 +230,7 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
             advice = f'pip install "fedkd-bench[{name}]"'
             raise EnvironmentProblem(f"--log {name} needs a package that is not here: {advice} ({error})") from error
         except Exception as error:
-            raise EnvironmentProblem(f"--log {name} cannot be used: {_first_line(error)}") from error
+            raise EnvironmentProblem(f"--log {name} cannot be used: {with_its_kind(error)}") from error
     return tools
 
 
@@ -365,7 +364,7 @@ class LogWriter(Observer):
             yield
         except (Exception, SystemExit) as error:
             del self.tools[name]
-            _warn(f"--log {name} failed and is left out, the runs go on: {_first_line(error)}")
+            _warn(f"--log {name} failed and is left out, the runs go on: {with_its_kind(error)}")
 
 
 def _line(tool: Tool, key: str, status: str) -> str:
@@ -409,10 +408,6 @@ def logged(
     finally:
         writer.close()
     say(*(f"curves: {tool.look}" for tool in writer.tools.values()))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:MESSAGE_LENGTH]
 
 
 def _warn(text: str) -> None:

@@ -60,7 +60,7 @@ def distributions(search: Search) -> dict[str, Any]:
         space[",".join(joint)] = CategoricalDistribution(kept)
     for name, value in choices.items():
         if isinstance(value, Range):
-            space[name] = FloatDistribution(value.low, value.high, log=value.log)
+            space[name] = FloatDistribution(value.low, value.high, log=True)
         elif name not in joint and len(value.values) > 1:
             space[name] = CategoricalDistribution(value.values)
     return space

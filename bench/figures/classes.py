@@ -89,7 +89,7 @@ def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> I
     """
     rounds = arrays["classes/rounds"].tolist()
     before = rounds.index(rounds[-1] - 1) if rounds[-1] - 1 in rounds else -1
-    which = "global" if not len(arrays.get("run/notes", ())) else "mean of clients"
+    which = "mean of clients" if arrays.get("classes/personal", False) else "global"
     position = arrays["classes/clients"].tolist().index(client)
     if not common_start:
         yield from _strip(f"{name}, {which}, round {rounds[before]}", arrays["classes/global"][before])

@@ -19,7 +19,7 @@ from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.table import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.words import IMPORT, OUTS, counted, folders_of, split_list, unknown
+from bench.terminal.words import IMPORT, OUTS, counted, folders_of, some_of, split_list
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
@@ -91,12 +91,9 @@ def _figures(arguments: argparse.Namespace) -> None:
 
 def _asked(arguments: argparse.Namespace) -> list[Figure]:
     """Return the figures that are asked for, or all; raises UsageError."""
-    names = dict.fromkeys(split_list(arguments.names))
+    names = some_of(arguments.names, FIGURES, "figure")
     if names and arguments.all:
         raise UsageError(f"{' '.join(names)} with --all: give one of the two")
-    for name in names:
-        if name not in FIGURES:
-            raise unknown("figure", name, FIGURES)
     return [FIGURES[name] for name in names or FIGURES]
 
 

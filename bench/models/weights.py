@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
 from bench.data import download
 from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem
+from leaderboards.rows.files import content_hash
 
 PRETRAINED = "distilbert"  # the model that starts from them, and their name for `python -m bench.data prepare`
 DRAWN = "distilbert_scratch"  # the model of the same form that needs none
@@ -72,5 +72,4 @@ def versions(model: str) -> dict[str, str]:
 
 @cache
 def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+    return content_hash(file)[:16]

@@ -35,7 +35,7 @@ USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 BUSY = 0.5  # load average from which other processes disturb
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
-PyTorch loop and other libraries, rates of a device, what Ray Tune adds and, on request, large result folders. A table
+PyTorch loop, rates of a device, what Ray Tune adds and, on request, large result folders. A table
 on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
 EPILOG = """\
 examples:
@@ -43,7 +43,7 @@ examples:
   python -m bench.perf --part startup data                        what comes before training, about a minute
   python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
   python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
-  python -m bench.perf --part training throughput --json perf.json --compare peers.jsonl
+  python -m bench.perf --part training throughput --json perf.json
   python -m bench.perf --part throughput --device cuda --precision tf32 bf16 --pack 1 8 64 --json h100.json
   python -m bench.perf --part boards                              100,000 runs' leaderboard and a page, minutes
 
@@ -58,7 +58,6 @@ def make_parser() -> Parser:
     parts = f"of {', '.join(PARTS)} (all of these), {ON_REQUEST}"
     add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=parts)
     add("--json", nargs="?", const="-", metavar="FILE", help="the record in a file, or on stdout instead of tables")
-    add("--compare", nargs="+", default=[], metavar="FILE", help="JSON lines of peers: peer, model, samples_per_s")
     add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
     add = parser.add_argument_group("startup, data, boards").add_argument
@@ -132,17 +131,9 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
 def _measure(options: argparse.Namespace, command: str) -> int:
     check(options)
-    peers = []
-    if options.compare:
-        from bench.perf.training import beside_peers, read_peers
-
-        peers = read_peers(options.compare)
     record = _new_record(command, options)
     _save(options.json, record)  # before minutes are spent, it fails if it cannot be written
     status = _measure_parts(options, record)
-    if peers:
-        rates = record["parts"].get("throughput", {}).get("rates", ())
-        record["peers"] = beside_peers(peers, rates, options.device, options.threads)
     try:
         _save(options.json, record)
     finally:  # the tables, even if the file cannot be written
@@ -279,8 +270,7 @@ def print_record(record: Record) -> None:
     table = Table("figure", "median", "quartiles", "target", "met")
     for column in table.columns[1:]:
         column.justify = "right"
-    shown = {**record["parts"], "peers": record.get("peers", [])}
-    for name, figure in figures_of(shown):
+    for name, figure in figures_of(record["parts"]):
         scale, prefix = (1e9, "G") if figure["median"] >= 1e9 else (1.0, "")
         median, low, high = (_digits(figure[key] / scale) for key in ("median", "low", "high"))
         spread = f"{low} to {high}" if figure["n"] > 1 else ""
@@ -289,7 +279,7 @@ def print_record(record: Record) -> None:
         table.add_row(name, f"{median} {prefix}{figure['unit']}", spread, target, met)
     if table.row_count:
         out.print(table)
-    notes = [f"{name}: {entry['left_out']}" for name, entry in figures_of(shown, key="left_out")]
+    notes = [f"{name}: {entry['left_out']}" for name, entry in figures_of(record["parts"], key="left_out")]
     load = (record["load"] or [0.0])[0]
     if load >= BUSY:
         notes.append(

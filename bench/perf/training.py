@@ -1,20 +1,18 @@
-"""Local training: rates on one device, beside a bare PyTorch loop and other libraries; algorithms beside FedAvg."""
+"""Local training: rates on one device, beside a bare PyTorch loop; algorithms beside FedAvg."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.loop import Loop
 from bench.engine.simulation import Simulation, choose_backend
-from bench.errors import UsageError, with_its_kind
+from bench.errors import UsageError
 from bench.perf.measure import Record, Say, Spent, alternate, figure, guarded, synchroniser, timed
 from bench.perf.workload import BareLoop, Workload, one_round, simulation, simulations, together
 
@@ -23,7 +21,6 @@ SPEED_LIMIT = 0.95  # of the bare loop's samples per second
 OVER_ARITHMETIC = 1.15  # of the ratio that counted operations allow
 SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
 MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
-AHEAD = 1.0  # target over every peer
 PREPARING = {"cpu": 1, "cuda": 2}  # rounds: a pack's first measures memory, its second captures what fits
 
 
@@ -163,43 +160,3 @@ def rate(work: Workload, rounds: int) -> Record:
     alone = replace(work, clients=1, cohort=1)
     per_sample = operations(simulation(alone, BASELINE)) / alone.processed
     return figures | {"flops": figure([samples * per_sample / spent.seconds for spent in times], "FLOP/s")}
-
-
-def read_peers(files: Sequence[str]) -> list[Record]:
-    """Read the records among what peers printed: every line that begins with `{`; they print progress, too.
-
-    Raises UsageError if a file cannot be read, or a record is damaged or lacks something.
-    """
-    records = []
-    for file in files:
-        try:
-            lines = Path(file).read_text(encoding="utf-8").splitlines()
-            records += [_peer(json.loads(line)) for line in lines if line.lstrip().startswith("{")]
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"--compare {file}: {with_its_kind(error)}") from None
-    return records
-
-
-def _peer(record: Record) -> Record:
-    return record | {"peer": record["peer"], "model": record["model"], "samples_per_s": float(record["samples_per_s"])}
-
-
-def beside_peers(peers: Sequence[Record], rates: Sequence[Record], device: str, threads: int) -> list[Record]:
-    """Put each peer's rate beside each of the part throughput's `rates` of the same model on `device` by `threads`.
-
-    Peers do the work of FedAvg on CIFAR-10, not augmented. Returns entries with `name` and `ratio`, ours over theirs,
-    which has a target if the peer was measured on the same device with the same threads.
-    """
-    entries = []
-    for peer, own in product(peers, rates):
-        if "rate" in own and (own["model"], own["augmentation"]) == (peer["model"], "none"):
-            alike = (peer.get("device", device), peer.get("threads", threads)) == (device, threads)
-            ratio = own["rate"]["median"] / peer["samples_per_s"]
-            other = "" if alike else " (another device, or other threads)"
-            entries.append(
-                {
-                    "name": f"{own['name']} over {peer['peer']}{other}",
-                    "ratio": figure([ratio], "x", AHEAD if alike else None, at_least=True),
-                }
-            )
-    return entries

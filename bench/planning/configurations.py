@@ -129,12 +129,12 @@ def _drawn(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value
 
 def _check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
     """Check every value's own bounds, before relations, which a value out of bounds may break too."""
-    for field in algorithm.fields:
-        for value in values[field.name].values if field.name in values else ():
-            try:
+    try:
+        for field in algorithm.fields:
+            for value in values[field.name].values:
                 check(f"{algorithm.name}.{field.name}", value, field.bounds)
-            except ValueError as error:
-                raise UsageError(str(error)) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _none_keeps(algorithm: Entry, search: Search) -> UsageError:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable, Sequence
 
 from algorithms import entry
-from bench.execution import UNPACKED_SHARE
 from bench.planning.run_spec import RunSpec
 
 
@@ -49,8 +48,3 @@ def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
     # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
     whole = int(devices)
     return min(by_cores, int(whole // gpus) if gpus >= 1 else whole * int(1 / gpus + 1e-9))
-
-
-def default_share(runs: int) -> float:
-    """The share of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
-    return 1.0 if runs > 1 else UNPACKED_SHARE

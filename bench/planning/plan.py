@@ -130,7 +130,7 @@ def _budgeted(
     count = len(configurations_of(algorithm, search, request, notes)) * len(rates)
     if rates and count < budget:
         raise too_few(algorithm, count, budget)
-    lr = Grid(*rates) if rates else Range(setting.lr / REACH, setting.lr * REACH, log=True)
+    lr = Grid(*rates) if rates else Range(setting.lr / REACH, setting.lr * REACH)
     return [], [replace(search, tuned={"lr": lr})]
 
 

@@ -139,8 +139,8 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
     """Choose the setting of a command; returns whose it is, and the setting. A note names papers with others.
 
     `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
-    have one of their own, and a data set from outside the default one, which is nobody's. Raises UsageError if nobody
-    has one.
+    have one of their own, and a data set from outside the default one, which is nobody's. Raises UsageError if the
+    paper has none, or there is no such data set.
     """
     if request.paper:
         having = [dataset for paper, dataset in SETTINGS if paper == request.paper]
@@ -157,14 +157,10 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
             if others:
                 notes.add(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
             return paper, SETTINGS[paper, request.dataset]
-    if request.dataset not in data.DATASETS:
-        rules = data.info(request.dataset).normalizations
-        default = Setting()
-        rule = default.normalization if default.normalization in rules else next(iter(rules))
-        return None, replace(default, dataset=request.dataset, normalization=rule)
-    raise UsageError(
-        f"no paper here has a setting for data set {request.dataset!r}: add one in search_spaces, or choose another set"
-    )
+    rules = data.info(request.dataset).normalizations
+    default = Setting()
+    rule = default.normalization if default.normalization in rules else next(iter(rules))
+    return None, replace(default, dataset=request.dataset, normalization=rule)
 
 
 def settings_of(

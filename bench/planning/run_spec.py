@@ -156,7 +156,6 @@ class Cell:
     units: tuple[RunSpec, ...]
     tried: tuple[str, ...]  # the hyper-parameters and fields in which those differ
     column: str  # of our rows that holds the number; empty if it is read off the curve
-    reason: str = ""  # why this installation cannot run it; empty if it can
 
     @property
     def setting(self) -> Setting:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from algorithms import Entry, entry
 from bench.errors import UsageError
-from bench.planning.request import Notes, Request, distinct, given_grids, sort_values
+from bench.planning.request import Notes, Request, canonical, distinct, given_grids, sort_values, supply
 from bench.planning.run_spec import Cell, Plan, RunSpec, distinct_runs, shortened
-from bench.planning.tables import cells_of, fit
+from bench.planning.tables import cells_of
 from bench.terminal.words import text
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, combinations, holds, setting_fields
@@ -29,9 +28,9 @@ class Changes:
 
 
 def make_table_plan(request: Request) -> Plan:
-    """Plan the runs of a table's cells that are asked for, with a note on those that cannot run here.
+    """Plan the runs of a table's cells that are asked for.
 
-    Raises UsageError if there is no such table, nothing of it is left, or options do not go with it.
+    Raises UsageError if there is no such table, a cell cannot run with the given values, or options do not go with it.
     """
     if not request.paper:
         raise UsageError(f"--table {request.table} needs --paper: whose table it is")
@@ -45,10 +44,7 @@ def make_table_plan(request: Request) -> Plan:
         changed = _changed(cells, changes)
         _note_strangers(cells, changed, changes, notes)
         cells = changed
-    runnable = [cell for cell in cells if not cell.reason]
-    for reason, count in Counter(cell.reason for cell in cells if cell.reason).items():
-        notes.add(f"{count} of {len(cells)} printed cells cannot be run here: {reason}")
-    runs = distinct_runs(unit for cell in runnable for unit in cell.units)
+    runs = distinct_runs(unit for cell in cells for unit in cell.units)
     units = tuple(replace(unit, seed=seed) for unit in runs for seed in range(request.seeds))
     settings = tuple(dict.fromkeys(unit.setting for unit in units))
     origins = {name: request.origins.get(name, "command line") for name in changes.fields}
@@ -112,14 +108,13 @@ def _changed(cells: Sequence[Cell], changes: Changes) -> list[Cell]:
     for cell in cells:
         algorithm = entry(cell.printed.algorithm)
         variants = [_variant(cell, algorithm, values) for values in combinations(changes.fields)]
-        units = [unit for units, _ in variants for unit in _with_hyperparameters(algorithm, units, changes)]
-        reason = next((reason for _, reason in variants if reason), "")
-        changed.append(replace(cell, units=tuple({unit.key: unit for unit in units}.values()), reason=reason))
+        units = [unit for units in variants for unit in _with_hyperparameters(algorithm, units, changes)]
+        changed.append(replace(cell, units=tuple({unit.key: unit for unit in units}.values())))
     return changed
 
 
-def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> tuple[list[RunSpec], str]:
-    """The units of a cell in a setting with other values, and why they cannot run here."""
+def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[RunSpec]:
+    """The units of a cell in a setting with other values."""
     own = cell.setting
     for name in SHORTENING:
         if name in values and values[name] > getattr(own, name):
@@ -129,13 +124,16 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> tuple[l
             )
     try:
         fits = {
-            setting: fit(algorithm, replace(setting, **values)) for setting in {unit.setting for unit in cell.units}
+            setting: supply(algorithm, canonical(replace(setting, **values)))
+            for setting in {unit.setting for unit in cell.units}
         }
     except ValueError as error:
-        raise UsageError(str(error)) from None
-    fitted, reason = fits[own]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
+        raise UsageError(
+            f"{cell.printed.printed} on {own.dataset}: {error}; or narrow the table to cells that can run so"
+        ) from None
+    fitted = fits[own]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
     short = shortened(fitted, own) or fitted.model.partition("+")[0] != own.model.partition("+")[0]
-    return [replace(unit, setting=fits[unit.setting][0], shortened=short) for unit in cell.units], reason
+    return [replace(unit, setting=fits[unit.setting], shortened=short) for unit in cell.units]
 
 
 def _with_hyperparameters(algorithm: Entry, units: Iterable[RunSpec], changes: Changes) -> list[RunSpec]:

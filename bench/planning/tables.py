@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from algorithms import Entry, entry
-from bench.data import DATASETS
 from bench.errors import UsageError
 from bench.planning.request import canonical, supply
 from bench.planning.run_spec import Cell, RunSpec
@@ -76,14 +75,14 @@ def candidates_of(cell: Cell) -> list[Candidate]:
         values = setting | dict(unit.hyperparameters)
         label = " ".join(f"{name}={values[name]}" for name in cell.tried)
         hp_json = canonical_json(unit.hyperparameters)
-        found.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label, cell.column, cell.reason))
+        found.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label, cell.column))
     return found
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:
     """Every printed cell of a table, such as `3` or `IV`, with the runs that reproduce it; raises UsageError."""
     key, table = table_of(paper, name)
-    reproduced: dict[tuple[Setting, str, str], tuple[tuple[RunSpec, ...], tuple[str, ...], str]] = {}
+    reproduced: dict[tuple[Setting, str, str], tuple[tuple[RunSpec, ...], tuple[str, ...]]] = {}
     cells = []
     for printed in printed_cells():
         if (printed.paper, printed.table) != (PAPERS[key].part_of or key, table.name):
@@ -92,24 +91,14 @@ def cells_of(paper: str, name: str) -> list[Cell]:
         runs = (setting, printed.algorithm, printed.hyperparameters)
         if runs not in reproduced:
             reproduced[runs] = _reproduced(key, table, setting, printed)
-        units, tried, reason = reproduced[runs]
-        cells.append(Cell(printed, units, tried, column_of(printed.measured, printed.read_to), reason))
+        units, tried = reproduced[runs]
+        cells.append(Cell(printed, units, tried, column_of(printed.measured, printed.read_to)))
     return cells
 
 
 def column_of(metric: PrintedMetric, read_to: int | None = None) -> str:
     """The column of our rows that holds a printed metric; empty if only the curve has it."""
     return "" if read_to else _COLUMNS.get((metric.quantity, metric.rule), "")
-
-
-def fit(algorithm: Entry, setting: Setting) -> tuple[Setting, str]:
-    """The setting as an algorithm runs in it, and why it cannot here; empty if it can."""
-    if setting.dataset not in DATASETS:
-        return setting, f"data set {setting.dataset!r} is not registered here"
-    try:
-        return supply(algorithm, canonical(setting)), ""
-    except UsageError as error:
-        return setting, str(error)
 
 
 def _setting_of(printed: PrintedCell, table: Table) -> Setting:
@@ -126,17 +115,17 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
 
 def _reproduced(
     key: str, table: Table, setting: Setting, printed: PrintedCell
-) -> tuple[tuple[RunSpec, ...], tuple[str, ...], str]:
-    """The units of a cell, the names in which they differ, and why they cannot run here."""
+) -> tuple[tuple[RunSpec, ...], tuple[str, ...]]:
+    """The units of a cell, and the names in which they differ."""
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
     # A BatchNorm form, say, that the paper gives to this algorithm alone.
-    fitted, reason = fit(algorithm, replace(setting, model=space.setting.model))
+    fitted = supply(algorithm, canonical(replace(setting, model=space.setting.model)))
     varied = table.tried.get(algorithm.name, {})
     tuned = {name: varied[name] for name in varied if name in setting_fields()}
     configurations, tried = _configurations(algorithm, space, table, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
     units = tuple(RunSpec(algorithm.name, values, one, 0, key) for one in settings for values in configurations)
-    return units, (*tuned, *tried), reason
+    return units, (*tuned, *tried)
 
 
 def _configurations(

@@ -29,7 +29,6 @@ from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
 
 TITLE = "Federated learning with knowledge distillation"
-_NOT_RUN = ("missing", "unavailable")  # states of a printed number
 _SCRIPTS = ("tables.js", "charts.js", "page.js")
 _SHAPE_PATHS = {
     "circle": "M18 4a4 4 0 1 0 .01 0z",
@@ -103,7 +102,7 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
     sections = []
     for cells, own in zip(tables, asked, strict=True):
         beside_ours = [next(answers) for _ in own]
-        if any(one.state not in _NOT_RUN for one in beside_ours):
+        if any(one.state != "missing" for one in beside_ours):
             table = replication_sheet(beside_ours, title_of(cells[0])).table
             places = [(label, len(list(heads))) for label, heads in groupby(table.heads, key=lambda head: head.label)]
             sections.append({"title": title_of(cells[0]), "table": table, "places": places})

@@ -16,7 +16,7 @@ from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.planning.request import find_algorithm
 from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, Certificate, certify
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import split_list, unknown
+from bench.terminal.words import some_of, split_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,11 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _selftest(given: argparse.Namespace) -> int:
-    asked = split_list(given.only)
-    for name in asked:
-        if name not in CHECKS:
-            raise unknown("check", name, CHECKS)
-    certificates = _certify(_names(given), [name for name in CHECKS if name in asked or not asked], given)
+    asked = some_of(given.only, CHECKS, "check")
+    certificates = _certify(_names(given), asked or tuple(CHECKS), given)
     passed = all(certificate.passed for certificate in certificates)
     if given.json:
         about = {"package_version": __version__, "torch": version("torch"), "passed": passed}

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
@@ -33,7 +33,7 @@ from bench.sweep.preflight import (
 )
 from bench.terminal.console import UnreadError, exit_status, say, tell
 from bench.terminal.words import counted
-from leaderboards import Store, StoreError, canonical_json
+from leaderboards import METRICS, Store, StoreError, canonical_json
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
@@ -97,8 +97,6 @@ def run(
         UsageError: a partition that no draw satisfies.
         EnvironmentProblem: data missing, `out` not writable.
     """
-    if plan.cells and not plan.units:
-        raise UsageError("nothing to run: " + "; ".join(plan.notes))
     check_out(resolved.out)
     store, began = Store(resolved.out), monotonic()
     status = _train(plan, options, argv, resolved, confirming)
@@ -194,10 +192,10 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
     say(*plan.notes)
     done = len(plan.units) - len(units)
     if plan.units:
-        stored = f", {done} already stored" if done else ""
+        stored = f", {done:,} already stored" if done else ""
         rest = f" ({saved} from where it was saved)" if saved else ""
         searched = f", and the trials of {', '.join(sorted({one.algorithm for one in plan.searches}))}"
-        to_do = f"{len(units)} to do{rest}{searched if plan.searches else ''}"
+        to_do = f"{len(units):,} to do{rest}{searched if plan.searches else ''}"
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
@@ -216,7 +214,7 @@ def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
 
 
 def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
+    """Compact, rebuild and print. `confirmed_at`: values of the tuned cells, if what they chose is confirmed."""
     from leaderboards.rows.segments import compact_if_many
 
     with suppress(OSError, StoreError):  # the next sweep does it
@@ -231,24 +229,34 @@ def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[
 
 
 def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Print the tables of the sweep's own algorithms and settings, and the command that prints them again."""
-    from bench.terminal.render import print_leaderboard
+    """Print the best and the final accuracy of the sweep's own algorithms and settings."""
+    from bench.terminal.render import defaults, note_superseded, render
+    from leaderboards.board import leaderboard, with_seeds
+    from leaderboards.tables import tables_of
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {canonical_json(setting_identity(one)) for one in {unit.setting for unit in plan.units}}
     if plan.searches:
         settings |= set(searched_rows(plan, Store(out)).setting_json)
-    print_leaderboard(
-        out,
-        where={"algorithm": sorted(names), "setting_json": sorted(settings)},
-        style="json" if as_json else "table",
-        tuned=plan.tuned,
-        confirmed_at=confirmed_at,
-        known={unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches},
-    )
-    if as_json or not (plan.tuned or confirmed_at is not None):
-        return
+    runs = Store(out).runs()
+    note_superseded(runs[runs["algorithm"].isin(names)])
+    if confirmed_at is not None:
+        from leaderboards.confirmed import confirmed
+
+        runs = confirmed(runs, plan.tuned, confirmed_at)
+    board = leaderboard(runs, tuned=plan.tuned)
+    board = board[board["algorithm"].isin(names) & board["setting_json"].isin(settings)]
+    metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
+    known = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
+    tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(known), tuned=plan.tuned)
+    render(tables, "json" if as_json else "table")
+    if not as_json and (plan.tuned or confirmed_at is not None):
+        _say_again(plan, out, confirmed_at)
+
+
+def _say_again(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | None) -> None:
+    """Say which command prints the tables again."""
     folder = () if out == default_out().resolve() else ("--out", out)
     words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
     if confirmed_at is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -21,17 +21,7 @@ from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.cost_model import Time, estimated_time, measured_paces, recorded_rates, recorded_time
 from bench.planning.packing import fitting, program_of
-from bench.planning.run_spec import (
-    Cell,
-    Plan,
-    RunSpec,
-    Search,
-    Varied,
-    distinct_runs,
-    trial_name,
-    units_of,
-    varied_names,
-)
+from bench.planning.run_spec import Plan, RunSpec, Search, Varied, trial_name, units_of, varied_names
 from bench.planning.tables import name_in_print
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import Resolved, mirror_url, trial_share
@@ -90,7 +80,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     states = concurrent * largest if plan.searches else min(concurrent * largest, len(missing))
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
     return {
-        **(_table_figures(plan) if plan.cells else {}),
+        **({"table": plan.cells[0].printed.table, **_counts(plan)} if plan.cells else {}),
         "paper": plan.paper,  # whose setting it is
         "runs": len(plan.units),
         "to_do": len(missing),  # of these, not stored
@@ -239,24 +229,15 @@ def _memory(setting: Setting, pack: int = 1) -> float:
 # A printed table.
 
 
-def _table_figures(plan: Plan) -> dict[str, Any]:
-    """A table's figures: of all its cells, and of those that can be run here."""
-    runnable = [cell for cell in plan.cells if not cell.reason]
-    here = _counts(runnable, plan.request.seeds)
-    return {"table": plan.cells[0].printed.table, **_counts(plan.cells, plan.request.seeds), "here": here}
-
-
-def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
+def _counts(plan: Plan) -> dict[str, int]:
     """Count the printed cells, the evaluated models that give them, and the runs that yield those."""
-    cells = tuple(cells)
-    units = [unit for cell in cells for unit in cell.units]
-    models = len({unit.key for unit in units}) * seeds
-    return {"printed_cells": len(cells), "models_evaluated": models, "runs": len(distinct_runs(units)) * seeds}
+    models = len({unit.key for cell in plan.cells for unit in cell.units}) * plan.request.seeds
+    return {"printed_cells": len(plan.cells), "models_evaluated": models, "runs": len(plan.units)}
 
 
 def _table_sentence(plan: Plan) -> str:
     """`Table 3 of fedgkd: 72 printed cells, 216 models evaluated, 216 runs (3 seeds); ...`."""
-    counts = _counts(plan.cells, plan.request.seeds)
+    counts = _counts(plan)
     figures = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
     text = f"{title}: {figures} ({counted(plan.request.seeds, 'seed')})"
@@ -343,7 +324,7 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
 
 def _cost(report: Report) -> str:
     """The runs to do, their time, memory and disk."""
-    runs = f"{counted(report['runs'], 'run')}, {report['to_do']} to do"
+    runs = f"{counted(report['runs'], 'run')}, {report['to_do']:,} to do"
     chosen = sum(one["runs_at_most"] for one in report["searches"])
     if not report["to_do"] and not chosen:
         return f"{runs}: all are stored in {report['out']}"

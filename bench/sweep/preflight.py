@@ -21,9 +21,15 @@ from algorithms import ALGORITHMS, entry
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
-from bench.execution import Execution, cpu_count, packs_train_together, resolve_device, resolve_pack
+from bench.execution import (
+    UNPACKED_SHARE,
+    Execution,
+    cpu_count,
+    packs_train_together,
+    resolve_device,
+    resolve_pack,
+)
 from bench.executors.trials import trials_of
-from bench.planning.packing import default_share
 from bench.planning.request import Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import SweepOptions
@@ -121,13 +127,16 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
 
 
 def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]) -> float:
-    """The share of a GPU of each trial: as given, or by the most runs that one holds. `units`: those to do."""
+    """The share of a GPU of each trial: as given, or by the most runs that one holds. `units`: those to do.
+
+    A pack has a GPU to itself; runs of one small model share it.
+    """
     if resolved.gpus is not None:
         return resolved.gpus
     # A configuration that Optuna chooses is a trial of its own, all its seeds together.
     held = [plan.request.seeds] * bool(plan.searches)
     runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
-    return default_share(runs if packs_train_together(resolved.device, options.backend) else 1)
+    return 1.0 if runs > 1 and packs_train_together(resolved.device, options.backend) else UNPACKED_SHARE
 
 
 def mirror_url(given: str | None, offline: bool = False) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.sync.place import Place
 from leaderboards import Store
-from leaderboards.rows.files import atomic_file
+from leaderboards.rows.files import atomic_file, content_hash
 
 MANIFEST = "manifest.json"
 _KEY = re.compile("[0-9a-f]{64}")
@@ -134,9 +134,8 @@ class States:
             for name, entry in content["files"].items():
                 target = folder / Path(name).name
                 self._place.fetch(f"state/{key}/{writer}/{entry['blob']}", target)
-                with target.open("rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                        raise FileNotFoundError(name)
+                if content_hash(target) != entry["sha256"]:
+                    raise FileNotFoundError(name)
             folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(folder / MANIFEST) as manifest:
                 manifest.write(json.dumps(content["manifest"]).encode())

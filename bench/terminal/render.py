@@ -1,13 +1,12 @@
-"""A leaderboard's tables on a stream: text for the terminal here, the other formats in `bench.terminal.formats`."""
+"""Printing leaderboards: text for the terminal here, the other formats in `bench.terminal.formats`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from bench.terminal.words import FOLDED_WIDTH, counted, folded
@@ -29,50 +28,6 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
-def print_leaderboard(
-    out: Path,
-    *,
-    where: Mapping[str, Collection[Any]] | None = None,
-    style: str = "table",
-    tuned: Sequence[str] = (),
-    confirmed_at: Mapping[str, Any] | None = None,
-    file: TextIO | None = None,
-    known: Iterable[str] = (),
-) -> None:
-    """Print the best and the final accuracy of a result folder's leaderboard.
-
-    Args:
-        out: the folder.
-        where: column of the leaderboard -> values to keep, for instance `{"dataset": ["cifar10"]}`.
-        style: one of `STYLES`.
-        tuned: fields of the setting over which configurations are selected, such as `lr`.
-        confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed
-            ones.
-        file: None is standard output.
-        known: algorithms from outside that are imported already.
-
-    Raises:
-        leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
-    """
-    from leaderboards import METRICS, Store
-    from leaderboards.board import leaderboard, with_seeds
-    from leaderboards.tables import tables_of
-
-    metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
-    runs = Store(out).runs()
-    algorithms = (where or {}).get("algorithm")
-    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)])
-    if confirmed_at is not None:
-        from leaderboards.confirmed import confirmed
-
-        runs = confirmed(runs, tuned, confirmed_at)
-    board = leaderboard(runs, tuned=tuned)
-    for column, values in (where or {}).items():
-        board = board[board[column].isin(values)]
-    board = with_seeds(board, runs, metrics)
-    render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
-
-
 def note_superseded(runs: pd.DataFrame) -> None:
     """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it."""
     from leaderboards.board import current
@@ -90,35 +45,35 @@ def note_superseded(runs: pd.DataFrame) -> None:
         sys.stderr.write(f"{algorithm}: runs of {count} versions of it stand here, each in settings of its own\n")
 
 
-def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
-    """Write `tables` to `file` in one of `STYLES`."""
+def render(tables: Sequence[Table], style: str) -> None:
+    """Print `tables` in one of `STYLES`."""
     if style == "table":
-        _terminal(tables, file)
+        _terminal(tables)
         return
     from bench.terminal.formats import as_json, comma_separated, latex, markdown
 
     text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
-    file.write(text)
+    sys.stdout.write(text)
 
 
-def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
-    """Write sheets as `render` writes tables; CSV and JSON have their records."""
+def render_sheets(sheets: Sequence[Sheet], style: str) -> None:
+    """Print sheets as `render` prints tables; CSV and JSON have their records."""
     if style not in ("csv", "json"):
-        render([sheet.table for sheet in sheets], style, file)
+        render([sheet.table for sheet in sheets], style)
         return
     from bench.terminal.formats import lines, sheets_as_json
 
     if style == "csv":
-        file.write(lines([record for sheet in sheets for record in sheet.records]))
+        sys.stdout.write(lines([record for sheet in sheets for record in sheet.records]))
     else:
-        file.write(sheets_as_json(sheets))
+        sys.stdout.write(sheets_as_json(sheets))
 
 
-def _terminal(tables: Sequence[Table], file: TextIO) -> None:
+def _terminal(tables: Sequence[Table]) -> None:
     """Print through rich: styles, and the terminal's width; elsewhere plain text, with signs in place of styles."""
     from rich.console import Console
 
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         _print_through(console, tables)
         return
@@ -126,7 +81,7 @@ def _terminal(tables: Sequence[Table], file: TextIO) -> None:
     console.width = int(columns) if columns.isdecimal() and int(columns) else PLAIN_WIDTH
     with console.capture() as captured:
         _print_through(console, tables)
-    file.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
 def _print_through(console: Console, tables: Sequence[Table]) -> None:

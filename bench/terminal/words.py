@@ -6,7 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    """`1 run`, `2 runs`, `1,200 runs`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:
@@ -127,7 +127,7 @@ def pack_size(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
+def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:
     """Parse names of `known`, each once and in their order. Raises UsageError for an unknown name, of a `kind`."""
     asked = split_list(words)
     for name in asked:

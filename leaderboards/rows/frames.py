@@ -35,14 +35,6 @@ def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    """All rows of several `runs` tables, with the columns of `leaderboards.COLUMNS`."""
-    import pyarrow as pa
-
-    schema = runs_schema()
-    return pa.concat_tables([schema.empty_table(), *(fit(table, schema) for table in tables)])
-
-
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """`table` with the columns of `schema`: cast, left out, or empty where it has none."""
     import pyarrow as pa

@@ -113,7 +113,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
     Column("error", "string", "", "why it failed, or what stopped being finite", "state", True),
     Column("diverged", "bool", "", WHEN_DIVERGED, "state"),
-    Column("selected_on", "string", "", "what configurations are selected on: validation, test, or none", "state"),
+    Column(
+        "selected_on",
+        "string",
+        "",
+        "what configurations are selected on: validation or none (test in old rows)",
+        "state",
+    ),
     Column("shortened", "bool", "", "run with fewer rounds, fewer local epochs, or less data than its paper", "state"),
     Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
     Column("certified", "bool", "", CERTIFIED, "provenance", True),
@@ -181,16 +187,6 @@ def file_metadata(kind: str) -> dict[str, str]:
     return {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
 
 
-def as_markdown(columns: Iterable[Column] = COLUMNS) -> str:
-    """The columns as a Markdown table, for the documentation."""
-    lines = ["| column | type | unit | meaning | group | may be empty |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} | {c.group} | {'yes' if c.nullable else ''} |"
-        for c in columns
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _fields(columns: Iterable[Column]) -> list[pa.Field]:
     import pyarrow as pa
 
@@ -216,11 +212,8 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
     `1` and `1.0` give different text: cast each value to its declared type first.
 
     Raises:
-        ValueError: a value is NaN or infinite, or no JSON value, or a key is no string.
+        ValueError: a value is NaN or infinite, or no JSON value.
     """
-    wrong = [key for key in mapping if not isinstance(key, str)]
-    if wrong:
-        raise ValueError(f"keys must be strings, got {wrong[0]!r} in {dict(mapping)!r}")
     try:
         return json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -267,13 +260,7 @@ def environment_key(row: Mapping[str, Any]) -> str:
 def identity_columns(
     algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`.
-
-    Raises:
-        ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
-    """
-    if "json" in hyperparameters:
-        raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")
+    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`."""
     return {
         "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
         "algorithm": algorithm,

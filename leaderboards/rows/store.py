@@ -18,8 +18,8 @@ from leaderboards.rows.files import (
     write_by_content,
     write_table,
 )
-from leaderboards.rows.frames import concatenate, curve_table, fit, run_table, to_pandas
-from leaderboards.rows.schema import COLUMNS, curves_schema, environment_key, file_metadata
+from leaderboards.rows.frames import curve_table, fit, run_table, to_pandas
+from leaderboards.rows.schema import COLUMNS, curves_schema, environment_key, file_metadata, runs_schema
 from leaderboards.rows.segments import (
     TRACKED,
     Folder,
@@ -197,7 +197,7 @@ class RowFile:
             table = read_table(self.out, "runs", [column.name for column in COLUMNS])
             for problem in identity_problems(table):
                 raise BrokenFileError(self.out, f"{self.out}: {problem}")
-            return to_pandas(concatenate([table]))
+            return to_pandas(fit(table, runs_schema()))
         except BrokenFileError as error:  # whoever named it by mistake shall not delete it
             raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
 

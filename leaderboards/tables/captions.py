@@ -157,14 +157,12 @@ def _selection(records: Sequence[Record]) -> str:
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
     if searched:
         return f"configurations selected on the validation split of {' or '.join(searched)}{other_seeds}"
-    rules = {record["selected_on"] for record in records if record["n"]}
+    validated = {record["selected_on"] == "validation" for record in records if record["n"]}
     texts = {
-        "validation": "configurations selected on the validation split, by their mean over seeds",
-        "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
-        "none": "no validation split to select on: of several configurations all are listed and none is ranked",
-        "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",
+        True: "configurations selected on the validation split, by their mean over seeds",
+        False: "no validation split to select on: of several configurations all are listed and none is ranked",
     }
-    return "; ".join(text for rule, text in texts.items() if rule in rules)
+    return "; ".join(text for rule, text in texts.items() if rule in validated)
 
 
 def _ranges(values: Iterable[tuple[str, float]]) -> str:
