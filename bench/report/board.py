@@ -115,13 +115,13 @@ def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[fl
 
 
 def _limits(cell: Cell) -> tuple[float, float]:
-    """Return the range of the whiskers of a cell: all that its selected configurations reach."""
+    """Return the range of the whiskers of a cell: all that is ranked there; references beyond stand at its ends."""
     values = [
         record[f"{metric.name}_{part}"]
         for record in cell.selected
         for metric in SHOWN
         for part in ("mean", "low", "high")
-        if not record["diverged"]
+        if not record["diverged"] and not is_reference(record)
     ]
     reached = [value for value in values if value is not None] or [0.0]
     return min(reached), max(max(reached), min(reached) + 1e-9)
