@@ -149,6 +149,7 @@ BAD = {
     "data set": ([*CIFAR[:4], "--dataset", "sst5"], ["sst5", "cifar10, cifar100, tiny_imagenet"]),
     "algorithm": ([*CIFAR, "--algo", "fedkf"], ["fedkf", "fedavg, fedprox, moon"]),
     "longer": ([*CIFAR, "--rounds", "200"], ["rounds=200", "100"]),
+    "out of range": ([*CIFAR, "--lr", "-1"], ["error: lr must be > 0, got -1.0"]),
     "relation": (["--paper", "fedcad", "--table", "1", "--set", "beta=0.9", "gamma=0.1"], ["beta <= gamma"]),
     "search": ([*CIFAR, "--search", "random"], ["--search"]),
     "unfit": ([*CIFAR[:4], "--rounds", "2", "--model", "lenet5"], ["FedAvg on tiny_imagenet", "lenet5"]),

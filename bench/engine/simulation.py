@@ -277,9 +277,10 @@ class Simulation:
 
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
-    """Make the trainer of a round's clients, by the name of a backend."""
+    """Make the trainer of a round's clients: `loop` or `stacked`."""
     if backend == "loop":
         return Loop()
+    assert backend == "stacked", backend
     from bench.engine.stacked.backend import Stacked
 
     return Stacked.on(device)

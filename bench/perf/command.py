@@ -35,8 +35,8 @@ USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 BUSY = 0.5  # load average from which other processes disturb
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
-PyTorch loop, rates of a device, what Ray Tune adds and, on request, large result folders. A table
-on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
+PyTorch loop, rates of a device, what Ray Tune adds and, on request, large result folders. A table on stdout, progress
+on stderr; targets are shown beside the figures and never decide the exit status."""
 EPILOG = """\
 examples:
   python -m bench.perf                                            everything usual, some ten minutes

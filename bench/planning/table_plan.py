@@ -123,13 +123,14 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
                 f"on {own.dataset}: a table's runs can be shortened, not lengthened; narrow it, or lower {name}"
             )
     try:
-        fits = {
-            setting: supply(algorithm, canonical(replace(setting, **values)))
-            for setting in {unit.setting for unit in cell.units}
-        }
+        asked = {setting: canonical(replace(setting, **values)) for setting in {unit.setting for unit in cell.units}}
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        fits = {setting: supply(algorithm, given) for setting, given in asked.items()}
     except ValueError as error:
         raise UsageError(
-            f"{cell.printed.printed} on {own.dataset}: {error}; or narrow the table to cells that can run so"
+            f"{cell.printed.printed} on {own.dataset}: {error}; or name by --algo and --dataset what can run so"
         ) from None
     fitted = fits[own]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
     short = shortened(fitted, own) or fitted.model.partition("+")[0] != own.model.partition("+")[0]

@@ -160,7 +160,7 @@ def _selection(records: Sequence[Record]) -> str:
     validated = {record["selected_on"] == "validation" for record in records if record["n"]}
     texts = {
         True: "configurations selected on the validation split, by their mean over seeds",
-        False: "no validation split to select on: of several configurations all are listed and none is ranked",
+        False: "nothing was selected on validation: of several configurations all are listed and none is ranked",
     }
     return "; ".join(text for rule, text in texts.items() if rule in validated)
 
