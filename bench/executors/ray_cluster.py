@@ -69,6 +69,9 @@ def start(resources: Resources) -> bool:
             failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
         raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
     finally:
+        if threading.current_thread() is threading.main_thread():
+            # Ray's own handler prints a trace of the SIGTERM that came meanwhile.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return True
 
