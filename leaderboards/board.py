@@ -24,9 +24,10 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 
     A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
     some algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm
-    with one variant in one cell; `selected` marks its configuration with the best mean `best_val_accuracy`,
-    ties by hp_json. Only those with the most seeds take part: a lucky single seed does not beat three. Where nothing
-    was held out to select on, a lone configuration is selected, and none of several.
+    with one variant in one cell; `selected` marks its configuration with the best mean `best_val_accuracy`
+    (`best_accuracy` where selected_on is `test`), ties by hp_json. Only those with the most seeds take part: a lucky
+    single seed does not beat three. Where nothing was held out to select on, a lone configuration is selected, and
+    none of several.
 
     Args:
         runs: as `Store.runs()` gives them. Those of earlier versions of an algorithm do not count (`current`); of two
@@ -136,8 +137,8 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
     names = {"n": "finished", "failed": "failed", "stopped": "stopped"}
     frame = runs[CONFIGURATION].assign(**{name: (runs["status"] == s).astype("int64") for name, s in names.items()})
     counts = frame.groupby(CONFIGURATION)[list(names)].sum()
-    # Of unlike rows, some of an earlier version, the one that allows least: none, test, validation.
-    return counts.assign(selected_on=runs.groupby(CONFIGURATION)["selected_on"].min())
+    rules = runs.groupby(CONFIGURATION)["selected_on"].agg(["nunique", "first"])
+    return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
 
 def _flags(runs: pd.DataFrame) -> pd.DataFrame:
@@ -181,8 +182,9 @@ def _selected_configurations(board: pd.DataFrame) -> list[int]:
     """The positions of the selected configurations; `board` holds those with a finished run."""
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
-    most = board["n"] == contests["n"].transform("max")
-    score = board["best_val_accuracy_mean"].where(most & (board["selected_on"] == "validation"))
+    rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
+    score = board["best_val_accuracy_mean"].where(rule == "validation", board["best_accuracy_mean"])
+    score = score.where(rule.isin(["validation", "test"]) & (board["n"] == contests["n"].transform("max")))
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")

@@ -37,6 +37,7 @@ FLAGS: dict[str, Flag] = {
         "none selected",
         "several configurations and no validation split to select on: all are shown, none ranked",
     ),
+    "test": Flag("selected on test", "the configuration was selected on the test set: its number is optimistic"),
     "selected": Flag("selected", "selected", "✓"),
 }
 # Flags that a page shows -> word and meaning.
@@ -63,7 +64,8 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "mixed": record["versions_mixed"],
         "partial": record["n"] and (record["failed"] or record["stopped"]),
         "single": record["n"] == 1,
-        "blind": several and record["selected_on"] != "validation",
+        "blind": several and record["selected_on"] in ("none", "mixed"),
+        "test": several and record["selected_on"] == "test",
         "selected": record["selected"],
     }
     return [key for key, value in holds.items() if value]

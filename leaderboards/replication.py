@@ -83,7 +83,7 @@ class Replication:
 
     @property
     def overlap(self) -> bool | None:
-        """Whether the intervals mean ± std meet, one without spread being a point; None of shortened runs or points."""
+        """Tell whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
         spreads = [spread for spread in (self.std, self.candidate.printed.std) if spread is not None]
         if self.difference is None or self.shortened or not spreads:
             return None

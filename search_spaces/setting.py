@@ -214,7 +214,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Space:
-    """What one paper tried for one algorithm in one setting.
+    """The values that one paper tried for one algorithm in one setting.
 
     Args:
         algorithm: name in the registry.

@@ -70,11 +70,11 @@ def test_the_accuracies_outlive_merging_and_compaction(tmp_path: Path) -> None:
     store = Store(tmp_path / "all")
     merge([tmp_path / "old", tmp_path / "new"], store.out)
     compact(store.out)
-    found = accuracies_of(store)
-    assert list(found.columns) == ["client_accuracy/0", "client_accuracy/10"]
-    assert found.loc[rows[1]["run_key"]].tolist() == [0.25, 0.75]
-    assert found.loc[rows[2]["run_key"]].dropna().tolist() == [0.25]
-    assert rows[0]["run_key"] not in found.index, "stored without them"
+    accuracies = accuracies_of(store)
+    assert list(accuracies.columns) == ["client_accuracy/0", "client_accuracy/10"]
+    assert accuracies.loc[rows[1]["run_key"]].tolist() == [0.25, 0.75]
+    assert accuracies.loc[rows[2]["run_key"]].dropna().tolist() == [0.25]
+    assert rows[0]["run_key"] not in accuracies.index, "stored without them"
     assert accuracies_of(Store(tmp_path / "old")).empty
 
 

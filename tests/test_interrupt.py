@@ -89,7 +89,7 @@ def test_an_interruption_between_two_runs_keeps_the_first(
 ) -> None:
     few = ("--algo", "fedavg,fedprox", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "-q")
     raised: list[Interruption] = []
-    monkeypatch.setattr(Interruption, "arm", lambda self: raised.append(self))
+    monkeypatch.setattr(Interruption, "__enter__", lambda self: raised.append(self) or self)
     monkeypatch.setattr(Quiet, "ended", lambda *_: raised[0].raised or raised[0].stop("a test"))
     assert sweep.main([*few, "--out", str(tmp_path)]) == 130
     assert len(Store(tmp_path).finished()) == 1

@@ -14,7 +14,6 @@ from bench.compare.command import main as compare
 from bench.stored.results import read
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.board import leaderboard, with_seeds
-from leaderboards.flags import flags_of
 from leaderboards.problems import cell_of
 from leaderboards.published import Candidate, printed_cells
 from leaderboards.replication import replications
@@ -171,12 +170,17 @@ def test_without_validation_a_lone_configuration_is_selected_and_none_of_several
     assert board.set_index("algorithm").loc["fedprox", "best_accuracy_rank"].isna().all()
 
 
-def test_nothing_is_selected_on_the_test_set_as_rows_of_earlier_versions_ask():
-    board = board_of([run("a", x, 0, 40 + x, 40, selected_on="test") for x in (1, 2)])
+def test_selection_on_the_test_set_uses_it():
+    rows = [row | {"selected_on": "test"} for row in fixture_rows()]
+    assert selected(board_of(rows)) == {"fedavg": [3], "fedprox": [2], "fedgkd": [1]}
+
+
+def test_runs_that_disagree_about_selection_select_nothing():
+    rows = [run("a", 1, 0, 40, 40), run("a", 2, 0, 41, 41, selected_on="test")]
+    board = board_of(rows)
     assert selected(board) == {}
-    assert all("blind" in flags_of(record) for record in board.to_dict("records"))
-    part = board_of([run("a", 1, 0, 40, 40), run("a", 1, 1, 41, 41, selected_on="test")])
-    assert part["selected_on"].tolist() == ["test"]
+    mixed = board_of([run("a", 1, 0, 40, 40), run("a", 1, 1, 41, 41, selected_on="test")])
+    assert mixed["selected_on"].tolist() == ["mixed"]
 
 
 def test_a_model_variant_competes_in_the_cell_of_its_model():

@@ -500,18 +500,18 @@ def test_a_mirror_that_is_removed_during_a_push_is_made_anew_by_the_next(tmp_pat
     fill(out, range(1))
     for key in (KEY, "cd" * 32):
         save_state(out, 1, key)
-    made = open_mirror(str(there), out)
-    made.push()
+    mirror = open_mirror(str(there), out)
+    mirror.push()
     shutil.rmtree(there)
     with pytest.raises(MirrorProblem, match=str(there)):
-        made.push()
-    assert (made.push().rows, len(listed(there / "state"))) == (1, 6)
+        mirror.push()
+    assert (mirror.push().rows, len(listed(there / "state"))) == (1, 6)
     for key in (KEY, "cd" * 32):
         save_state(out, 2, key)
     shutil.rmtree(there / "state")
     with pytest.raises(MirrorProblem, match=str(there)):
-        made.push()
-    assert made.push().states == 2
+        mirror.push()
+    assert mirror.push().states == 2
     pull(tmp_path / "again", there)
     assert_same(out, tmp_path / "again")
     assert saved_round(tmp_path / "again") == 2

@@ -69,7 +69,7 @@ def test_canonical_json_is_sorted_and_dense():
     assert canonical_json({"b": 1, "a": [1.0, None, True, "ä"]}) == '{"a":[1.0,null,true,"ä"],"b":1}'
 
 
-@pytest.mark.parametrize("mapping", [{"a": math.nan}, {"a": math.inf}, {"a": {1, 2}}])
+@pytest.mark.parametrize("mapping", [{"a": math.nan}, {"a": math.inf}, {"a": {1, 2}}, {1: 2}])
 def test_canonical_json_refuses_what_has_no_one_text(mapping):
     with pytest.raises(ValueError, match="must be"):
         canonical_json(mapping)
@@ -122,6 +122,11 @@ def test_a_wrong_curve_is_refused(curve):
 def test_a_round_has_one_value_of_a_metric():
     with pytest.raises(ValueError, match="round 1 and metric 'a'"):
         check_curve([(1, "a", 0.5), (1, "a", 0.6)])
+
+
+def test_a_hyperparameter_cannot_take_the_name_of_a_column():
+    with pytest.raises(ValueError, match="'json'"):
+        make_row("x", {"json": 1})
 
 
 # Reading what was written

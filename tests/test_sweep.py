@@ -105,7 +105,7 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
         save_or_finish(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Interruption, "arm", lambda self: raised.append(self))
+        patch.setattr(Interruption, "__enter__", lambda self: raised.append(self) or self)
         patch.setattr(Run, "save_or_finish", interrupt)
         assert run(out, *search) == 130
     (state,) = (out / "state").glob("*/manifest.json")

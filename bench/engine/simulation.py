@@ -28,6 +28,7 @@ from bench.engine.rng import stream
 from bench.engine.server_context import FedView, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
+from bench.execution import BACKENDS
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -280,7 +281,6 @@ def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
     """Make the trainer of a round's clients: `loop` or `stacked`."""
     if backend == "loop":
         return Loop()
-    assert backend == "stacked", backend
     from bench.engine.stacked.backend import Stacked
 
     return Stacked.on(device)
@@ -290,4 +290,6 @@ def choose_backend(backend: str, device: torch.device) -> str:
     """`auto` resolved: clients stacked on a GPU, one by one on a CPU, where convolutions gain nothing from stacking."""
     if backend == "auto":
         return "stacked" if device.type == "cuda" else "loop"
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
     return backend

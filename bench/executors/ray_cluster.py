@@ -55,7 +55,7 @@ def start(resources: Resources) -> bool:
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
     }
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    handler, unblocked = signal.getsignal(signal.SIGTERM), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         ray.init(
             address=resources.address or "local",
@@ -70,8 +70,7 @@ def start(resources: Resources) -> bool:
         raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            # Ray's own handler prints a trace of the SIGTERM that came meanwhile.
-            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+            signal.signal(signal.SIGTERM, handler)  # Ray took it for itself, and would answer one that came meanwhile
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return True
 

@@ -42,12 +42,7 @@ def run_ray(sweep: Sweep) -> None:
     """
     if not sweep.trials and not sweep.plan.searches:
         return
-    try:
-        started = start(sweep.resources)
-    except SystemExit:  # Ray's own answer to a SIGTERM while it starts
-        sweep.interruption.stop("SIGTERM")
-        return
-    sweep.interruption.arm()  # Ray takes SIGTERM for itself
+    started = start(sweep.resources)
     try:
         sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
         if sweep.trials and not sweep.execution.stopping:

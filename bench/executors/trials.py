@@ -88,21 +88,15 @@ class Interruption:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
-        self.arm()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self.path.unlink(missing_ok=True)
-
-    def arm(self) -> None:
-        """Take the signals; again after a library that takes them for itself has started."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before.setdefault(number, signal.getsignal(number))
-            signal.signal(number, self._handle)
 
     def stop(self, why: str) -> None:
         """Make the file: the sweep ends as interrupted."""

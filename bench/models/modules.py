@@ -196,9 +196,9 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         raise KIND.error(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
     has, expected = any(isinstance(part, _BatchNorm) for part in body.modules()), batchnorm or entry.always_batchnorm
     if has != expected:
-        found = "has BatchNorm layers" if has else "has no BatchNorm layer"
+        layers = "has BatchNorm layers" if has else "has no BatchNorm layer"
         raise KIND.error(
-            name, f"{found}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has"
+            name, f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has"
         )
     features = _features(name, body, input_shape)
     if entry.features and entry.features != features:

@@ -47,6 +47,7 @@ POINTS = (
 )
 ALGORITHMS, SEEDS = 25, 5
 CELLS = tuple(product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)))  # data set, alpha, participation
+_WRITE = "from pathlib import Path; from bench.perf.processes import write_folder; write_folder(Path({!r}), {})"
 _TABLE = "from leaderboards import Store; from leaderboards.board import leaderboard; leaderboard(Store({!r}).runs())"
 _BATCH = 5_000  # runs of a file
 
@@ -108,7 +109,7 @@ def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> Non
             folder = Path(place) / name
             say(f"boards: {name} of a made-up folder of {count:,} runs, {repetitions} repetitions")
             # In a process of its own: a child's largest memory counts that of its parent when it began.
-            run_python(("-c", f"from bench.perf.processes import *; write_folder(Path({str(folder)!r}), {count})"))
+            run_python(("-c", _WRITE.format(str(folder), count)))
             command = {
                 "leaderboard": ("-c", _TABLE.format(str(folder))),
                 "compare": ("-m", "bench.compare", "--out", str(folder)),

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
-from bench.data import info
 from bench.planning.request import Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
@@ -125,19 +124,20 @@ def samples_of(setting: Setting) -> tuple[float, float]:
     per_round = training_samples(setting) * setting.cohort_size / setting.num_clients
     if setting.step_rule == "batches":
         per_round = setting.cohort_size * setting.batch_size
-    kept = info(setting.dataset).train_size * setting.fraction
+    dataset = data.info(setting.dataset)
+    kept = dataset.train_size * setting.fraction
     validation = kept * setting.validation_fraction
     evaluations = math.ceil(setting.rounds / setting.evaluate_every)
     local = (kept - validation) * setting.local_test_fraction
-    tests = info(setting.dataset).test_size + validation + local
+    tests = dataset.test_size + validation + local
     return per_round * setting.local_epochs * setting.rounds, evaluations * tests
 
 
 def training_samples(setting: Setting) -> float:
     """Count the samples that all clients together train on."""
-    data = info(setting.dataset)
-    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
-    return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
+    dataset = data.info(setting.dataset)
+    kept = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
+    return (kept - setting.auxiliary_per_class * dataset.num_classes) * (1 - setting.local_test_fraction)
 
 
 # Plans.

@@ -202,8 +202,8 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
 def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
     """Say what went wrong, and what the same command does."""
     if outcome.interrupted:
-        told = "with --force the same command begins anew; without, it" if options.force else "the same command"
-        sys.stderr.write(f"interrupted: {told} goes on from what is saved\n")
+        advice = "with --force the same command begins anew; without, it" if options.force else "the same command"
+        sys.stderr.write(f"interrupted: {advice} goes on from what is saved\n")
     for problem in dict.fromkeys(outcome.problems):
         tell(f"problem: {problem}")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
@@ -248,8 +248,8 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     board = leaderboard(runs, tuned=plan.tuned)
     board = board[board["algorithm"].isin(names) & board["setting_json"].isin(settings)]
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
-    known = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
-    tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(known), tuned=plan.tuned)
+    algorithms = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
+    tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(algorithms), tuned=plan.tuned)
     render(tables, "json" if as_json else "table")
     if not as_json and (plan.tuned or confirmed_at is not None):
         _say_again(plan, out, confirmed_at)

@@ -107,11 +107,11 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     """Find result folders, each once, else the usual one; raises UsageError if one of several does not exist."""
     # A folder may have a comma or a blank in its name.
     names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
-    found = list(dict.fromkeys(map(Path, names)))
-    missing = [str(folder) for folder in found if len(found) > 1 and not folder.exists()]
+    folders = list(dict.fromkeys(map(Path, names)))
+    missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
     if missing:
         raise UsageError(f"no such folder: {', '.join(missing)}")
-    return found or [default_out()]
+    return folders or [default_out()]
 
 
 def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:

@@ -212,8 +212,11 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
     `1` and `1.0` give different text: cast each value to its declared type first.
 
     Raises:
-        ValueError: a value is NaN or infinite, or no JSON value.
+        ValueError: a value is NaN or infinite, or no JSON value, or a key is no string.
     """
+    wrong = [key for key in mapping if not isinstance(key, str)]
+    if wrong:
+        raise ValueError(f"keys must be strings, got {wrong[0]!r} in {dict(mapping)!r}")
     try:
         return json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -260,7 +263,13 @@ def environment_key(row: Mapping[str, Any]) -> str:
 def identity_columns(
     algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`."""
+    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`.
+
+    Raises:
+        ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
+    """
+    if "json" in hyperparameters:
+        raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")
     return {
         "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
         "algorithm": algorithm,

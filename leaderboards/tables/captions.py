@@ -157,12 +157,14 @@ def _selection(records: Sequence[Record]) -> str:
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
     if searched:
         return f"configurations selected on the validation split of {' or '.join(searched)}{other_seeds}"
-    validated = {record["selected_on"] == "validation" for record in records if record["n"]}
+    rules = {record["selected_on"] for record in records if record["n"]}
     texts = {
-        True: "configurations selected on the validation split, by their mean over seeds",
-        False: "nothing was selected on validation: of several configurations all are listed and none is ranked",
+        "validation": "configurations selected on the validation split, by their mean over seeds",
+        "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
+        "none": "no validation split to select on: of several configurations all are listed and none is ranked",
+        "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",
     }
-    return "; ".join(text for rule, text in texts.items() if rule in validated)
+    return "; ".join(text for rule, text in texts.items() if rule in rules)
 
 
 def _ranges(values: Iterable[tuple[str, float]]) -> str:
