@@ -124,12 +124,16 @@ def _print(unlike: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], 
 
 def _difference(first: Any, second: Any) -> str:
     numbers = [value for value in (first, second) if isinstance(value, int | float) and not isinstance(value, bool)]
-    return f"{second - first:+.6g}" if len(numbers) == 2 else ""
+    if len(numbers) < 2:
+        return ""
+    return f"{second - first:+d}" if all(isinstance(value, int) for value in numbers) else f"{second - first:+.6g}"
 
 
 def _text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, float):
+        return f"{value:.6g}"  # what that hides stands in the difference
     return typed(value)

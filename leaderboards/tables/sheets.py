@@ -14,8 +14,8 @@ from leaderboards.tables.model import Head, Sheet, Table, limits, number, sheet
 
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
-    "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
-    "not separable: p above 0.05; not tested: fewer than 3 common seeds",
+    "p of the paired t test, corrected by Holm over all comparisons of the table in that metric; above 0.05 the two "
+    "cannot be told apart; not tested: fewer than 3 common seeds",
 )
 _IQM = (
     "IQM: mean of the middle half of all scores, interval by stratified bootstrap over seeds (too narrow with few "
@@ -71,7 +71,7 @@ def _difference(one: Comparison, metric: Metric) -> str:
     if one.interval is None:
         return f"{text} ({one.n}) not tested"
     text += f" [{number(one.interval.low, metric, True)}, {number(one.interval.high, metric, True)}] ({one.n})"
-    return f"{text} p {one.adjusted:.2g}" if one.separable else f"{text} not separable"
+    return f"{text} p {one.adjusted:.2g}"
 
 
 def _difference_record(table: Table, head: Head, one: Comparison) -> Mapping[str, Any]:
