@@ -1,8 +1,8 @@
-"""The registry: what this suite can run. Imports neither torch nor ray.
+"""The registry of the algorithms that this suite can run. Imports neither torch nor ray.
 
-`ALGORITHMS` maps a name to an `Entry`, as `index.json` has it, which `python docs/make.py` writes from the classes;
+`ALGORITHMS` maps a name to its `Entry` in `index.json`, which `python docs/make.py` writes from the classes;
 `entry(name)` also finds algorithms of other packages (`plugins.py`). `build(name, **hyperparameters)` makes the
-algorithm itself and is what first imports torch.
+algorithm itself, and only then is torch imported.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in from_json(INDEX.r
 
 
 def entry(name: str) -> Entry:
-    """The registry's entry, or that of an algorithm from outside: an entry point's name, or `module:factory`.
+    """Return the registry's entry, or that of an algorithm from outside: an entry point's name, or `module:factory`.
 
     Raises:
-        KeyError: no such algorithm; the message lists those known and the nearest.
-        ValueError: an algorithm from outside that cannot be imported, or is none; the message says why.
+        KeyError: no such algorithm; the message lists all names and the nearest.
+        ValueError: an algorithm from outside cannot be imported, or is not an algorithm; the message says why.
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
@@ -34,21 +34,21 @@ def entry(name: str) -> Entry:
 
     plugin = plugins.find(name)
     if plugin is None:
-        known = dict.fromkeys([*ALGORITHMS, *plugins.names()])
-        raise KeyError(f"no algorithm {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+        all_names = dict.fromkeys([*ALGORITHMS, *plugins.names()])
+        raise KeyError(f"no algorithm {name!r}; known: {', '.join(all_names)}{nearest(name, all_names)}")
     return plugin
 
 
 def build(name: str, **hyperparameters: Any) -> Algorithm:
-    """The algorithm with these hyper-parameters, all others at their defaults.
+    """Build the algorithm with these hyper-parameters, all others at their defaults.
 
     Raises:
         KeyError: no such algorithm.
         ValueError: an unknown hyper-parameter, or a value that is not allowed.
     """
-    listed = entry(name)
-    module, _, factory = listed.factory.partition(":")
-    algorithm: Algorithm = getattr(importlib.import_module(module), factory)(**listed.resolve(hyperparameters))
+    registered = entry(name)
+    module, _, factory = registered.factory.partition(":")
+    algorithm: Algorithm = getattr(importlib.import_module(module), factory)(**registered.resolve(hyperparameters))
     return algorithm
 
 

@@ -1,7 +1,7 @@
 """Adam as a function, for models that an algorithm trains beside the clients' own.
 
-Kingma and Ba, ICLR 2015, Algorithm 1. https://arxiv.org/abs/1412.6980. Its state is a tree of tensors that can ride in
-messages, locals and memories, and a step can be vmapped over clients; `torch.optim.Adam` gives the same numbers.
+Kingma and Ba, ICLR 2015, Algorithm 1. https://arxiv.org/abs/1412.6980. Its state is a tree of tensors that can be
+part of messages, locals and memories, and a step can be vmapped over clients; `torch.optim.Adam` gives equal numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
 
 def adam_init(params: Params) -> AdamState:
-    """The state before the first step."""
+    """Return the state before the first step."""
     first = next(iter(params.values()))
     zeros = [{name: torch.zeros_like(value) for name, value in params.items()} for _ in range(2)]
     return {"mean": zeros[0], "square": zeros[1], "steps": first.new_zeros(())}
@@ -26,8 +26,8 @@ def adam_init(params: Params) -> AdamState:
 def adam_step(
     params: Params, grads: Params, state: AdamState, lr: float | Tensor, weight_decay: float | Tensor = 0.0
 ) -> tuple[Params, AdamState]:
-    """The parameters, at least one and all of one type, and the state after one step with L2 decay in the gradient."""
-    # All in one vector: an operation for each tensor of a small model costs more than its arithmetic.
+    """Take one step with L2 decay in the gradient. There must be at least one parameter, and all of one type."""
+    # One vector holds all parameters: an operation per tensor of a small model costs more than its arithmetic.
     trees = (params, grads, state["mean"], state["square"])
     value, grad, mean, square = (torch.cat([tree[name].flatten() for name in params]) for tree in trees)
     steps = state["steps"] + 1
@@ -37,10 +37,10 @@ def adam_step(
     mean = BETA1 * mean + (1 - BETA1) * grad
     square = BETA2 * square + (1 - BETA2) * grad.square()
     value = value - lr * mean / bias_correction1 / ((square / bias_correction2).sqrt() + EPS)
-    return _like(value, params), {"mean": _like(mean, params), "square": _like(square, params), "steps": steps}
+    return _split(value, params), {"mean": _split(mean, params), "square": _split(square, params), "steps": steps}
 
 
-def _like(flat: Tensor, params: Params) -> Params:
-    """A vector cut into tensors of the shapes of `params`."""
+def _split(flat: Tensor, params: Params) -> Params:
+    """Split a vector into tensors of the shapes of `params`."""
     parts = torch.split(flat, [value.numel() for value in params.values()])
     return {name: part.view(value.shape) for (name, value), part in zip(params.items(), parts, strict=True)}

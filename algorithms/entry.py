@@ -1,4 +1,4 @@
-"""Facts of an algorithm: `About` on its class, and the registry's `Entry` with its `Field`s.
+"""Facts about an algorithm: `About` on its class, and the registry's `Entry` with its `Field`s.
 
 Imports neither torch nor ray.
 """
@@ -17,23 +17,23 @@ ANY = Bounds()
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """Facts of an algorithm beside its hyper-parameters, stated on its class or its `Variant`.
+    """Facts about an algorithm other than its hyper-parameters, stated on its class or its `Variant`.
 
     Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, t the round.
 
     Args:
         name: of the algorithm and its result row, lower snake case; empty for a class that only its variants register.
         paper: key of its own paper in `search_spaces`, or authors and year.
-        equations: where the paper defines it.
+        equations: place in the paper that defines it.
         summary: one line.
-        defaults_follow: the paper, or its authors' code, and in what.
-        down: sent to each client in a round.
-        up: sent back by each client.
-        keeps: what a client keeps between rounds, and after a comma its size.
-        needs: what the engine must supply (`algorithms.base.NEEDS`) beside what the class needs.
+        defaults_follow: source of the defaults: the paper or its authors' code, and for which values.
+        down: size of the message to each client in a round.
+        up: size of each client's upload.
+        keeps: a client's memory between rounds, and after a comma its size.
+        needs: keys of `algorithms.base.NEEDS`, in addition to the needs of the class.
         where: relations between hyper-parameters that every configuration keeps, such as `beta <= gamma`.
-        rows: suffix of each result row that one run yields -> the registry name that the row stands under.
-        reference: a row to compare with, not a competitor: it is shown, and not ranked.
+        rows: suffix of each result row that one run yields -> registry name of that row.
+        reference: whether its row is only for comparison: shown, but not ranked.
     """
 
     name: str = ""
@@ -52,11 +52,11 @@ class About:
 
 @dataclass(frozen=True)
 class Field:
-    """One hyper-parameter, as its class states it.
+    """A hyper-parameter, as declared in its class.
 
     Args:
-        kind: `bool`, `int`, `float` or `str`, with `| None` where it may be empty.
-        meaning: what it does, and what its limits are.
+        kind: `bool`, `int`, `float` or `str`, with `| None` if it may be empty.
+        meaning: its effect, and its limits.
         packable: whether configurations that differ in it may train in one program.
     """
 
@@ -75,7 +75,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(About):
-    """One algorithm in the registry: what `About` says, and what is read from the code.
+    """An algorithm in the registry: the facts of `About`, and those read from its code.
 
     `factory` is the `module:name` of a class or function; `version` is raised when results change.
     """
@@ -89,11 +89,11 @@ class Entry(About):
             object.__setattr__(self, "rows", {"": self.name})
 
     def defaults(self) -> dict[str, Value]:
-        """Every hyper-parameter's default."""
+        """Return every hyper-parameter's default."""
         return {field.name: field.default for field in self.fields}
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Value]:
-        """All hyper-parameters, those given cast to their types and checked.
+        """Return all hyper-parameters, with the given values cast to their types and checked.
 
         Raises:
             ValueError: an unknown name, a wrong type or a value out of range.
@@ -113,15 +113,15 @@ class Entry(About):
 
 
 def from_json(text: str) -> tuple[Entry, ...]:
-    """The entries of an index."""
+    """Read the entries of an index."""
     entries = []
     for item in json.loads(text):
-        listed = []
-        for each in item.get("fields", ()):
-            bounds = each.get("bounds", {})
-            listed.append(
-                Field(**{**each, "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))})})
+        fields = []
+        for values in item.get("fields", ()):
+            bounds = values.get("bounds", {})
+            fields.append(
+                Field(**{**values, "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))})})
             )
-        sets = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
-        entries.append(Entry(**{**item, **sets, "fields": tuple(listed)}))
+        collections = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
+        entries.append(Entry(**{**item, **collections, "fields": tuple(fields)}))
     return tuple(entries)

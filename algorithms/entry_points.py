@@ -1,6 +1,6 @@
-"""Plug-ins: found by an entry point's name or by `package.module:name`, imported, refused with a reason, fingerprinted.
+"""Plug-ins, named by an entry point or `package.module:name`: how they are imported, refused and fingerprinted.
 
-Algorithms come so, and data sets, models and partitions: a `Kind` each. Whoever reads stored runs does so within
+Algorithms, data sets, models and partitions can be plug-ins: each has its `Kind`. Stored runs are read within
 `names_of_rows`, because a name in a file must not choose which code is run.
 """
 
@@ -20,32 +20,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
-_importable: Collection[str] | None = None  # the names `module:name` that may be imported; None is all
-_option = "--import"  # with which the user types one
+_importable: Collection[str] | None = None  # the `module:name`s that may be imported; None means all
+_option = "--import"  # with which the user allows one
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing that other packages may add: its name, such as `data set`, and the group of its entry points."""
+    """A kind of plug-in from other packages: its name, such as `data set`, and the group of its entry points."""
 
     name: str
     group: str
-    problem: type[ValueError] = ValueError  # the class of errors about one of them
+    problem: type[ValueError] = ValueError  # the class of errors about such a plug-in
 
     def names(self) -> tuple[str, ...]:
-        """The names that installed packages add."""
+        """Return the names that installed packages add."""
         return tuple(sorted(point.name for point in importlib.metadata.entry_points(group=self.group)))
 
     def path(self, name: str) -> str | None:
-        """`module:name` of what a name stands for; None where no package has one of that name."""
+        """Return the `module:name` that a name stands for, or None if no package has one of that name."""
         for point in importlib.metadata.entry_points(group=self.group):
             if point.name == name:
                 return f"{point.module}:{point.attr}"
         return name if ":" in name else None
 
     def load(self, name: str, path: str) -> Any:
-        """Import what stands at `path`, a `module:name`, for a user who typed `name`.
+        """Import the object at `path`, a `module:name`, for a user who typed `name`.
 
         Raises:
             ValueError: there is no such module, it cannot be imported, it has no such name, or a stored run names it.
@@ -53,11 +53,11 @@ class Kind:
         module, _, attribute = path.partition(":")
         if ":" in name and _importable is not None and name not in _importable:
             raise self.error(name, f"only a stored run names it; if you trust its code, add {_option} {name}")
-        meant = as_module(path)
-        if meant:
-            raise self.error(name, meant)
+        hint = as_module(path)
+        if hint:
+            raise self.error(name, hint)
         here = str(Path.cwd())
-        if here not in sys.path:  # a console script does not look where it is started, `python -m` does
+        if here not in sys.path:  # unlike `python -m`, a console script does not search it
             sys.path.append(here)
         try:
             imported = importlib.import_module(module)
@@ -67,7 +67,7 @@ class Kind:
         except Exception as error:
             raise self.failure(name, "imported", error) from error
         if not hasattr(imported, attribute):
-            # Classes and functions tell where they are defined, other values are known by their capitals.
+            # Classes and functions record where they are defined; other values are recognised by their capitals.
             defined = [
                 key
                 for key, value in vars(imported).items()
@@ -79,23 +79,23 @@ class Kind:
         return getattr(imported, attribute)
 
     def load_entry(self, name: str, path: str, wanted: type[T]) -> T:
-        """The entry, of class `wanted`, that stands at `path` or is given by the function there; raises as `load`."""
-        entry, asked = self.load(name, path), f"must be or give a {wanted.__module__}.{wanted.__name__}"
+        """Return the entry, of class `wanted`, at `path` or from the function there; raises as `load`."""
+        entry, rule = self.load(name, path), f"must be or return a {wanted.__module__}.{wanted.__name__}"
         if callable(entry) and not isinstance(entry, wanted):
             try:
                 entry = entry()
             except Exception as error:
-                raise self.error(name, f"{path} {asked}; called, it raises {type(error).__name__}: {error}") from error
+                raise self.error(name, f"{path} {rule}; called, it raises {type(error).__name__}: {error}") from error
         if not isinstance(entry, wanted):
-            raise self.error(name, f"{path} {asked}, got {type(entry).__name__}")
+            raise self.error(name, f"{path} {rule}, got {type(entry).__name__}")
         return entry
 
     def error(self, name: str, what: str) -> ValueError:
-        """Make the error of a plug-in, to be raised."""
+        """Return an error about a plug-in, to be raised."""
         return self.problem(f"{self.name} {name!r}: {what}")
 
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
-        """The error of one whose code raised when it was `imported`, `made` or the like."""
+        """Return an error about a plug-in whose code raised while being `done`: `imported`, `made` or the like."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
         place = f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
         return self.problem(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}")
@@ -103,10 +103,10 @@ class Kind:
 
 @contextmanager
 def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iterator[None]:
-    """Import no `module:name` within it: names come from stored runs, which others may have written.
+    """Import no `module:name` in this context, because its names come from stored runs, which others may have written.
 
-    Built-in names and entry points of installed packages are found as ever, and so is what was imported before. All
-    threads of the process are held to it. Names that the user `typed`, by the command's `option`, are imported.
+    Built-in names, entry points of installed packages and plug-ins loaded before are found as usual. This holds for all
+    threads of the process. Names that the user `typed`, with the command's `option`, are imported.
     """
     global _importable, _option
     before = _importable, _option
@@ -118,35 +118,35 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
 
 
 def as_module(name: str) -> str:
-    """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where no file is named."""
+    """Return `name a module, not a file: pk.own:A` or the like if `name` names a file, else an empty text."""
     text, _, attribute = name.partition(":")
     file = Path(text)
     if file.suffix != ".py" and (attribute or not Path(f"{text}.py").is_file()):
         return ""
-    beside = file.is_absolute() or ".." in file.parts  # no package of the working directory has it
-    module = file.stem if beside else ".".join(file.with_suffix("").parts)
-    where = f", the command being given in {file.parent}" if beside else ""
-    return f"a module is named, not a file: {module}:{attribute or 'NAME'}{where}"
+    outside = file.is_absolute() or ".." in file.parts  # in no package of the working directory
+    module = file.stem if outside else ".".join(file.with_suffix("").parts)
+    where = f", run from {file.parent}" if outside else ""
+    return f"name a module, not a file: {module}:{attribute or 'NAME'}{where}"
 
 
 def fingerprint(modules: Iterable[str]) -> int:
-    """The CRC-32 of the modules' files and of all that these import from beside them, in turn.
+    """Return the CRC-32 of the modules' files and of all neighbouring files that they import, directly or indirectly.
 
-    Beside is the folder of the file, or of the package that it is in; this suite's own files, and whatever else is
-    installed, do not count. It does not depend on what else is loaded, so that all processes of a sweep agree.
+    Neighbouring files lie in the folder of the file, or of the package that it is in; this suite's own files and other
+    installed packages do not count. The number does not depend on loaded modules, so all processes of a sweep agree.
     """
     files: set[Path] = set()
-    waiting = [Path(path) for name in modules if (path := None if _is_ours(name) else _file(name))]
+    waiting = [Path(path) for name in modules if (path := None if _is_ours(name) else _file_of(name))]
     while waiting:
         file = waiting.pop()
         if file.suffix == ".py" and file not in files:
             files.add(file)
-            waiting += _imported(file)
+            waiting += _imported_files(file)
     return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
 
 
-def _file(module: str) -> str | None:
-    """The file of a module, without importing it; of a script that runs, `__main__`, as well."""
+def _file_of(module: str) -> str | None:
+    """Return the file of a module without importing it, also of a running script, `__main__`."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     spec = importlib.util.find_spec(module)
@@ -157,9 +157,9 @@ def _is_ours(module: str) -> bool:
     return module.partition(".")[0] in OURS
 
 
-def _imported(file: Path) -> Iterator[Path]:
-    """Files beside `file` that its import statements name."""
-    roots = _roots(file)
+def _imported_files(file: Path) -> Iterator[Path]:
+    """Yield the neighbouring files that the import statements of `file` name."""
+    roots = _import_roots(file)
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             names, starts = [alias.name for alias in node.names], roots
@@ -180,10 +180,10 @@ def _imported(file: Path) -> Iterator[Path]:
                 yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
 
 
-def _roots(file: Path) -> list[Path]:
-    """Where absolute imports of a file's neighbours begin: above its package, and folders above that are looked in."""
+def _import_roots(file: Path) -> list[Path]:
+    """Return the roots of absolute imports of neighbours: the folder above the package, and its parents on sys.path."""
     root = file.parent
     while (root / "__init__.py").exists():
         root = root.parent
-    looked_in = {Path(entry or ".").resolve() for entry in sys.path}
-    return [root, *(folder for folder in root.parents if folder in looked_in)]
+    search_path = {Path(entry or ".").resolve() for entry in sys.path}
+    return [root, *(folder for folder in root.parents if folder in search_path)]

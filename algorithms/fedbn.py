@@ -14,7 +14,7 @@ from algorithms.entry import About
 
 
 def shared_names(net: Net) -> list[str]:
-    """The names that belong to no BatchNorm layer."""
+    """Return the names that belong to no BatchNorm layer."""
     return [name for name in net.names if name not in net.batchnorm]
 
 
@@ -27,7 +27,7 @@ class FedBN(Algorithm):
 
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code weighs its five sources alike.
-        2. Layers are told by their type, not by their name.
+        2. Layers are recognised by their type, not by their name.
     """
 
     about = About(
@@ -42,20 +42,20 @@ class FedBN(Algorithm):
     needs = frozenset({"batchnorm"})
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The shared part of w_0."""
+        """Return the server's state with the shared part of w_0."""
         return Server({name: params[name] for name in shared_names(fed.net)})
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """The BatchNorm layers of w_0."""
+        """Return the BatchNorm layers of w_0."""
         return {name: params[name] for name in fed.net.names if name in fed.net.batchnorm}
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The received part with the client's own layers."""
+        """Return the received part with the client's own BatchNorm layers."""
         return {"params": {**message["params"], **memory}}
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The shared part goes, the BatchNorm layers stay."""
+        """Return the shared part, and the BatchNorm layers for the client to keep."""
         w = local["params"]
         return {"params": {name: w[name] for name in shared_names(net)}}, {name: w[name] for name in memory}

@@ -20,10 +20,10 @@ from algorithms.losses import cross_entropy, kl, one_hot
 def self_distillation(
     student: Tensor, teacher: Tensor, labels: Tensor, weight: Tensor | float, temperature: float, t_squared: bool
 ) -> Tensor:
-    """(1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share.
+    """Compute (1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share.
 
-    The logits of the local and the received model are (B, C), labels (B,) int64, and `weight`, a, is a number or (B,).
-    The cross entropy is taken at temperature 1; `t_squared` multiplies the other term by T^2. Returns (B,), nats.
+    `student` and `teacher` are the local and the received model's (B, C) logits, `labels` (B,) int64, and `weight`, a,
+    a number or (B,). The cross entropy has temperature 1; `t_squared` multiplies KL by T^2. Returns (B,), nats.
     """
     scale = temperature**2 if t_squared else 1.0
     return (1 - weight) * cross_entropy(student, labels) + weight * (scale * kl(teacher, student, temperature))
@@ -54,11 +54,11 @@ class FedLSD(Algorithm):
     kd_t_squared: bool = hyper(False, packable=False)
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """The received model, at no further traffic."""
+        """Return the received model, which costs no further traffic."""
         return {"global": message["params"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """The objective above."""
+        """Return the objective in the docstring of the class."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         weight = self.distillation_weight
         return self_distillation(student, teacher, batch.y, weight, self.temperature, self.kd_t_squared)
@@ -70,7 +70,7 @@ class FedCAD(Algorithm):
 
     Loss: (1 - a_y) CE + a_y KL( p^g || p ) (Eqs. 3-5). Weights, from the server's auxiliary samples (Eq. 6):
     a_y = (gamma - beta)/2 E[phi] + (gamma + beta)/2 with phi = p^g_y - sum_{k != y} p^g_k. As p^g sums to 1,
-    phi = 2 p^g_y - 1, so a_y = beta + (gamma - beta) E[p^g_y], which is what is computed.
+    phi = 2 p^g_y - 1, so a_y = beta + (gamma - beta) E[p^g_y], which is computed here.
 
     Args:
         beta: weight of a class the global model never gets right, in [0, gamma].
@@ -107,7 +107,7 @@ class FedCAD(Algorithm):
     kd_t_squared: bool = hyper(False, packable=False)
 
     def class_weights(self, fed: Fed, params: Params) -> Tensor:
-        """a_y of every class, (C,), in [beta, gamma]: Eq. 6 in closed form."""
+        """Return a_y of every class, (C,), in [beta, gamma]: Eq. 6 in closed form."""
         y = fed.auxiliary.y
         temperature = self.temperature if self.phi_temperature is None else self.phi_temperature
         p = (logits_of(fed.net, params, fed.auxiliary.x) / temperature).softmax(-1)
@@ -116,15 +116,15 @@ class FedCAD(Algorithm):
         return self.beta + (self.gamma - self.beta) * (members.T @ p_y) / members.sum(0)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The model and its class weights."""
+        """Return the model and its class weights."""
         return {"params": server.params, "class_weights": self.class_weights(fed, server.params)}
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """The received model, at no further traffic."""
+        """Return the received model, which costs no further traffic."""
         return {"global": message["params"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 5, each sample with its class's weight."""
+        """Return Eq. 5, each sample with its class's weight."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         weight = message["class_weights"][batch.y]
         return self_distillation(student, teacher, batch.y, weight, self.temperature, self.kd_t_squared)

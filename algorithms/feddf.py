@@ -30,9 +30,9 @@ class FedDF(Algorithm):
     Args:
         server_lr: learning rate of the server's Adam.
         server_batch_size: samples of a server step; at most all auxiliary samples.
-        max_steps: server steps in a round at most; 0 is FedAvg.
+        max_steps: largest number of server steps in a round; 0 is FedAvg.
         check_every: server steps between validations.
-        patience: the distillation ends after so many steps without a better validation accuracy.
+        patience: steps without a better validation accuracy after which the distillation ends.
 
     Differences from the paper:
         1. The data that the server distils on are the auxiliary samples taken out of the training set.
@@ -54,7 +54,7 @@ class FedDF(Algorithm):
     patience: int = hyper(1000, 1, packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """Checks what the server's batches will be."""
+        """Check that the server's batches suit BatchNorm, and return its state with w_0."""
         count = len(fed.auxiliary.x)
         if self.max_steps and fed.net.batchnorm and min(self.server_batch_size, count) == 1:
             raise ValueError(
@@ -64,7 +64,7 @@ class FedDF(Algorithm):
         return Server(params)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """The mean, and its distillation."""
+        """Return the mean, after the ensemble is distilled into it."""
         mean = cohort.mean(uploads["params"])
         if not self.max_steps:
             return server.next(mean)
@@ -74,31 +74,31 @@ class FedDF(Algorithm):
         batches = self._batches(fed.stream("feddf", server.round), len(x))
         return server.next(self._distil(fed, mean, batches, {"x": x, "teacher": teacher}))
 
-    def _distil(self, fed: Fed, mean: Params, batches: Iterator[Tensor], given: dict[str, Tensor]) -> Params:
-        """The model of the best validation accuracy, the mean being the first."""
+    def _distil(self, fed: Fed, mean: Params, batches: Iterator[Tensor], samples: dict[str, Tensor]) -> Params:
+        """Distil into the mean and return the model with the best validation accuracy, the mean included."""
         state = {"params": mean, "adam": adam_init({name: mean[name] for name in fed.net.trainable})}
-        best, best_at, kept = _accuracy(fed.net, mean, fed.validation), 0, mean
-        made = 0
-        while made < self.max_steps and made - best_at < self.patience:
-            at = torch.stack(list(islice(batches, min(self.check_every, self.max_steps - made))))
-            state, made = fed.repeat(self._step, state, at, given), made + len(at)
+        best, best_step, best_params = _accuracy(fed.net, mean, fed.validation), 0, mean
+        step = 0
+        while step < self.max_steps and step - best_step < self.patience:
+            positions = torch.stack(list(islice(batches, min(self.check_every, self.max_steps - step))))
+            state, step = fed.repeat(self._student_step, state, positions, samples), step + len(positions)
             accuracy = _accuracy(fed.net, state["params"], fed.validation)
             if accuracy > best:
-                best, best_at, kept = accuracy, made, state["params"]
-        return kept
+                best, best_step, best_params = accuracy, step, state["params"]
+        return best_params
 
-    def _step(self, net: Net, state: Any, at: Tensor, given: Any) -> dict[str, Any]:
-        """One Adam step of the student on the samples `at` (B,)."""
+    def _student_step(self, net: Net, state: Any, positions: Tensor, samples: Any) -> dict[str, Any]:
+        """Take one Adam step of the student on the samples at `positions` (B,)."""
         leaves = {name: state["params"][name].detach().requires_grad_() for name in net.trainable}
         student = state["params"] | leaves
-        loss = kl(given["teacher"][at], net(student, given["x"][at]).logits).mean()
-        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-        trained = {name: value.detach() for name, value in leaves.items()}
-        moved, adam = adam_step(trained, dict(zip(leaves, found, strict=True)), state["adam"], self.server_lr)
-        return {"params": student | moved, "adam": adam}
+        loss = kl(samples["teacher"][positions], net(student, samples["x"][positions]).logits).mean()
+        grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        params = {name: value.detach() for name, value in leaves.items()}
+        params, adam = adam_step(params, dict(zip(leaves, grads, strict=True)), state["adam"], self.server_lr)
+        return {"params": student | params, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
-        """Positions of each step's samples: a fresh order each epoch, its short last batch left out."""
+        """Yield the positions of each step's samples: a fresh order each epoch, without its short last batch."""
         size = min(self.server_batch_size, count)
         while True:
             order = torch.randperm(count, generator=generator)

@@ -51,7 +51,7 @@ class FedDistill(Algorithm):
         1. FedGKD's text has the plain mean of all clients' tables (`fd_exclude_self=false`), and so has FedGen's code,
            over the previous round's clients. FedGKD's code leaves the client's own out, but divides by K - 1 whether or
            not a client has reported. Both codes start counts at 1 and never reset them. Here a label's mean is over
-           those who have reported it, and tables are made anew each round.
+           the clients that have reported it, and tables are made anew each round.
         2. Logits are taken in evaluation mode, on the model before each step.
     """
 
@@ -72,24 +72,24 @@ class FedDistill(Algorithm):
     fd_cumulative: bool = hyper(False, packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """No table yet."""
+        """Return the server's state with empty tables."""
         like, classes = next(iter(params.values())), fed.num_classes
         tables = like.new_zeros(fed.num_clients, classes, classes)
         reported = like.new_zeros(fed.num_clients, classes)
         return Server(params, extra={"feddistill_tables": tables, "feddistill_reported": reported})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The sum of all tables and how many clients hold each label: a client takes its own out."""
+        """Return the model, the sum of all tables and the holders of each label; a client subtracts its own part."""
         tables, reported = server.extra["feddistill_tables"], server.extra["feddistill_reported"]
         return {"params": server.params, "table_sum": tables.sum(0), "holders": reported.sum(0)}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """No logits yet."""
+        """Return empty sums and counts of logits."""
         like = next(iter(params.values()))
         return {"sums": like.new_zeros(fed.num_classes, fed.num_classes), "counts": like.new_zeros(fed.num_classes)}
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The received model, and the sums to go on with."""
+        """Return the received model, and the sums and counts to continue from."""
         sums, counts = memory["sums"], memory["counts"]
         if not self.fd_cumulative:
             sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
@@ -103,33 +103,33 @@ class FedDistill(Algorithm):
         return {**local, "sums": local["sums"] + members.T @ logits, "counts": local["counts"] + members.sum(0)}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Cross entropy and the distillation from the others' mean logits of each sample's label."""
+        """Return cross entropy plus distillation from the others' mean logits of each sample's label."""
         table_sum, holders = message["table_sum"], message["holders"]
         if self.fd_exclude_self:
-            table_sum = table_sum - _table(memory["sums"], memory["counts"])
+            table_sum = table_sum - _means(memory["sums"], memory["counts"])
             holders = holders - (memory["counts"] > 0).to(holders.dtype)
         teacher = table_sum / holders.clamp(min=1)[:, None]
         student = net(local["params"], batch.x).logits
         term = self.temperature**2 * kl(teacher[batch.y], student, self.temperature)
-        known: Tensor = (holders > 0).to(student.dtype)[batch.y]
-        return cross_entropy(student, batch.y) + self.distillation_weight * known * term
+        has_teacher: Tensor = (holders > 0).to(student.dtype)[batch.y]
+        return cross_entropy(student, batch.y) + self.distillation_weight * has_teacher * term
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model, the table and the labels it holds; the client keeps what the table is made of."""
+        """Return the model, the table and the labels it holds; the client keeps the table's sums and counts."""
         sums, counts = local["sums"], local["counts"]
-        upload = {"params": local["params"], "table": _table(sums, counts), "reported": (counts > 0).to(counts.dtype)}
+        upload = {"params": local["params"], "table": _means(sums, counts), "reported": (counts > 0).to(counts.dtype)}
         return upload, {"sums": sums, "counts": counts}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """FedAvg's mean, and the latest tables."""
+        """Return FedAvg's mean and the latest tables."""
         tables = server.extra["feddistill_tables"].index_copy(0, cohort.ids, uploads["table"])
         reported = server.extra["feddistill_reported"].index_copy(0, cohort.ids, uploads["reported"])
         params = cohort.mean(uploads["params"])
         return server.next(params, feddistill_tables=tables, feddistill_reported=reported)
 
 
-def _table(sums: Tensor, counts: Tensor) -> Tensor:
-    """(C, C) mean logits of each label; zeros where there is none."""
+def _means(sums: Tensor, counts: Tensor) -> Tensor:
+    """Return (C, C) mean logits of each label; zeros for a label without any."""
     return sums / counts.clamp(min=1)[:, None]

@@ -28,16 +28,16 @@ class DKD(Plugin):
     w <- w - gamma_{t,j} mean_k(gradient_k), with gamma_{t,j} = lr lr_decay^(t-1) step_decay^(j-1). Labels are not used.
 
     Args:
-        base: what clients train and the server averages: FedAvg, FedMAX, FedBN, or any other.
+        base: algorithm by which clients train and the server averages: FedAvg, FedMAX, FedBN, or any other.
         steps: J, gradient requests after each averaging; 0 is the base.
         lr: gamma_0, the server's learning rate in a request (eta_d in the paper's CIFAR section); 0 is the base at J
             times the traffic.
         lr_decay: factor on lr after each round.
         step_decay: factor on lr after each request, restarted every round; 0.97 on the digits, else 1.
-        batch_size: samples that a client answers a request with.
-        warmup_rounds: first rounds without requests; 30 on CIFAR-100.
-        dkd_student_mode: of the student while clients take its gradient, `eval` or `train`; they differ with BatchNorm
-            or dropout. Only gradients leave a client either way.
+        batch_size: samples with which a client answers a request.
+        warmup_rounds: number of first rounds without requests; 30 on CIFAR-100.
+        dkd_student_mode: mode of the student while clients take its gradient, `eval` or `train`; they differ with
+            BatchNorm or dropout. Only gradients leave a client either way.
         dkd_weights: q_k of Eq. 8: `mean` is 1 / |S_t| as in Algorithm 1, `examples` n_k over their sum.
         dkd_dropout: probability that a client does not answer a request; 0 as in Algorithm 1.
         dkd_augmented: whether the mini-batches of requests are augmented as those of local training are.
@@ -60,7 +60,7 @@ class DKD(Plugin):
     about = About(
         paper="feddkd",
         equations="Algorithms 1-2",
-        summary="after averaging, the server distils all local models by gradients asked of the clients",
+        summary="after averaging, the server distils all local models by gradients requested from the clients",
         down="(1 + J) P",
         up="(1 + J) P",
     )
@@ -84,17 +84,17 @@ class DKD(Plugin):
             )
 
     def distillation(self, net: Net, params: Params, local_params: Params, batch: Batch) -> Tensor:
-        """Algorithm 2: (B,) nats."""
+        """Return the loss of Algorithm 2: (B,), nats."""
         teacher = net.eval(local_params, batch.x).logits.detach()
         student = local_params | params
         if self.dkd_student_mode == "eval":
             return soft_cross_entropy(teacher, net.eval(student, batch.x).logits)
-        # Training mode writes running statistics: into copies, for only gradients leave the client.
+        # Training mode writes running statistics: here into copies, because only gradients leave the client.
         student = {name: value if name in net.trainable else value.clone() for name, value in student.items()}
         return soft_cross_entropy(teacher, net(student, batch.x).logits)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 1, lines 6-11."""
+        """Carry out lines 6-11 of Algorithm 1."""
         lr = self.lr * self.lr_decay**server.round
         steps = self.steps if server.round >= self.warmup_rounds else 0
         server = self.base.server_step(fed, server, uploads, cohort)
@@ -107,18 +107,18 @@ class DKD(Plugin):
                 continue
             scale = lr * self.step_decay**j
             mean = self._mean(grads, cohort, among)
-            moved = {name: server.params[name] - scale * grad for name, grad in mean.items()}
-            server = replace(server, params=server.params | moved)
+            params = {name: server.params[name] - scale * grad for name, grad in mean.items()}
+            server = replace(server, params=server.params | params)
         return server
 
     def _answering(self, fed: Fed, round: int, request: int, cohort: Cohort) -> Tensor | None:
-        """(m,) bool: the clients that answer a request; None for all."""
+        """Draw the clients that answer a request: (m,) bool, or None for all."""
         if not self.dkd_dropout:
             return None
         return torch.rand(len(cohort.ids), generator=fed.stream("dkd_dropout", round, request)) >= self.dkd_dropout
 
     def _mean(self, grads: Params, cohort: Cohort, among: Tensor | None) -> Params:
-        """sum_k q_k gradient_k over the clients that answered."""
+        """Return sum_k q_k gradient_k over the clients that answered."""
         if self.dkd_weights == "examples":
             mean: Params = cohort.mean(grads, among)
             return mean

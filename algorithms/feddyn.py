@@ -55,28 +55,28 @@ class FedDyn(Algorithm):
     alpha_dyn: float = hyper(0.1, 0, open_low=True)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The state h starts at 0."""
+        """Return the server's state with h = 0."""
         return Server(params, extra={"feddyn_h": zeros_like(params, fed.net.trainable)})
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """The client's h_k starts at 0."""
+        """Return the client's initial h_k = 0."""
         return zeros_like(params, fed.net.trainable)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Cross entropy and the dynamic regulariser."""
+        """Return the cross entropy plus the dynamic regulariser."""
         w, names = local["params"], net.trainable
-        pull = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(memory, w, names)
-        return cross_entropy(net(w, batch.x).logits, batch.y) + pull
+        term = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(memory, w, names)
+        return cross_entropy(net(w, batch.x).logits, batch.y) + term
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model; the client keeps its new h_k."""
+        """Return the model; the client keeps its new h_k."""
         w, received = local["params"], message["params"]
         return {"params": w}, {name: memory[name] - self.alpha_dyn * (w[name] - received[name]) for name in memory}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 1, the server's lines."""
+        """Carry out the server's lines of Algorithm 1."""
         params, h = cohort.mean(uploads["params"]), {}
         for name, old in server.extra["feddyn_h"].items():
             local = uploads["params"][name]

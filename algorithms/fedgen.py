@@ -32,7 +32,7 @@ from algorithms.entry import About
 from algorithms.generators import FEATURE_STATISTICS, feature_generator, generated_features, train_features
 from algorithms.losses import cross_entropy, kl, one_hot
 
-FLOOR = 1e-4  # of the annealed weights, in the authors' code
+FLOOR = 1e-4  # lowest value of the annealed weights, in the authors' code
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class FedGen(Algorithm):
     Args:
         objective: the generator's loss, with a_{k,c} client k's share of the round's samples of class c, NLL_k the
             negative log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
-            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), what the authors' code sets out to compute. `broadcast`:
-            sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), what that code computes, because it multiplies shapes (B,) and
+            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), which the authors' code is meant to compute. `broadcast`:
+            sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), which it does compute, because it multiplies shapes (B,) and
             (B, 1): weights no longer follow their samples. `printed` (Eq. 4): the cross entropy of the softmax of the
             heads' mean logits, weighted by examples; clients take generated samples from round 1 on.
         hard_weight: a_1, weight of the generated samples' cross entropy. The authors' code has 10, FedGKD tunes it in
@@ -58,8 +58,8 @@ class FedGen(Algorithm):
             for MNIST. Both 0: FedAvg.
         annealing: factor on both weights after each round, down to 1e-4; the code has 0.98.
         label_prior: how clients draw labels. `counts`: as often as the last round's clients hold them; `seen`: all
-            classes that they hold alike; `uniform` (both codes): all classes of the data set alike. The server draws
-            the labels of its steps by `counts` or, with the other two, by `seen`.
+            classes that they hold, equally; `uniform` (both codes): all classes of the data set, equally. The server
+            draws the labels of its steps by `counts` or, with the other two, by `seen`.
         diversity_weight: weight of the generator's diversity term.
         generator_steps: generator steps of the server in a round.
         generator_lr: learning rate of the generator's Adam; the code has 3e-4 for MNIST.
@@ -67,12 +67,12 @@ class FedGen(Algorithm):
         generator_weight_decay: L2 coefficient of the generator's Adam.
         hidden_dim: width of the generator's hidden layer; FedGKD's code has 512 on CIFAR.
         noise_dim: length of eps, the generator's noise; FedGKD's code has 64 on CIFAR.
-        label_embedding: labels enter the generator embedded, instead of one-hot.
+        label_embedding: whether labels enter the generator embedded instead of one-hot.
 
     Differences from the paper:
         1. Noise is uniform in [0, 1), as in the authors' code, and a client draws as many generated as real samples.
         2. Label counts are the true ones: the code that FedGKD published sends them without ever counting.
-        3. What the paper does not print of the generator's training is the authors' code's.
+        3. Details of the generator's training that the paper does not print are those of the authors' code.
     """
 
     about = About(
@@ -101,7 +101,7 @@ class FedGen(Algorithm):
     label_embedding: bool = hyper(False, packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """A generator drawn from the server's stream, and no label seen."""
+        """Return the server's state with a newly drawn generator and a uniform label prior."""
         like = next(iter(params.values()))
         theta = feature_generator(
             fed.stream("fedgen_theta"),
@@ -113,26 +113,26 @@ class FedGen(Algorithm):
             embedding=self.label_embedding,
         )
         prior = like.new_full((fed.num_classes,), 1 / fed.num_classes)
-        adam = adam_init(_trained(theta))
+        adam = adam_init(_trainable(theta))
         return Server(params, extra={"fedgen_theta": theta, "fedgen_adam": adam, "fedgen_prior": prior})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The model, the generator, the label prior and the round's weights: 0 before the generator is used."""
-        began = server.round > 0 or self.objective == "printed"
+        """Return the model, the generator, the label prior and the round's weights, 0 before the generator is used."""
+        active = server.round > 0 or self.objective == "printed"
         return {
             "params": server.params,
             "theta": server.extra["fedgen_theta"],
             "prior": server.extra["fedgen_prior"],
-            "hard": began * _annealed(self.hard_weight, self.annealing, server.round),
-            "soft": began * _annealed(self.soft_weight, self.annealing, server.round),
+            "hard": active * _annealed(self.hard_weight, self.annealing, server.round),
+            "soft": active * _annealed(self.soft_weight, self.annealing, server.round),
         }
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """(B, 1 + 2 Z) in [0, 1): what a label is drawn with, eps for that label, and eps for the sample's own."""
+        """Draw (B, 1 + 2 Z) in [0, 1): a number to draw a label, eps for that label, and eps for the sample's own."""
         return torch.rand(batch_size, 1 + 2 * self.noise_dim, generator=generator)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """The client's objective above."""
+        """Return the client's objective in the docstring of the class."""
         w, prior = local["params"], message["prior"]
         student = net(w, batch.x).logits
         uniform, hard, soft = batch.noise.to(prior.dtype).split([1, self.noise_dim, self.noise_dim], 1)
@@ -146,54 +146,54 @@ class FedGen(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model and the client's samples of each class (C,)."""
+        """Return the model and the client's number of samples of each class (C,)."""
         counts = (one_hot(data.y, net.num_classes).to(data.weight.dtype) * data.weight[:, None]).sum(0)
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """FedAvg's mean; then the generator learns from the heads that were uploaded."""
+        """Return FedAvg's mean, and the generator after training on the uploaded heads."""
         counts = uploads["label_counts"]
         total = counts.sum(0)
-        asked = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
-        asked = asked / asked.sum()
-        prior = torch.full_like(asked, 1 / len(asked)) if self.label_prior == "uniform" else asked
+        server_prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
+        server_prior = server_prior / server_prior.sum()
+        prior = torch.full_like(server_prior, 1 / len(server_prior)) if self.label_prior == "uniform" else server_prior
         shares = counts / total.clamp(min=1)
         sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round
         heads = {name: value for name, value in uploads["params"].items() if name.startswith("head.")}
-        learnt = fed.repeat(
+        trained = fed.repeat(
             self._generator_step,
             {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
-            self._draws(fed.stream("fedgen", server.round), fed.batch_size, like=asked),
-            {"heads": heads, "shares": shares, "sizes": sizes, "asked": asked, "lr": lr},
+            self._draw_inputs(fed.stream("fedgen", server.round), fed.batch_size, like=server_prior),
+            {"heads": heads, "shares": shares, "sizes": sizes, "asked": server_prior, "lr": lr},
         )
         params = cohort.mean(uploads["params"])
-        return server.next(params, fedgen_theta=learnt["theta"], fedgen_adam=learnt["adam"], fedgen_prior=prior)
+        return server.next(params, fedgen_theta=trained["theta"], fedgen_adam=trained["adam"], fedgen_prior=prior)
 
-    def _draws(self, generator: torch.Generator, batch_size: int, like: Tensor) -> dict[str, Tensor]:
-        """Of each step: eps, and what labels are drawn with; one step's after another's."""
+    def _draw_inputs(self, generator: torch.Generator, batch_size: int, like: Tensor) -> dict[str, Tensor]:
+        """Draw each step's eps and the uniform numbers for its labels, one step after another."""
         sizes = [(batch_size, self.noise_dim), (batch_size,)] * self.generator_steps
-        drawn = [torch.rand(size, generator=generator) for size in sizes]
-        return {"noise": torch.stack(drawn[::2]).to(like), "uniform": torch.stack(drawn[1::2]).to(like)}
+        draws = [torch.rand(size, generator=generator) for size in sizes]
+        return {"noise": torch.stack(draws[::2]).to(like), "uniform": torch.stack(draws[1::2]).to(like)}
 
-    def _generator_step(self, net: Net, state: Any, drawn: Any, given: Any) -> dict[str, Any]:
-        """One Adam step of the generator."""
-        theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["asked"], drawn["uniform"])
-        grads, running = self._gradients(net, theta, given, noise, labels)
-        moved, adam = adam_step(_trained(theta), grads, state["adam"], given["lr"], self.generator_weight_decay)
-        return {"theta": {**moved, **running}, "adam": adam}
+    def _generator_step(self, net: Net, state: Any, inputs: Any, shared: Any) -> dict[str, Any]:
+        """Take one Adam step of the generator; `shared` is the same for all steps of the round."""
+        theta, noise, labels = state["theta"], inputs["noise"], _draw_labels(shared["asked"], inputs["uniform"])
+        grads, running = self._gradients(net, theta, shared, noise, labels)
+        params, adam = adam_step(_trainable(theta), grads, state["adam"], shared["lr"], self.generator_weight_decay)
+        return {"theta": {**params, **running}, "adam": adam}
 
-    def _gradients(self, net: Net, theta: Params, given: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
-        """The gradient of the generator's objective, and the running statistics after the step."""
-        leaves = {name: value.detach().requires_grad_() for name, value in _trained(theta).items()}
+    def _gradients(self, net: Net, theta: Params, shared: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
+        """Return the gradient of the generator's objective, and the running statistics after the step."""
+        leaves = {name: value.detach().requires_grad_() for name, value in _trainable(theta).items()}
         fakes, running = train_features({**theta, **leaves}, noise, labels, net.num_classes)
-        logits = torch.func.vmap(net.head, in_dims=(0, None))(given["heads"], fakes)  # (m, B, C)
-        risk = self._risk(logits, labels, given["shares"], given["sizes"])
+        logits = torch.func.vmap(net.head, in_dims=(0, None))(shared["heads"], fakes)  # (m, B, C)
+        risk = self._risk(logits, labels, shared["shares"], shared["sizes"])
         grads = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
         return dict(zip(leaves, grads, strict=True)), running
 
     def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
-        """The generator's objective, a scalar in nats, of the heads' logits (m, B, C) and the labels (B,).
+        """Return the generator's objective, a scalar in nats, of the heads' logits (m, B, C) and the labels (B,).
 
         `shares` (m, C) are a_{k,c}, `sizes` (m,) the clients' shares of the round's examples.
         """
@@ -206,23 +206,23 @@ class FedGen(Algorithm):
         return (weights * nll).mean(1).sum()
 
 
-def _trained(theta: Params) -> Params:
+def _trainable(theta: Params) -> Params:
     return {name: value for name, value in theta.items() if name not in FEATURE_STATISTICS}
 
 
 def _annealed(weight: float, factor: float, rounds: int) -> float:
-    """The weight after some rounds; it does not fall under `FLOOR`, where it was not under it from the start."""
+    """Return the weight after some rounds, which does not fall below `FLOOR` unless it started below."""
     return max(weight * factor**rounds, min(weight, FLOOR))
 
 
 def _draw_labels(prior: Tensor, uniform: Tensor) -> Tensor:
-    """(B,) labels by inverting the prior's distribution function at `uniform` (B,) in [0, 1)."""
+    """Draw (B,) labels by inverting the prior's distribution function at `uniform` (B,) in [0, 1)."""
     passed = (uniform[:, None] >= prior.cumsum(0)[None]).sum(1)
     return passed.clamp(max=len(prior) - 1)
 
 
 def _diversity(noise: Tensor, fakes: Tensor) -> Tensor:
-    """exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ), in (0, 1]: small where samples differ."""
-    apart = (noise[:, None] - noise[None]).square().mean(-1)
-    differing = (fakes[:, None] - fakes[None]).abs().mean(-1)
-    return (-apart * differing).mean().exp()
+    """Return exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ), in (0, 1]: small if samples differ."""
+    noise_distances = (noise[:, None] - noise[None]).square().mean(-1)
+    feature_distances = (fakes[:, None] - fakes[None]).abs().mean(-1)
+    return (-noise_distances * feature_distances).mean().exp()

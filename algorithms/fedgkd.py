@@ -44,7 +44,7 @@ class FedGKD(Algorithm):
         gamma: distillation weight, halved in the loss; 0 is FedAvg. The authors' `distillation_coefficient` is gamma /
             2.
         buffer: M, global models in the teacher; 1 distils from the received model, which costs no traffic.
-        buffer_start: what the buffer holds before round 1. `empty` (the authors' code): nothing, so round 1 has no
+        buffer_start: contents of the buffer before round 1. `empty` (the authors' code): nothing, so round 1 has no
             distillation and w_0 is never a teacher. `w0` (Algorithm 1): w_0, which round 1 distils from;
             a second model then goes down from round 2 on.
         distance: `kl`, or `mse`: the squared difference of logits, its mean over batch and classes (Table 9).
@@ -70,29 +70,29 @@ class FedGKD(Algorithm):
     distance: str = hyper("kl", choices=("kl", "mse"), packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """A buffer that is empty, or holds w_0."""
+        """Return the server's state with a buffer that is empty or holds w_0."""
         return Server(params, extra={"fedgkd_history": (params,) if self.buffer_start == "w0" else ()})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The model and its teacher: the same tensors until a second model is in the buffer."""
+        """Return the model and its teacher: the same tensors until a second model is in the buffer."""
         history = server.extra["fedgkd_history"]
         return {"params": server.params, "teacher": mean_of(history or (server.params,))}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """FedAvg's mean, kept in the buffer."""
+        """Return FedAvg's mean, and append it to the buffer."""
         params = cohort.mean(uploads["params"])
         return server.next(params, fedgkd_history=(*server.extra["fedgkd_history"], params)[-self.buffer :])
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """The buffer's mean."""
+        """Return the buffer's mean."""
         return {"global": message["teacher"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 4; with a buffer that begins empty, the cross entropy alone in round 1."""
+        """Return Eq. 4; if the buffer starts empty, round 1 has the cross entropy alone."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         term = kl(teacher, student) if self.distance == "kl" else (student - teacher).square().mean(-1)
-        begun = True if self.buffer_start == "w0" else plan.round > 1
-        return cross_entropy(student, batch.y) + begun * self.gamma / 2 * term
+        active = True if self.buffer_start == "w0" else plan.round > 1
+        return cross_entropy(student, batch.y) + active * self.gamma / 2 * term
 
 
 fedgkd = Variant(FedGKD, fixed={"distance": "kl"}, name="fedgkd")
@@ -116,7 +116,7 @@ fedgkd_mse = Variant(
 
 @dataclass(frozen=True)
 class FedGKDVote(Algorithm):
-    """Clients distil from each of the last M global models, by how well each does on the server's validation samples.
+    """Clients distil from each of the last M global models, weighted by its loss on the server's validation samples.
 
     Loss: CE + sum_m gamma_m/2 KL( p(w_{t-m+1}; x) || p(w; x) ) with gamma_m/2 = lambda softmax_m(-L_m / beta), L_m the
     mean cross entropy of model m on the validation samples (Eq. 5, section 5.1). Server state: `fedgkd_voters`, the
@@ -126,12 +126,12 @@ class FedGKDVote(Algorithm):
         distillation_weight: lambda, the sum of all gamma_m / 2; 0 is FedAvg.
         buffer: M, global models that vote; 1 is FedGKD with gamma = 2 lambda and M = 1.
         beta: temperature of the vote; none takes 1/M, as printed.
-        buffer_start: who votes before round 1 has ended. `empty` (the authors' code): nobody, so round 1 has no
+        buffer_start: models that vote before round 1 has ended. `empty` (the authors' code): none, so round 1 has no
             distillation and w_0 never votes. `w0` (Algorithm 1): w_0.
 
     Differences from the paper:
         1. Before M models exist those available vote, with beta = 1/M all the same.
-        2. The authors' code takes this term inside a block without gradients, which would make it FedAvg: not so here.
+        2. The authors' code takes this term in a block without gradients, which would make it FedAvg; here they flow.
     """
 
     about = About(
@@ -150,25 +150,25 @@ class FedGKDVote(Algorithm):
     buffer_start: str = hyper("empty", choices=("empty", "w0"), packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """Nobody to vote, or w_0."""
-        return Server(params, extra={"fedgkd_voters": (_judged(fed, params),) if self.buffer_start == "w0" else ()})
+        """Return the server's state with no voter, or with w_0."""
+        return Server(params, extra={"fedgkd_voters": (_voter(fed, params),) if self.buffer_start == "w0" else ()})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The model, and the last M with their validation losses; the model itself is one of them."""
+        """Return the model, and the last M models, itself among them, with their validation losses."""
         return {"params": server.params, "voters": server.extra["fedgkd_voters"]}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """FedAvg's mean, judged once on the validation samples."""
+        """Return FedAvg's mean, evaluated once on the validation samples."""
         params = cohort.mean(uploads["params"])
-        voters = (*server.extra["fedgkd_voters"], _judged(fed, params))
+        voters = (*server.extra["fedgkd_voters"], _voter(fed, params))
         return server.next(params, fedgkd_voters=voters[-self.buffer :])
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """Each model that votes."""
+        """Return each model that votes."""
         return {f"voter {m}": voter["params"] for m, voter in enumerate(message["voters"])}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 5; without voters, the cross entropy alone."""
+        """Return Eq. 5; without voters, the cross entropy alone."""
         student = net(local["params"], batch.x).logits
         loss = cross_entropy(student, batch.y)
         if not message["voters"]:
@@ -179,7 +179,7 @@ class FedGKDVote(Algorithm):
         return loss + self.distillation_weight * (votes @ kl(teachers, student))  # (M,) @ (M, B)
 
 
-def _judged(fed: Fed, params: Params) -> dict[str, Any]:
-    """A voter: a model and its mean cross entropy on the validation samples."""
+def _voter(fed: Fed, params: Params) -> dict[str, Any]:
+    """Return a voter: a model and its mean cross entropy on the validation samples."""
     logits = logits_of(fed.net, params, fed.validation.x)
     return {"params": params, "loss": cross_entropy(logits, fed.validation.y).mean()}

@@ -40,8 +40,8 @@ class FedKF(Algorithm):
     """Clients distil, on images of a generator that they train, from the mean of all clients' latest models.
 
     Server: w^T (OCA), the mean over all clients' latest models, is the teacher and the model that is evaluated; w^S
-    (ACA), the mean over the round's clients, is where students start. Client, for each mini-batch: z ~ N(0, I); an
-    Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
+    (ACA), the mean over the round's clients, is the students' starting point. Client, for each mini-batch: z ~ N(0, I);
+    an Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
     student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5-7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
     mean prediction, L_CE the cross entropy with the teacher's own decision, L_A = -mean ||f_T(x_G)||_1 of its features.
     Server state: `fedkf_models`, `fedkf_counted` (the cache) and `fedkf_overall`, the OCA.
@@ -65,10 +65,10 @@ class FedKF(Algorithm):
     Differences from the paper:
         1. The generator's network and first weights are the authors' code's; the text says DCGAN with a sigmoid.
         2. Its images are normalised as the data are, which the text leaves out and the teacher needs.
-        3. On generated images the student is in evaluation mode: they shall not move BatchNorm's statistics.
+        3. On generated images the student is in evaluation mode, so that they do not move BatchNorm's statistics.
         4. The code lets every client take the same number of steps: a matter of the setting (`step_rule=equal`).
-        5. f_T is not said to be which layer. Here it is the features that the model's head reads: of LeNet-5 the 84
-           units (`lenet5`), or the 120 that the code reads (`lenet5_120`).
+        5. The paper does not say which layer f_T is. Here it is the features that the model's head reads: of LeNet-5
+           the 84 units (`lenet5`), or the 120 that the code reads (`lenet5_120`).
     """
 
     about = About(
@@ -94,55 +94,55 @@ class FedKF(Algorithm):
     t1_unvisited: str = hyper("skip", choices=("skip", "w0"), packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """Every client's model, ACA and OCA at w_0."""
+        """Return the server's state with every client's model, ACA and OCA at w_0."""
         cache = ModelCache.of(params, fed.num_clients, self.t1_unvisited)
-        return Server(params, extra=_state(cache, params))
+        return Server(params, extra=_server_extra(cache, params))
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """ACA and teacher (Algorithm 1, s4)."""
+        """Return ACA and teacher (Algorithm 1, s4)."""
         teacher = server.extra["fedkf_overall"] if self.teacher == "oca" else server.params
         return {"params": server.params, "teacher": teacher}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """ACA and OCA (Algorithm 1, s5-s7)."""
+        """Return ACA and OCA (Algorithm 1, s5-s7)."""
         cache = ModelCache(server.extra["fedkf_models"], server.extra["fedkf_counted"])
         cache = cache.updated(uploads["params"], cohort.ids)
         overall = cache.mean(cohort, like=server.params)
-        return server.next(cohort.mean(uploads["params"]), **_state(cache, overall))
+        return server.next(cohort.mean(uploads["params"]), **_server_extra(cache, overall))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """The OCA."""
+        """Return the OCA."""
         return {"": server.extra["fedkf_overall"]}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """In `code`, the common initial generator and its Adam state."""
+        """Return, in `code`, the common initial generator and its Adam state."""
         if self.variant == "paper":
             return {}
         return self._new_generator(fed, fed.stream("fedkf_theta"), next(iter(params.values())))
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The ACA and the generator (Algorithm 1, c1-c2); no noise waits for a generator step yet."""
+        """Return the ACA and the generator (Algorithm 1, c1-c2), with no generator step pending."""
         w = message["params"]
         like = next(iter(w.values()))
-        own = self._new_generator(fed, generator, like) if self.variant == "paper" else memory
-        return {"params": w, **own, "z": like.new_zeros(fed.batch_size, self.noise_dim), "waits": 0.0}
+        trained = self._new_generator(fed, generator, like) if self.variant == "paper" else memory
+        return {"params": w, **trained, "z": like.new_zeros(fed.batch_size, self.noise_dim), "waits": 0.0}
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """One z per sample, (B, noise_dim)."""
+        """Draw one z per sample, (B, noise_dim)."""
         return {"z": torch.randn(batch_size, self.noise_dim, generator=generator)}
 
     def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
-        """The generator's step: on this step's noise, or in `code` on that of the student's step just made."""
+        """Take the generator's step on this step's noise, or in `code` on that of the student's last step."""
         z = batch.noise["z"].to(local["theta"]["in.bias"].dtype)
         if self.variant == "paper":
             return self._train_generator(net, {**local, "z": z}, message)
         return {**self._late_step(net, local, message, plan), "z": z, "waits": torch.ones_like(local["waits"])}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 7: `theta` and `z` in `local` are this step's."""
+        """Return Eq. 7, with this step's `theta` and `z` in `local`."""
         w = local["params"]
         loss = cross_entropy(net(w, batch.x).logits, batch.y)
-        # The code begins with the generator in round 2. The round may be a tensor, which no `if` can ask.
+        # The code starts using the generator in round 2. The round may be a tensor, which rules out an `if`.
         gamma = self.gamma * (plan.round > 1) if self.variant == "code" else self.gamma
         with torch.no_grad():
             fakes = net.normalise(generated_images(local["theta"], local["z"], net.input_shape))
@@ -152,7 +152,7 @@ class FedKF(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The student; in `code` the generator makes its last step and stays."""
+        """Return the student; in `code` the generator takes its last step and is kept."""
         upload = {"params": local["params"]}
         if self.variant == "paper":
             return upload, memory
@@ -164,12 +164,12 @@ class FedKF(Algorithm):
         return {"theta": theta, "adam": adam_init(theta)}
 
     def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
-        """The generator step that belongs to the student step before; none in round 1, or before the first."""
-        made, waits = self._train_generator(net, local, message), local["waits"] * (plan.round > 1) > 0
-        return {**local, **{key: _choose(waits, made[key], local[key]) for key in ("theta", "adam")}}
+        """Take the generator step that belongs to the previous student step; none in round 1, or before the first."""
+        trained, pending = self._train_generator(net, local, message), local["waits"] * (plan.round > 1) > 0
+        return {**local, **{key: _choose(pending, trained[key], local[key]) for key in ("theta", "adam")}}
 
     def _train_generator(self, net: Net, local: Local, message: Message) -> Local:
-        """One Adam step of the generator on `local`'s noise (Eq. 4)."""
+        """Take one Adam step of the generator on `local`'s noise (Eq. 4)."""
 
         def objective(theta: Params) -> Tensor:
             fakes = net.normalise(generated_images(theta, local["z"], net.input_shape))
@@ -185,8 +185,8 @@ class FedKF(Algorithm):
         return {**local, "theta": theta, "adam": adam}
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
-        """L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""
-        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))  # finite where a class's share is not
+        """Return L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""
+        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))  # finite even if a class's share is 0
         information = (log_mean.exp() * log_mean).sum()
         activation = -features.abs().sum(-1).mean()
         if self.variant == "code":
@@ -196,12 +196,12 @@ class FedKF(Algorithm):
         return information + self.lambda_1 * confidence + self.lambda_2 * activation
 
 
-def _state(cache: ModelCache, overall: Params) -> dict[str, Any]:
+def _server_extra(cache: ModelCache, overall: Params) -> dict[str, Any]:
     return {"fedkf_models": cache.models, "fedkf_counted": cache.counted, "fedkf_overall": overall}
 
 
 def _choose(condition: Tensor, new: Any, old: Any) -> Any:
-    """`new` where the condition holds, else `old`, tensor by tensor of a tree of dicts."""
+    """Return `new` where the condition holds, else `old`, for each tensor in a tree of dicts."""
     if isinstance(new, dict):
         return {key: _choose(condition, new[key], old[key]) for key in new}
     return torch.where(condition, new, old)

@@ -14,7 +14,7 @@ from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, 
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
-FEWEST = 1e-8  # samples of a class that a client lacks: its logit is lowered by 100 tau
+FEWEST = 1e-8  # n_c of a class that a client lacks: its logit is lowered by 100 tau
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class FedLC(Algorithm):
     tau: float = hyper(1.0, 0)
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The received model, and the client's label counts."""
+        """Return the received model and the client's label counts."""
         return {"params": message["params"], "label_counts": fed.client.label_counts}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """The calibrated cross entropy."""
+        """Return the calibrated cross entropy."""
         margins = self.tau * local["label_counts"].clamp(min=FEWEST) ** -0.25
         return cross_entropy(net(local["params"], batch.x).logits - margins, batch.y)

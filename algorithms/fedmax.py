@@ -16,7 +16,7 @@ from algorithms.losses import cross_entropy
 
 
 def activation_divergence(features: Tensor, direction: str, reduction: str) -> Tensor:
-    """The distance of softmax(features), (B, D), from the uniform distribution U: (B,), nats, >= 0.
+    """Return the distance of softmax(features), (B, D), from the uniform distribution U: (B,), nats, >= 0.
 
     `a_u` is KL(softmax(features) || U), `u_a` KL(U || softmax(features)); `batchmean` sums over features, `elementmean`
     takes their mean.
@@ -31,8 +31,8 @@ class FedMAX(Algorithm):
     """Local objective CE + beta KL( softmax(a) || U ), a the input of the last linear layer, U uniform.
 
     Args:
-        beta: weight of the activation term; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with 1000, which its
-            code has to be told: the parser's default is 0.
+        beta: weight of the activation term; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with 1000, which must be
+            passed to its code, because its parser's default is 0.
         fedmax_direction: KL(a || U) as printed, `a_u`, or KL(U || a) as the authors' code, `u_a`.
         fedmax_reduction: the sum over features as printed, `batchmean`, or their mean as the authors' code,
             `elementmean`.
@@ -53,7 +53,7 @@ class FedMAX(Algorithm):
     fedmax_reduction: str = hyper("batchmean", choices=("batchmean", "elementmean"), packable=False)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Cross entropy and the activation term."""
+        """Return the cross entropy plus the activation term."""
         out = net(local["params"], batch.x)
         term = activation_divergence(out.features, self.fedmax_direction, self.fedmax_reduction)
         return cross_entropy(out.logits, batch.y) + self.beta * term

@@ -15,10 +15,10 @@ from algorithms.entry import About
 
 @dataclass(frozen=True)
 class FedNova(Algorithm):
-    """w_{t+1} = w_t - tau_eff sum_k p_k d_k with d_k = (w_t - w_k) / a_k, tau_eff = sum_k p_k a_k, p_k by examples.
+    """Normalised averaging: w_{t+1} = w_t - tau_eff sum_k p_k d_k, d_k = (w_t - w_k) / a_k, tau_eff = sum_k p_k a_k.
 
-    a_k is the sum of the weights that the local optimiser gives its gradients: tau_k for plain SGD; with momentum rho,
-    a_k = (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho). With equal tau_k it is FedAvg.
+    p_k weights by examples; a_k is the sum of the weights that the local optimiser gives its gradients: tau_k for plain
+    SGD, (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho) with momentum rho. With equal tau_k it is FedAvg.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
@@ -37,21 +37,21 @@ class FedNova(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model and a_k."""
+        """Return the model and a_k."""
         return {"params": local["params"], "normaliser": gradient_weight(plan.num_steps, plan.momentum)}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """The normalised mean."""
+        """Return the normalised mean."""
         a = uploads["normaliser"]
         effective = cohort.mean(a)
         params = cohort.mean(uploads["params"])
         for name in fed.net.trainable:
             old = server.params[name]
-            moved = old - uploads["params"][name]
-            params[name] = old - effective * cohort.mean(moved / a.view(-1, *[1] * (moved.dim() - 1)))
+            update = old - uploads["params"][name]
+            params[name] = old - effective * cohort.mean(update / a.view(-1, *[1] * (update.dim() - 1)))
         return server.next(params)
 
 
 def gradient_weight(steps: Tensor, momentum: float) -> Tensor:
-    """a_k after `steps` local steps of SGD: what a constant gradient would be multiplied with, in units of lr."""
+    """Return a_k after `steps` local steps of SGD: the factor of a constant gradient, in units of lr."""
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -37,11 +37,11 @@ class FedNTD(Algorithm):
     temperature: float = hyper(1.0, 0, open_low=True)
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """The received model, at no further traffic."""
+        """Return the received model, which costs no further traffic."""
         return {"global": message["params"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """The objective above."""
+        """Return the objective in the docstring of the class."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         term = self.temperature**2 * not_true_kl(teacher, student, batch.y, self.temperature)
         return cross_entropy(student, batch.y) + self.beta * term

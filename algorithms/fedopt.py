@@ -17,9 +17,9 @@ from algorithms.params import zeros_like
 
 @dataclass(frozen=True)
 class FedAvgM(Algorithm):
-    """v <- beta v + Delta, w_{t+1} = w_t - eta v, with Delta = sum_k p_k (w_t - w_k), p_k by examples.
+    """Server momentum: v <- beta v + Delta, w_{t+1} = w_t - eta v.
 
-    Server state: `fedavgm_velocity`, v, zero at the start.
+    Delta = sum_k p_k (w_t - w_k), p_k by examples. Server state: `fedavgm_velocity`, v, zero at the start.
 
     Args:
         server_lr: eta, the server's learning rate.
@@ -40,11 +40,11 @@ class FedAvgM(Algorithm):
     server_momentum: float = hyper(0.9, 0, 1, open_high=True)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The velocity starts at 0."""
+        """Return the server's state with velocity 0."""
         return Server(params, extra={"fedavgm_velocity": zeros_like(params, fed.net.trainable)})
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """One step of momentum."""
+        """Take one step with momentum."""
         params, velocity = cohort.mean(uploads["params"]), {}
         for name, old in server.extra["fedavgm_velocity"].items():
             velocity[name] = self.server_momentum * old + (server.params[name] - params[name])
@@ -54,7 +54,7 @@ class FedAvgM(Algorithm):
 
 @dataclass(frozen=True)
 class FedAdam(Algorithm):
-    """m <- b1 m + (1-b1) Delta, v <- b2 v + (1-b2) Delta^2, w_{t+1} = w_t + eta m / (sqrt(v) + tau).
+    """Server Adam: m <- b1 m + (1-b1) Delta, v <- b2 v + (1-b2) Delta^2, w_{t+1} = w_t + eta m / (sqrt(v) + tau).
 
     Delta = sum_k p_k (w_k - w_t), p_k by examples. Server state: `fedadam_mean`, m, zero at the start, and
     `fedadam_square`, v, tau^2 at the start; there is no bias correction.
@@ -83,13 +83,13 @@ class FedAdam(Algorithm):
     tau: float = hyper(1e-3, 0, open_low=True)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The mean starts at 0, the mean square at tau^2."""
+        """Return the server's state with mean 0 and mean square tau^2."""
         names = fed.net.trainable
         square = {name: torch.full_like(params[name], self.tau**2) for name in names}
         return Server(params, extra={"fedadam_mean": zeros_like(params, names), "fedadam_square": square})
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 2, the server's lines."""
+        """Carry out the server's lines of Algorithm 2."""
         params: Params = cohort.mean(uploads["params"])
         mean, square = {}, {}
         for name in fed.net.trainable:

@@ -21,8 +21,8 @@ class FedProx(Algorithm):
 
     Args:
         mu: weight of the proximal term; 0 is FedAvg.
-        prox_reduction: of the term: `sum` is the printed squared norm; `mean_per_tensor` takes each tensor's mean
-            squared difference instead, as FedMAX's code does (needed for FedDKD's FEMNIST runs, whose mu is 10).
+        prox_reduction: reduction of the term: `sum` is the printed squared norm; `mean_per_tensor` takes each tensor's
+            mean squared difference instead, as FedMAX's code does (needed for FedDKD's FEMNIST runs, whose mu is 10).
 
     Differences from the paper:
         1. Every client runs all its local epochs: stragglers that stop early (the paper's gamma-inexactness) are not
@@ -42,7 +42,7 @@ class FedProx(Algorithm):
     prox_reduction: str = hyper("sum", choices=("sum", "mean_per_tensor"), packable=False)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Cross entropy and the proximal term, which leaves buffers out."""
+        """Return the cross entropy plus the proximal term, which leaves buffers out."""
         w = local["params"]
         distance = squared_distance if self.prox_reduction == "sum" else mean_squared_distance
         term = distance(w, message["params"], net.trainable)

@@ -38,11 +38,11 @@ class FedRS(Algorithm):
     missing_scale: float = hyper(0.5, 0, 1)
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The received model, and which classes the client holds."""
+        """Return the received model, and which classes the client holds."""
         held = (fed.client.label_counts > 0).to(fed.client.label_counts.dtype)
         return {"params": message["params"], "held": held}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """The cross entropy of the restricted softmax."""
+        """Return the cross entropy of the restricted softmax."""
         scale = self.missing_scale + (1 - self.missing_scale) * local["held"]
         return cross_entropy(scale * net(local["params"], batch.x).logits, batch.y)

@@ -7,17 +7,17 @@ from torch import Tensor
 
 from algorithms.base import Net, Params
 
-# On a CPU a larger pass of ResNet-8 leaves the caches and takes twice the time; on a GPU this is less than the memory
-# that a batch of training takes.
+# On a CPU a larger pass of ResNet-8 does not fit the caches and takes twice the time; on a GPU this needs less memory
+# than a batch of training.
 CHUNK = {"cpu": 100, "cuda": 250}
 
 
 def chunk_size(device: torch.device) -> int:
-    """Samples of one forward pass over a whole data set, which bounds memory."""
+    """Return the number of samples per forward pass over a whole data set, which bounds memory."""
     return CHUNK.get(device.type, CHUNK["cpu"])
 
 
 @torch.no_grad()
 def logits_of(net: Net, params: Params, x: Tensor) -> Tensor:
-    """(N, C) logits of samples (N, ...), in evaluation mode, without gradients, a chunk at a time."""
+    """Compute (N, C) logits of samples (N, ...) in evaluation mode, without gradients, chunk by chunk."""
     return torch.cat([net.eval(params, part).logits for part in torch.split(x, chunk_size(x.device))])

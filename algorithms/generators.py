@@ -1,4 +1,4 @@
-"""Generators as functions of {name: tensor}: FedGen's of features, FedKF's of images.
+"""Generator networks as functions of their parameters, {name: tensor}: FedGen's of features, FedKF's of images.
 
 B batch, C classes, D features, Z length of the noise. Linear layers and biases of convolutions are drawn uniformly
 within 1 / sqrt(fan in), torch's default. Weights of FedKF's convolutions are normal, as in its authors' code.
@@ -17,14 +17,14 @@ Params = dict[str, Tensor]
 FEATURE_STATISTICS = ("norm.mean", "norm.var")
 MOMENTUM = 0.1  # of the running statistics
 IMAGE_WIDTHS = (128, 128, 64)
-IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 in the place of eps
+IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 as eps
 SLOPE = 0.2  # of LeakyReLU
 
 
 def feature_generator(
     generator: Generator, like: Tensor, *, num_classes: int, feature_dim: int, hidden: int, noise: int, embedding: bool
 ) -> Params:
-    """FedGen's generator before training: Linear-BatchNorm-ReLU-Linear on noise (Z) and label, to `feature_dim` D.
+    """Initialise FedGen's generator: Linear-BatchNorm-ReLU-Linear from noise (Z) and label to `feature_dim` D.
 
     It has the device and type of `like`. With `embedding`, labels enter as learnt vectors of length Z, not one-hot.
     """
@@ -41,15 +41,15 @@ def feature_generator(
 
 
 def generated_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """(B, D) features for labels (B,) and noise (B, Z), with the running statistics."""
-    h = _hidden(theta, noise, labels, num_classes)
+    """Generate (B, D) features for labels (B,) and noise (B, Z), with the running statistics."""
+    h = _hidden_layer(theta, noise, labels, num_classes)
     scale = theta["norm.weight"] * (theta["norm.var"] + 1e-5).rsqrt()
-    return _out(theta, (h - theta["norm.mean"]) * scale + theta["norm.bias"])
+    return _output_layer(theta, (h - theta["norm.mean"]) * scale + theta["norm.bias"])
 
 
 def train_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Params]:
-    """(B, D) features with the batch's statistics, and the running statistics after this batch."""
-    h = _hidden(theta, noise, labels, num_classes)
+    """Return (B, D) features with the batch's statistics, and the running statistics after this batch."""
+    h = _hidden_layer(theta, noise, labels, num_classes)
     var, mean = torch.var_mean(h, 0, correction=0)
     unbiased = var.detach() * len(h) / max(len(h) - 1, 1)
     running = {
@@ -57,18 +57,18 @@ def train_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: in
         "norm.var": torch.lerp(theta["norm.var"], unbiased, MOMENTUM),
     }
     normal = (h - mean) * (var + 1e-5).rsqrt()
-    return _out(theta, normal * theta["norm.weight"] + theta["norm.bias"]), running
+    return _output_layer(theta, normal * theta["norm.weight"] + theta["norm.bias"]), running
 
 
 def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[int, ...], noise: int) -> Params:
-    """FedKF's generator before training: a linear layer to a quarter of the size, two times upsampling and convolution.
+    """Initialise FedKF's generator: a linear layer to a quarter of the size, two times upsampling and convolution.
 
     Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code. With torch's
     default the first images would be nearly uniform grey: a standard deviation of pixels of 0.02 instead of 0.38.
     It has the device and type of `like`; `input_shape` is (channels, H, W) of the images, `noise` Z.
     """
     first, second, third = IMAGE_WIDTHS
-    height, width = _quarter(input_shape)
+    height, width = _quarter_size(input_shape)
     theta = {
         **_linear(generator, "in", noise, first * height * width),
         **_norm("norm0", first),
@@ -82,8 +82,8 @@ def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[in
 
 
 def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...]) -> Tensor:
-    """(B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
-    height, width = _quarter(input_shape)
+    """Generate (B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
+    height, width = _quarter_size(input_shape)
     x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(-1, IMAGE_WIDTHS[0], height, width)
     x = _upsample(_batchnorm(theta, "norm0", x, 1e-5))
     x = F.leaky_relu(_batchnorm(theta, "norm1", _convolve(theta, "conv1", x), IMAGE_EPS), SLOPE)
@@ -91,23 +91,23 @@ def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...])
     return _convolve(theta, "conv3", x).sigmoid()[..., : input_shape[1], : input_shape[2]]
 
 
-def _hidden(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+def _hidden_layer(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     embedded = "embedding" in theta
     label = theta["embedding"][labels] if embedded else one_hot(labels, num_classes).to(noise.dtype)
     return F.linear(torch.cat([noise, label], -1), theta["hidden.weight"], theta["hidden.bias"])
 
 
-def _out(theta: Params, h: Tensor) -> Tensor:
+def _output_layer(theta: Params, h: Tensor) -> Tensor:
     return F.linear(h.relu(), theta["out.weight"], theta["out.bias"])
 
 
-def _quarter(input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """A quarter of height and width, rounded up: what is too much is cut off."""
+def _quarter_size(input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return a quarter of height and width, rounded up; the images are then cut to size."""
     return -(-input_shape[1] // 4), -(-input_shape[2] // 4)
 
 
 def _upsample(x: Tensor) -> Tensor:
-    """Nearest neighbour, twice the size."""
+    """Double the size by nearest neighbours."""
     return x.repeat_interleave(2, -1).repeat_interleave(2, -2)
 
 

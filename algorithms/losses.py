@@ -11,12 +11,12 @@ from torch import Tensor
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(logits)_y, at temperature 1, of logits (B, C) and labels (B,) int64 in [0, C): (B,), nats."""
+    """Return -log softmax(logits)_y, at temperature 1, of logits (B, C) and labels (B,) int64 in [0, C): (B,), nats."""
     return F.cross_entropy(logits, labels, reduction="none")
 
 
 def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """KL( softmax(teacher / T) || softmax(student / T) ), without the factor T^2.
+    """Return KL( softmax(teacher / T) || softmax(student / T) ), without the factor T^2.
 
     Args:
         teacher: (..., B, C) logits; gradients flow unless the caller detached them.
@@ -32,7 +32,7 @@ def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> T
 
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
-    """-sum_c softmax(teacher)_c log softmax(student)_c: KL(teacher || student) plus the teacher's entropy.
+    """Return -sum_c softmax(teacher)_c log softmax(student)_c: KL(teacher || student) plus the teacher's entropy.
 
     Both are (B, C) logits; gradients flow through the teacher unless the caller detached it. Returns (B,), nats.
     """
@@ -40,7 +40,7 @@ def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
 
 
 def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature: float | Tensor) -> Tensor:
-    """-log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ), s the cosine similarity with the anchor.
+    """Return -log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ), s the cosine similarity with the anchor.
 
     All three are (B, D) features, and T > 0. Returns (B,), nats.
     """
@@ -50,10 +50,10 @@ def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature:
 
 
 def not_true_kl(teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """KL between the softmax functions over the C - 1 classes other than the true one, without the factor T^2.
+    """Return KL between the softmax functions over the C - 1 classes other than the true one, without the factor T^2.
 
     Teacher and student are (B, C) logits, labels (B,) int64 in [0, C), and T > 0; gradients flow through the teacher
-    unless the caller detached it. Returns (B,), nats, >= 0; the same whatever the true class's logits are.
+    unless the caller detached it. Returns (B,), nats, >= 0, whatever the logits of the true class are.
     """
     true = one_hot(labels, student.shape[-1]).bool()
     log_p, log_q = (_log_softmax_without(logits / temperature, true) for logits in (teacher, student))
@@ -61,12 +61,12 @@ def not_true_kl(teacher: Tensor, student: Tensor, labels: Tensor, temperature: f
 
 
 def _log_softmax_without(logits: Tensor, left_out: Tensor) -> Tensor:
-    """Logarithm of the softmax over the other entries; those left out hold 0, which stays finite in products."""
-    kept = logits.masked_fill(left_out, -float("inf"))
-    return (logits - kept.logsumexp(-1, keepdim=True)).masked_fill(left_out, 0.0)
+    """Return the log softmax over the other entries; those left out hold 0, which stays finite in products."""
+    others = logits.masked_fill(left_out, -float("inf"))
+    return (logits - others.logsumexp(-1, keepdim=True)).masked_fill(left_out, 0.0)
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """(B, C) int64: 1 in each label's column. Convert before a product with floats."""
-    # Not torch's, which asks whether all labels are in range: a captured step cannot.
+    """Return (B, C) int64 with 1 in each label's column. Convert it before a product with floats."""
+    # torch's own function checks that all labels are in range, which a captured step cannot.
     return (labels[..., None] == torch.arange(num_classes, device=labels.device)).long()

@@ -1,6 +1,6 @@
-"""A cache of every client's latest model, and the mean over it: what FedKF calls the OCA.
+"""A cache of every client's latest model, and the mean over it, which FedKF calls the OCA.
 
-K clients. The cache lies on the CPU: it grows with the clients, not with those that take part.
+K is the number of clients. The cache is on the CPU, because it grows with K, not with the clients that take part.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class ModelCache:
 
     @staticmethod
     def of(params: Params, num_clients: int, unvisited: str) -> ModelCache:
-        """All models at `params`; they count from the start if `unvisited` is `w0`, else once they are updated."""
+        """Fill a cache with `params`; models count from the start if `unvisited` is `w0`, else once updated."""
         models = {name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()}
         return ModelCache(models, torch.full((num_clients,), float(unvisited == "w0")))
 
     def updated(self, params: Params, ids: Tensor) -> ModelCache:
-        """With the models (m, ...) of the clients `ids` (m,) in place of theirs."""
-        at = ids.cpu()  # a loaded state may bring the cache on another device
-        models = {name: old.cpu().index_copy(0, at, params[name].cpu()) for name, old in self.models.items()}
-        return ModelCache(models, self.counted.cpu().index_fill(0, at, 1.0))
+        """Return the cache with `params` (m, ...) as the models of the clients `ids` (m,)."""
+        positions = ids.cpu()  # a loaded state may put the cache on another device
+        models = {name: old.cpu().index_copy(0, positions, params[name].cpu()) for name, old in self.models.items()}
+        return ModelCache(models, self.counted.cpu().index_fill(0, positions, 1.0))
 
     def mean(self, cohort: Cohort, like: Params) -> Params:
-        """sum_k n_k w_k / sum_k n_k over the clients that count, on the device of `like`."""
+        """Return sum_k n_k w_k / sum_k n_k over the clients that count, on the device of `like`."""
         mean: Params = cohort.everyone().mean(self.models, among=self.counted)
         return {name: value.to(like[name].device) for name, value in mean.items()}

@@ -16,7 +16,7 @@ from algorithms.losses import contrastive, cross_entropy
 
 @dataclass(frozen=True)
 class MOON(Algorithm):
-    """Local objective CE + mu l_con, which pulls features towards the global model's and off the client's old ones.
+    """Local objective CE + mu l_con, which pulls features towards the global model's and away from the client's old.
 
     l_con = -log( e^(s(z, z_g)/tau) / (e^(s(z, z_g)/tau) + e^(s(z, z_prev)/tau)) ), s the cosine similarity, z the
     projection head's output, z_g the received model's and z_prev that of the client's model at the end of the last
@@ -30,8 +30,8 @@ class MOON(Algorithm):
 
     Differences from the paper:
         1. The text does not say what z_prev is before a client has trained. FedGKD's code, too, leaves the term out of
-           round 1 and out of a client's first round. Taking w_0 would be no third rule in round 1: there z_g is w_0's
-           as well, and the term's gradient is zero.
+           round 1 and out of a client's first round. Taking w_0 would be the same in round 1, because z_g is w_0's
+           there as well, so that the term's gradient is zero.
     """
 
     about = About(
@@ -48,17 +48,17 @@ class MOON(Algorithm):
     first_previous: str = hyper("none", choices=("none", "random"), packable=False)
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """A previous model, and whether it counts as one."""
+        """Return a previous model, and whether it counts as one."""
         if self.first_previous == "random":
             return {"previous": fed.initialised("moon_previous", fed.client.number), "has_previous": 1.0}
         return {"previous": params, "has_previous": 0.0}
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """The received model, and the client's own previous one."""
+        """Return the received model and the client's own previous one."""
         return {"global": message["params"], "previous": memory["previous"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 4."""
+        """Return Eq. 4."""
         out, teacher = net(local["params"], batch.x), batch.teacher
         term = contrastive(out.features, teacher["global"].features, teacher["previous"].features, self.temperature)
         weight: Tensor = memory["has_previous"] * self.mu
@@ -67,5 +67,5 @@ class MOON(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model, which the client keeps as its previous one."""
+        """Return the model, which the client also keeps as its previous one."""
         return {"params": local["params"]}, {"previous": local["params"], "has_previous": 1.0}

@@ -11,36 +11,36 @@ Params = dict[str, Tensor]
 
 
 def mean_of(models: Sequence[Params]) -> Params:
-    """The plain mean of models, name by name; of one model, that very model, so that sending it twice costs nothing."""
+    """Return the plain mean of models, name by name; one model itself, so that sending it twice costs nothing."""
     if len(models) == 1:
         return models[0]
     return {name: torch.stack([model[name] for model in models]).mean(0) for name in models[0]}
 
 
 def difference(left: Params, right: Params, names: Iterable[str]) -> Params:
-    """The difference left - right, name by name; axes that one of them lacks in front are broadcast."""
+    """Return left - right, name by name; leading axes that one of them lacks are broadcast."""
     return {name: left[name] - right[name] for name in names}
 
 
 def zeros_like(model: Params, names: Iterable[str]) -> Params:
-    """Zeros shaped as the entries of `names`."""
+    """Return zeros with the shapes of the entries of `names`."""
     return {name: torch.zeros_like(model[name]) for name in names}
 
 
 def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
-    """<left, right> summed over the entries of `names`: a scalar."""
+    """Return <left, right> summed over the entries of `names`: a scalar."""
     names = list(names)
     a, b = (torch.cat([model[name].flatten() for name in names]) for model in (left, right))
     return (a * b).sum()
 
 
 def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
-    """||left - right||^2 summed over the entries of `names`: a scalar."""
-    names = list(names)  # one long vector a side: a step costs less than with an operation per tensor
+    """Return ||left - right||^2 summed over the entries of `names`: a scalar."""
+    names = list(names)  # one long vector per side costs less than an operation per tensor
     a, b = (torch.cat([model[name].flatten() for name in names]) for model in (left, right))
     return (a - b).square().sum()
 
 
 def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
-    """The mean squared difference of each tensor, summed over the tensors of `names`: a scalar."""
+    """Return the mean squared difference of each tensor, summed over the tensors of `names`: a scalar."""
     return torch.stack([(left[name] - right[name]).square().mean() for name in names]).sum()

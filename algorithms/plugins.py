@@ -1,8 +1,8 @@
-"""Algorithms of other packages: an entry point in the group `fedkd_bench.algorithms`, or `package.module:factory`.
+"""Algorithms of other packages, by entry points in the group `fedkd_bench.algorithms` or `package.module:factory`.
 
 Their registry entry is read from the factory: types and defaults from its signature, ranges from the dataclass that it
-makes, meanings from the docstrings' Args. A field without a range is unbounded, and never shares a program with others.
-What is read is checked: hyper-parameters, hooks, needs and rows.
+makes, meanings from the docstrings' Args. A field without a range is unbounded, and configurations that differ in it
+never share a program. Hyper-parameters, hooks, needs and rows are checked.
 """
 
 from __future__ import annotations
@@ -31,48 +31,48 @@ KINDS = ("bool", "int", "float", "str")  # of hyper-parameters
 
 @cache
 def find(name: str) -> Entry | None:
-    """The entry of an algorithm that is not of this suite, or None if no package has one of that name.
+    """Return the entry of an algorithm from outside this suite, or None if no package has one of that name.
 
     Raises:
-        ValueError: the module, the factory or what it makes is not what it should be; the message says what.
+        ValueError: the module, the factory or its result is invalid; the message says why.
     """
     path = KIND.path(name)
     return read_entry(name, path) if path else None
 
 
 def read_entry(name: str, path: str) -> Entry:
-    """The entry of an algorithm, read from its code at `path`, a `module:factory`.
+    """Read the entry of an algorithm from its code at `path`, a `module:factory`.
 
-    `name` is what the user typed, or the name in `About` of one of this suite.
+    `name` is the name that the user typed, or the one in `About` for an algorithm of this suite.
 
     Raises:
-        ValueError: as of `find`.
+        ValueError: as in `find`.
     """
     from algorithms.base import layers
 
     factory = KIND.load(name, path)
     if not callable(factory):
-        raise KIND.error(name, f"{path} is no class or function, but {type(factory).__name__}")
-    algorithm = _make(name, factory)
+        raise KIND.error(name, f"{path} is neither a class nor a function but {type(factory).__name__}")
+    algorithm = _make_algorithm(name, factory)
     check_class(name, algorithm)
-    about = _about(factory)
+    about = _own_about(factory)
     if about is None:
         summary = (inspect.getdoc(factory) or type(algorithm).__name__).splitlines()[0]
         about = About(paper=path.partition(":")[0], summary=summary, down="counted", up="counted", keeps="counted")
-    inwards = list(layers(algorithm))
-    stated: dict[str, Any] = {
-        item.name: item.metadata for layer in reversed(inwards) for item in dataclasses.fields(layer)
+    wrapped = list(layers(algorithm))
+    metadata: dict[str, Any] = {
+        item.name: item.metadata for layer in reversed(wrapped) for item in dataclasses.fields(layer)
     }
-    documented = [*(type(layer) for layer in reversed(inwards)), factory]
-    meanings = {key: text for each in documented for key, text in _arguments(each).items()}
+    sources = [*(type(layer) for layer in reversed(wrapped)), factory]
+    meanings = {key: text for documented in sources for key, text in _argument_meanings(documented).items()}
     fields = [
         Field(
             parameter.name,
             kind_of(parameter.annotation),
             parameter.default,
-            stated.get(parameter.name, {}).get("bounds", Bounds()),
+            metadata.get(parameter.name, {}).get("bounds", Bounds()),
             meanings.get(parameter.name, "–"),
-            stated.get(parameter.name, {}).get("packable", False),
+            metadata.get(parameter.name, {}).get("packable", False),
         )
         for parameter in _parameters(factory)
     ]
@@ -89,7 +89,7 @@ def read_entry(name: str, path: str) -> Entry:
     )
 
 
-def _make(name: str, factory: Factory) -> Algorithm:
+def _make_algorithm(name: str, factory: Factory) -> Algorithm:
     from algorithms.base import Algorithm
 
     for parameter in _parameters(factory):
@@ -99,12 +99,12 @@ def _make(name: str, factory: Factory) -> Algorithm:
     except Exception as error:
         raise KIND.failure(name, "made", error) from error
     if not isinstance(algorithm, Algorithm):
-        raise KIND.error(name, f"the factory gives {type(algorithm).__name__}, not an algorithms.base.Algorithm")
+        raise KIND.error(name, f"the factory returns {type(algorithm).__name__}, not an algorithms.base.Algorithm")
     return algorithm
 
 
-def _about(factory: Factory) -> About | None:
-    """The facts that a class or a `Variant` states of itself, not those that a class inherits."""
+def _own_about(factory: Factory) -> About | None:
+    """Return the facts that a class or a `Variant` states itself, not those that a class inherits."""
     about = getattr(factory, "__dict__", {}).get("about")
     return about if isinstance(about, About) else None
 
@@ -113,12 +113,12 @@ def _parameters(factory: Factory) -> list[inspect.Parameter]:
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{factory!r} does not tell its hyper-parameters: {error}") from error
+        raise ValueError(f"{factory!r} has no readable signature: {error}") from error
     return [parameter for parameter in parameters if parameter.name != "base"]
 
 
-def _arguments(documented: object) -> dict[str, str]:
-    """Each argument's text in a docstring's Args section, on one line and without its full stop."""
+def _argument_meanings(documented: object) -> dict[str, str]:
+    """Return each argument's text in a docstring's Args section, on one line and without its full stop."""
     _, _, section = (inspect.getdoc(documented) or "").partition("Args:\n")
     section = textwrap.dedent(section.split("\n\n")[0])
     items = re.findall(r"^(\w+): (.*(?:\n +.*)*)", section, re.MULTILINE)
@@ -126,22 +126,22 @@ def _arguments(documented: object) -> dict[str, str]:
 
 
 def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
-    """The version that the class states, else 1 in this suite; elsewhere a number that changes with the source.
+    """Return the version that the class states, else 1 in this suite; elsewhere a number that changes with the source.
 
-    So an algorithm that is being written never meets the stored results of what it was before. The source is that of
-    its classes, of those they extend and wrap, and of what these import from beside them.
+    So stored results of earlier source are never taken for those of an algorithm under development. The source is that
+    of its classes, of those they extend and wrap, and of the neighbouring files that these import.
     """
     from algorithms.base import layers
 
-    stated: Any = type(algorithm).version
-    if stated is not None:
-        if not isinstance(stated, int):
-            raise KIND.error(name, f"`version` must be a whole number, got {stated!r}")
-        return stated
-    if name == getattr(_about(factory), "name", ""):
+    version: Any = type(algorithm).version
+    if version is not None:
+        if not isinstance(version, int):
+            raise KIND.error(name, f"`version` must be a whole number, got {version!r}")
+        return version
+    if name == getattr(_own_about(factory), "name", ""):
         return 1
-    classes = [each for layer in layers(algorithm) for each in type(layer).__mro__ if each is not object]
-    return fingerprint(dict.fromkeys([factory.__module__, *(each.__module__ for each in classes)]))
+    kinds = [kind for layer in layers(algorithm) for kind in type(layer).__mro__ if kind is not object]
+    return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]))
 
 
 def check_parameter(name: str, parameter: inspect.Parameter) -> None:
@@ -152,15 +152,15 @@ def check_parameter(name: str, parameter: inspect.Parameter) -> None:
     """
     where = f"algorithm {name!r}: hyper-parameter {parameter.name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise ValueError(f"{where} must be given by its own name: write it out in the factory's signature")
+        raise ValueError(f"{where} must be a named parameter in the factory's signature")
     if parameter.name == "json":
-        raise ValueError(f"{where} must be called otherwise: its column would be hp_json, which holds all of them")
+        raise ValueError(f"{where} needs another name: its column would be hp_json, which holds all of them")
     kind = "" if parameter.annotation is parameter.empty else kind_of(parameter.annotation)
     if kind.removesuffix(" | None") not in KINDS:
         annotated = f"is annotated {kind!r}" if kind else "has no annotation"
         raise ValueError(f"{where} {annotated}; allowed are {', '.join(KINDS)}, each also with `| None`")
     if parameter.default is parameter.empty:
-        raise ValueError(f"{where} has no default: give it one, as all have")
+        raise ValueError(f"{where} has no default; every hyper-parameter needs one")
 
 
 def check_class(name: str, algorithm: Algorithm) -> None:
@@ -173,10 +173,10 @@ def check_class(name: str, algorithm: Algorithm) -> None:
 
     hooks = methods(Algorithm)
     for kind in dict.fromkeys(kind for layer in layers(algorithm) for kind in type(layer).__mro__):
-        for written in methods(kind):
-            near = get_close_matches(written, hooks, n=1, cutoff=0.85)
-            if near and written not in hooks:  # the engine would never ask it
-                raise ValueError(f"algorithm {name!r}: {kind.__name__}.{written} is no hook: did you mean {near[0]}?")
+        for method in methods(kind):
+            near = get_close_matches(method, hooks, n=1, cutoff=0.85)
+            if near and method not in hooks:  # the engine would never call it
+                raise ValueError(f"algorithm {name!r}: {kind.__name__}.{method} is no hook: did you mean {near[0]}?")
         declared = [key for key, text in inspect.get_annotations(kind).items() if "ClassVar" not in str(text)]
         if declared and issubclass(kind, Algorithm) and "__dataclass_fields__" not in vars(kind):
             raise ValueError(
@@ -186,13 +186,13 @@ def check_class(name: str, algorithm: Algorithm) -> None:
     unknown = sorted(algorithm.needs - NEEDS.keys())
     if unknown:
         raise ValueError(
-            f"algorithm {name!r} needs {unknown[0]!r}, which nobody knows; known: {', '.join(NEEDS)}"
+            f"algorithm {name!r} has the unknown need {unknown[0]!r}; known: {', '.join(NEEDS)}"
             f"{nearest(unknown[0], NEEDS)}"
         )
     if "" not in algorithm.rows or len(set(algorithm.rows)) < len(algorithm.rows):
-        raise ValueError(f"algorithm {name!r}: `rows` holds '' and each suffix once, got {algorithm.rows}")
+        raise ValueError(f"algorithm {name!r}: `rows` must hold '' and each suffix once, got {algorithm.rows}")
 
 
 def methods(kind: type) -> tuple[str, ...]:
-    """The public methods that the class itself defines; those of `Algorithm` are the hooks."""
+    """Return the names of the public methods that the class itself defines; those of `Algorithm` are the hooks."""
     return tuple(key for key, value in vars(kind).items() if inspect.isfunction(value) and not key.startswith("_"))

@@ -17,7 +17,7 @@ from algorithms.losses import cross_entropy
 
 @dataclass(frozen=True)
 class QFFL(Algorithm):
-    """Clients of a high loss count more: w_{t+1} = w_t - sum_k Delta_k / sum_k h_k.
+    """Averaging that gives clients with a high loss more weight: w_{t+1} = w_t - sum_k Delta_k / sum_k h_k.
 
     F_k is the loss of w_t on client k's whole training set, L = 1 / lr, dw_k = L (w_t - w_k), Delta_k = F_k^q dw_k and
     h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
@@ -45,17 +45,17 @@ class QFFL(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model and F_k(w_t)."""
+        """Return the model and F_k(w_t)."""
         losses = cross_entropy(logits_of(net, message["params"], data.x), data.y)
         return {"params": local["params"], "risk": (losses * data.weight).sum() / data.weight.sum()}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 2, the server's line, with L = 1 / lr taken out of numerator and denominator."""
+        """Carry out the server's line of Algorithm 2, with L = 1 / lr taken out of numerator and denominator."""
         risk, names = uploads["risk"] + 1e-10, fed.net.trainable
-        moved = {name: server.params[name] - uploads["params"][name] for name in names}  # dw_k / L
-        squared = torch.stack([value.flatten(1).square().sum(1) for value in moved.values()]).sum(0)
+        updates = {name: server.params[name] - uploads["params"][name] for name in names}  # dw_k / L
+        squared = torch.stack([value.flatten(1).square().sum(1) for value in updates.values()]).sum(0)
         weights = risk**self.q
         total = (self.q * risk ** (self.q - 1) * squared / cohort.lr + weights).sum()  # sum_k h_k / L
         params = cohort.mean(uploads["params"])
-        params |= {name: server.params[name] - torch.tensordot(weights, moved[name], 1) / total for name in names}
+        params |= {name: server.params[name] - torch.tensordot(weights, updates[name], 1) / total for name in names}
         return server.next(params)

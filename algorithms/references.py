@@ -1,4 +1,4 @@
-"""Reference rows: what clients reach alone, and what all their data reach in one place."""
+"""Reference rows: the accuracy that clients reach alone, and that of training on all their data in one place."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from algorithms.variant import Variant
 
 @dataclass(frozen=True)
 class LocalOnly(Algorithm):
-    """No communication: each client goes on with its own model in the rounds in which it is drawn.
+    """Training without communication: each client trains its own model in the rounds in which it is drawn.
 
-    There is one model per client; accuracy is the unweighted mean over clients, w_0 for those never drawn.
+    There is one model per client; accuracy is the unweighted mean over clients, with w_0 for those never drawn.
     """
 
     about = About(
@@ -44,37 +44,37 @@ class LocalOnly(Algorithm):
     uploads_model = False
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """A server without a model."""
+        """Return a server without a model."""
         return Server({})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Nothing."""
+        """Return an empty message."""
         return {}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """The initial model w_0."""
+        """Return the initial model w_0."""
         return {"params": params}
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The client's own model."""
+        """Return the client's own model."""
         return {"params": memory["params"]}
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Nothing goes, the model stays."""
+        """Upload nothing; the client keeps its model."""
         return {}, {"params": local["params"]}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Nothing but the count of rounds."""
+        """Only count the round."""
         return server.next({})
 
 
 @dataclass(frozen=True)
 class Pooled(Plugin):
-    """One client holds the union of all clients' training samples, and takes part in every round.
+    """Training on the union of all clients' samples, held by one client that takes part in every round.
 
-    A round is E epochs over them, with an optimiser made anew each round as a client's is.
+    A round is E epochs over them, with an optimiser made anew each round, as for any client.
     """
 
     about = About(
@@ -88,7 +88,7 @@ class Pooled(Plugin):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The pooled data, and what the base needs."""
+        """The needs of the base, and the pooled data."""
         return self.base.needs | {"pooled"}
 
 

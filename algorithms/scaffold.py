@@ -60,19 +60,19 @@ class SCAFFOLD(Algorithm):
     server_lr: float = hyper(1.0, 0, open_low=True)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The control variate c starts at 0."""
+        """Return the server's state with control variate c = 0."""
         return Server(params, extra={"scaffold_control": zeros_like(params, fed.net.trainable)})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The model w_t and c."""
+        """Return the model w_t and c."""
         return {"params": server.params, "control": server.extra["scaffold_control"]}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """The client's c_k starts at 0."""
+        """Return the client's initial c_k = 0."""
         return zeros_like(params, fed.net.trainable)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Cross entropy and the correction."""
+        """Return the cross entropy plus the correction."""
         correction = difference(message["control"], memory, net.trainable)
         term = inner_product(correction, local["params"], net.trainable)
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) + term
@@ -80,15 +80,15 @@ class SCAFFOLD(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """The model and c_k' - c_k; the client keeps c_k'."""
-        moved = difference(message["params"], local["params"], net.trainable)
+        """Return the model and c_k' - c_k; the client keeps c_k'."""
+        moves = difference(message["params"], local["params"], net.trainable)
         control = {
-            name: memory[name] - message["control"][name] + moved[name] / (plan.num_steps * plan.lr) for name in moved
+            name: memory[name] - message["control"][name] + moves[name] / (plan.num_steps * plan.lr) for name in moves
         }
         return {"params": local["params"], "change": difference(control, memory, control)}, control
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """The server's move, and its new control variate."""
+        """Return the server's new model and control variate."""
         share = len(cohort.ids) / fed.num_clients
         params = cohort.mean(uploads["params"])
         for name in fed.net.trainable:

@@ -20,8 +20,8 @@ from algorithms.variant import Variant
 class T1(Plugin):
     """The base's run, with one more model evaluated: w^T_t = sum_{k=1..K} n_k w_k / sum_k n_k over all clients.
 
-    w_k is client k's latest local model (the paper's OCA, overall clients' average). Training and traffic are the
-    base's. Server state: `t1_models`, `t1_counted` (the cache) and `t1_overall`, the mean.
+    w^T_t is the paper's OCA (overall clients' average), w_k client k's latest local model. Training and traffic are
+    the base's. Server state: `t1_models`, `t1_counted` (the cache) and `t1_overall`, the mean.
 
     Args:
         base: any algorithm whose clients send their model.
@@ -53,27 +53,27 @@ class T1(Plugin):
 
     @property
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The base's, and the overall mean's."""
+        """The rows of the base, and that of the overall mean."""
         return (*self.base.rows, "_t1")
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The base's, with every client's at its model."""
+        """Return the base's state, with a cache that holds its model for every client."""
         server = self.base.init_server(fed, params)
         cache = ModelCache.of(server.params, fed.num_clients, self.t1_unvisited)
-        return _keep(server, cache, server.params)
+        return _with_cache(server, cache, server.params)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """The base's, and the overall mean."""
+        """Take the base's step, and update the overall mean."""
         cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"]).updated(uploads["params"], cohort.ids)
         overall = cache.mean(cohort, like=server.params)
-        return _keep(self.base.server_step(fed, server, uploads, cohort), cache, overall)
+        return _with_cache(self.base.server_step(fed, server, uploads, cohort), cache, overall)
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """The base's models, and the overall mean."""
+        """Return the base's models, and the overall mean."""
         return self.base.evaluated(server) | {"_t1": server.extra["t1_overall"]}
 
 
-def _keep(server: Server, cache: ModelCache, overall: Params) -> Server:
+def _with_cache(server: Server, cache: ModelCache, overall: Params) -> Server:
     added = {"t1_models": cache.models, "t1_counted": cache.counted, "t1_overall": overall}
     return replace(server, extra={**server.extra, **added})
 

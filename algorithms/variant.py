@@ -15,10 +15,10 @@ class Variant:
     """A factory of one class, or of a plug-in around a base, whose hyper-parameters are those of both.
 
     Args:
-        *kinds: the class; of a plug-in, then the class of its base.
+        *kinds: the class; for a plug-in, followed by the class of its base.
         fixed: values of hyper-parameters that the variant does not have.
-        defaults: defaults other than those of the classes.
-        **facts: of `About`, in place of those that the first class states.
+        defaults: defaults that differ from those of the classes.
+        **facts: facts of `About` that replace those of the first class.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Variant:
         )
 
     def __call__(self, *args: Value, **values: Value) -> Algorithm:
-        """The algorithm with these hyper-parameters; TypeError for an unknown one, ValueError for a forbidden value."""
+        """Build the algorithm with these values; TypeError for an unknown name, ValueError for a forbidden value."""
         bound = self.__signature__.bind(*args, **values)
         bound.apply_defaults()
-        given = {**bound.arguments, **self._fixed}
+        hypers = {**bound.arguments, **self._fixed}
         base: dict[str, Any] = {}
         for kind in reversed(self._kinds):
-            own = {item.name: given[item.name] for item in dataclasses.fields(kind) if item.name in given}
-            base = {"base": kind(**base, **own)}
+            accepted = {item.name: hypers[item.name] for item in dataclasses.fields(kind) if item.name in hypers}
+            base = {"base": kind(**base, **accepted)}
         algorithm: Algorithm = base["base"]
         return algorithm

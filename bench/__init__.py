@@ -1,4 +1,4 @@
-"""Runs federated algorithms: plans sweeps, trains, stores and compares. The root above the three other packages."""
+"""Planning, training, storage and comparison of federated runs. The root above the three other packages."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,4 @@ for _name in ("algorithms", "search_spaces", "leaderboards"):
     _spec = find_spec(_name)
     _file = _spec.origin if _spec else None
     if _file is None or Path(_file).resolve().parent != ROOT / _name:
-        raise ImportError(
-            f"another package {_name!r}, {_file}, hides that of fedkd-bench: give the command in another folder"
-        )
+        raise ImportError(f"another package {_name!r}, {_file}, hides fedkd-bench's: run the command in another folder")

@@ -4,34 +4,34 @@
     OUT/tracked/<key16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
 
 `key16` begins the run key of a row. Files appear whole or not at all, before the run's row: a finished row that was
-tracked has them. Of a run that a scheduler stopped there are none. Arrays, with R evaluated rounds, m clients in a
-round, K in all, C classes, n test samples, D features:
+tracked has them. A run that a scheduler stopped has none. Arrays, with R evaluated rounds, m clients in a round, K in
+all, C classes, n test samples, D features:
 
 | name | shape | meaning |
 |---|---|---|
 | `run/key`, `run/algorithm` | () | the row's run key and registry name |
-| `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
+| `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and the clients of each |
 | `local/accuracy` | (R, m) | test accuracy of their own final models; the curve's `local_accuracy` is the mean |
 | `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
-| `classes/personal` | () | whether each client has that model for itself (FedBN): then these are means over them |
+| `classes/personal` | () | whether each client has its own model (FedBN): then accuracies are means over clients |
 | `classes/counts` | (K, C) | training samples of each client and class |
 | `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
 | `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
-| `features/global` | (n, D) | penultimate features of the evaluated model; absent where each client has its own |
+| `features/global` | (n, D) | penultimate features of the evaluated model; absent if each client has its own |
 | `features/client`, `features/local` | (), (n, D) | first client of the last round, and its own model's features |
-| `drift/rounds`, `drift/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
+| `drift/rounds`, `drift/clients` | (R,), (R, m) | evaluated rounds, and the clients of each |
 | `drift/shares` | (R, m) | p_k, each client's share of these clients' training samples |
 | `drift/gradients` | (R, m) | norm of the gradient of the client's loss F_k at the model w_t that it received |
 | `drift/mean_gradient` | (R,) | norm of the mean of these gradients, weighted by p_k |
-| `drift/dissimilarity` | (R,) | weighted mean of their squared norms over the square of that: FedGKD's B^2 |
+| `drift/dissimilarity` | (R,) | weighted mean of their squared norms over `mean_gradient` squared: FedGKD's B^2 |
 | `drift/distances` | (R, m) | distance of the client's final model from w_t |
-| `drift/distance` | (R,) | the mean of these, weighted by p_k |
+| `drift/distance` | (R,) | the mean of these distances, weighted by p_k |
 | `message/rounds` | (R,) | evaluated rounds |
-| `message/<name>` | (R, ...) | what the server sent in each: `message/class_weights` (R, C) of FedCAD |
+| `message/<name>` | (R, ...) | a tensor that the server sent in each: `message/class_weights` (R, C) of FedCAD |
 
-Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. Where
-clients hold one source each, they are means over the sources. A model that each client has for itself gives the mean
-over them, and its drift is that from the one that each starts with. Imports neither torch nor ray.
+Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. If
+clients hold one source each, they are means over the sources. For models that clients have of their own they are means
+over clients, and drift is measured from the model that each client starts with. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def arrays(out: Path | str, key: str) -> Arrays:
     path = path_of(out, key)
     if not path.exists():
         raise FileNotFoundError(
-            f"{path}: nothing was tracked of run {key[:16]}; run it with --track, --force if stored"
+            f"{path}: run {key[:16]} has no tracked data; run it with --track, and --force if it is stored"
         )
     with _readable(path), np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
@@ -75,20 +75,20 @@ def arrays(out: Path | str, key: str) -> Arrays:
 
 def held(out: Path | str, key: str) -> set[str]:
     """Return the names of `TRACKS` that the files of a row have; raises EnvironmentProblem if a file is damaged."""
-    path, found = path_of(out, key), set[str]()
+    path, names = path_of(out, key), set[str]()
     if path.exists():
         with _readable(path), zipfile.ZipFile(path) as file:
-            found = {name.partition("/")[0] for name in file.namelist()} & set(TRACKS)
-    return found | ({"models"} if path_of(out, key, "safetensors").exists() else set())
+            names = {name.partition("/")[0] for name in file.namelist()} & set(TRACKS)
+    return names | ({"models"} if path_of(out, key, "safetensors").exists() else set())
 
 
 def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> None:
-    """Keep arrays of a row. What an earlier run of this key tracked, and this one does not, stays."""
-    kept: Arrays = {}
+    """Write the arrays of a row. Data that only an earlier run of this key tracked stay in the file."""
+    earlier: Arrays = {}
     if path_of(out, key).exists():
         tracked = {name.partition("/")[0] for name in made}
-        kept = {name: value for name, value in arrays(out, key).items() if name.partition("/")[0] not in tracked}
-    content: dict[str, Any] = {**kept, **{name: np.asarray(value) for name, value in made.items()}}
+        earlier = {name: value for name, value in arrays(out, key).items() if name.partition("/")[0] not in tracked}
+    content: dict[str, Any] = {**earlier, **{name: np.asarray(value) for name, value in made.items()}}
     with _new_file(path_of(out, key)) as file:
         np.savez(file, **content)
 
@@ -96,7 +96,7 @@ def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> None:
 def write_tensors(
     out: Path | str, key: str, tensors: Mapping[str, np.ndarray[Any, Any]], facts: Mapping[str, str]
 ) -> None:
-    """Keep a model of a row. `facts`: the file's metadata."""
+    """Write the model of a row. `facts`: the file's metadata."""
     from safetensors.numpy import save
 
     with _new_file(path_of(out, key, "safetensors")) as file:
@@ -104,7 +104,7 @@ def write_tensors(
 
 
 def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
-    """Copy the files of several result folders, all or those of the run `key`; what is there stays as it is.
+    """Copy the tracked files of several result folders, all or those of the run `key`; existing files stay.
 
     Raises OSError if a folder cannot be read or written; nothing half-written is left.
     """
@@ -121,7 +121,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise EnvironmentProblem(
-            f"{path} is no readable file of tracked data ({error}): delete it; --track with --force makes it again"
+            f"{path} is not a readable file of tracked data ({error}): delete it; --track with --force makes it again"
         ) from error
 
 

@@ -1,6 +1,6 @@
 """`python -m bench.boards`: merge the result folders of several machines, validate one, pack it, copy it elsewhere.
 
-Exit status: 0; 2 where the request is wrong; 3 where a folder is not in order, with what is wrong and the next step.
+Exit status: 0; 2 if the request is wrong; 3 if a folder is not in order, with the problem and the next step.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ examples:
 
 merge only reads its sources, and run twice it changes nothing the second time. Of equal results of one run and one
 environment one counts; results of unlike environments stay side by side as replicates, which never count as seeds;
-unlike results of one environment are an error, for one of them is wrong (--keep-both brings them; the one written last
-counts). A failed or stopped row yields to a finished one. Saved states are not merged. What --track kept comes along.
-compact drops rows that do not count, and changes none. Sweeps do it by themselves when they end with more than a few
-hundred small files. push and pull are what sweeps do with --mirror (docs/cluster.md): files of rows and curves, tracked
-files, and states of runs under way, each brought to the side that lacks it.
+unlike results of one environment are an error, because one of them is wrong (--keep-both keeps them; the one written
+last counts). A finished row takes precedence over a failed or stopped one. Saved states are not merged; data of --track
+are. compact drops rows that do not count, and changes none. A sweep that ends with more than a few hundred small files
+compacts its folder itself. push and pull copy the files that the other side lacks, as a sweep with --mirror does
+(docs/cluster.md): rows and curves, tracked files, and states of runs under way.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 
@@ -83,11 +83,11 @@ def _parser() -> Parser:
     return parser
 
 
-def _folder(given: Path | None) -> Path:
-    """Return the result folder that was named, or the usual one; raises UsageError if it holds no results."""
-    out = (given or default_out()).resolve()
+def _folder(path: Path | None) -> Path:
+    """Return the named result folder, or the default one; raises UsageError if it holds no results."""
+    out = (path or default_out()).resolve()
     if not (out / "runs").is_dir():
-        advice = "" if given else "; name one, or set FEDKD_OUT"
+        advice = "" if path else "; name one, or set FEDKD_OUT"
         raise UsageError(f"{out} is no result folder: it has no folder runs{advice}")
     return out
 
@@ -113,7 +113,7 @@ def _merge(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Merged:
-    """Counts of the files and rows that were read, those of the destination included, and of rows that count anew."""
+    """Counts of the files and rows read, including those of the destination, and of the rows that count only now."""
 
     files: int
     rows: int
@@ -121,11 +121,11 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
-    """Bring the rows and curves of several result folders, which are only read, into one, whose own rows take part.
+    """Merge the rows and curves of several result folders, which are only read, into `out`, with its own rows.
 
-    A problem is met before anything is written; then the files that the destination lacks are copied, each row after
-    its curve, so that a merge that was killed leaves a folder in order. With `keep_both` disagreeing results of one run
-    key and environment come, too; the one written last counts.
+    Problems are found before anything is written; then the files that the destination lacks are copied, each row after
+    its curve, so that a killed merge leaves a folder in order. With `keep_both`, disagreeing results of one run key and
+    environment are copied as well; the one written last counts.
 
     Raises:
         StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and environment
@@ -140,18 +140,18 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     checked = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
     findings = [
         replace(finding, file=str(folder / finding.file))
-        for folder, told in checked.items()
-        for finding in told.findings
+        for folder, report in checked.items()
+        for finding in report.findings
     ]
-    index = pa.concat_tables([told.index for told in checked.values()])
+    index = pa.concat_tables([report.index for report in checked.values()])
     findings += [] if keep_both else disagreements(index)
     if findings:
         raise StoreError(out, "nothing was merged:\n" + "\n".join(f"  {finding}" for finding in findings))
     for source in sources:
         folder = Folder(source)
         folder.steady(partial(_copy, folder, Folder(out)))
-    new = _counting(Folder(out).index()) - _counting(checked[out].index)
-    return Merged(sum(told.files for told in checked.values()), index.num_rows, len(new))
+    new = _counting_rows(Folder(out).index()) - _counting_rows(checked[out].index)
+    return Merged(sum(report.files for report in checked.values()), index.num_rows, len(new))
 
 
 def _copy(source: Folder, target: Folder) -> None:
@@ -159,18 +159,18 @@ def _copy(source: Folder, target: Folder) -> None:
     from leaderboards.rows.files import copy_file
     from leaderboards.rows.segments import curve_path, held_names, shared_name
 
-    there = target.paths()
-    have = {shared_name(path) for path in there} | held_names(there)
+    paths = target.paths()
+    present = {shared_name(path) for path in paths} | held_names(paths)
     for path in source.paths():
         name = shared_name(path)
-        if name not in have:
+        if name not in present:
             if curve_path(path).exists():
                 copy_file(curve_path(path), target.out / "curves" / name)
             copy_file(path, target.out / "runs" / name)
 
 
-def _counting(index: pa.Table) -> set[tuple[Any, ...]]:
-    """The rows that count: run key, environment, status, and when they were written."""
+def _counting_rows(index: pa.Table) -> set[tuple[Any, ...]]:
+    """Return the rows that count: run key, environment, status, and time of writing."""
     from leaderboards.rows.segments import counted
 
     rows = counted(index).select(["run_key", "environment", "status", "written"]).to_pylist()
@@ -211,7 +211,7 @@ def _push(arguments: argparse.Namespace) -> int:
     from bench.sync.mirror import open_mirror
 
     out = _folder(arguments.folder)
-    return _moved(arguments, out, "pushed", open_mirror(arguments.url, out).push())
+    return _report_moved(arguments, out, "pushed", open_mirror(arguments.url, out).push())
 
 
 def _pull(arguments: argparse.Namespace) -> int:
@@ -219,13 +219,13 @@ def _pull(arguments: argparse.Namespace) -> int:
     from leaderboards import Store
 
     out = result_folder(arguments.folder)
-    found = open_mirror(arguments.url, out, read_only=True).pull()
+    moved = open_mirror(arguments.url, out, read_only=True).pull()
     if Store(out).status():
         Store(out).rebuild()
-    return _moved(arguments, out, "brought", found)
+    return _report_moved(arguments, out, "fetched", moved)
 
 
-def _moved(arguments: argparse.Namespace, out: Path, verb: str, moved: Moved) -> int:
+def _report_moved(arguments: argparse.Namespace, out: Path, verb: str, moved: Moved) -> int:
     if arguments.json:
         _print_json({"out": str(out), "url": arguments.url, **asdict(moved)})
     else:

@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Give the rest of the arguments to a command; returns its exit status."""
+    """Run the command that the first argument names with the other arguments; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     return exit_status(lambda: _dispatch(argv))
 
@@ -37,7 +37,7 @@ def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         lines = [f"  {name:<10}{summary}" for name, summary in COMMANDS.items()]
         usage = "usage: fedkd COMMAND ..., or python -m bench COMMAND ..."
-        sys.stdout.write("\n".join([usage, "", *lines, "", "COMMAND --help says more.", ""]))
+        sys.stdout.write("\n".join([usage, "", *lines, "", "COMMAND --help has details.", ""]))
         return EXIT_OK
     if argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)

@@ -27,8 +27,8 @@ SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.to
 DEFAULT_OUT = "leaderboards"
 STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
-AUTO_PACK = 32  # runs of a trial on a GPU; where memory does not hold all their clients, they train in parts
-UNPACKED_SHARE = 0.25  # of a GPU, of a trial that does not fill it
+AUTO_PACK = 32  # runs of a trial on a GPU; if memory does not hold all their clients, they train in parts
+UNPACKED_SHARE = 0.25  # share of a GPU for a trial that does not fill it
 # Data that a run can keep besides its row and curve of the evaluated models; `bench.artifacts` has the files.
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
@@ -52,14 +52,14 @@ class Execution:
 
     Args:
         out: results folder, absolute.
-        data_dir: where data sets lie, or None for the usual places.
+        data_dir: folder of the data sets, or None for the usual places.
         offline: never touch the network.
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
         rungs: rounds after which a trial of several configurations stops the worse of them.
-        force: run again what is finished.
-        keep_stopped: leave a run alone that a scheduler stopped before.
+        force: repeat runs that are finished.
+        keep_stopped: do not go on with runs that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
         report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
@@ -96,12 +96,12 @@ class Execution:
 
 
 def default_out() -> Path:
-    """`$FEDKD_OUT`, else `leaderboards` under the working folder."""
+    """Return `$FEDKD_OUT`, else `leaderboards` under the working folder."""
     return Path(os.environ.get("FEDKD_OUT") or DEFAULT_OUT)
 
 
 def saved_runs(out: Path) -> dict[str, Any]:
-    """Run key -> what its saved state says of itself, its manifest; empty where that cannot be read."""
+    """Return run key -> manifest of its saved state; an unreadable manifest is empty."""
     manifests: dict[str, Any] = {}
     for file in sorted((out / "state").glob("*/manifest.json")):
         try:
@@ -125,10 +125,10 @@ def count_gpus() -> int:
 
 
 def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
-    """The most runs of a trial, as asked or by `auto`.
+    """Return the most runs of a trial, as given or by `auto`.
 
-    `auto` leaves room for two configurations of so many seeds, which ASHA compares; `runs` are divided among several
-    GPUs, so that none waits for the others, None stays together.
+    `auto` leaves room for two configurations of so many seeds, which ASHA compares; with several GPUs, `runs` are
+    divided among them, unless None, so that no GPU waits for the others.
     """
     if isinstance(pack, int):
         return pack
@@ -140,34 +140,34 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, run
 
 
 def packs_train_together(device: str, backend: str) -> bool:
-    """Tell whether the runs of a trial share a program, not only a process."""
+    """Whether the runs of a trial share a program, not only a process."""
     return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 
 def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float | None]:
-    """The device, and the share of a GPU of each trial: 0.0 on the CPU, None on a GPU unless it was given.
+    """Return the device, and each trial's share of a GPU: 0.0 on the CPU, None on a GPU unless it was given.
 
     The GPUs of a `remote` cluster cannot be counted here.
 
     Raises:
-        UsageError: a GPU is asked for and there is none, or a share of one is asked of the CPU.
+        UsageError: a GPU is requested and there is none, or a share of a GPU is requested for the CPU.
     """
-    wants = device == "cuda" or bool(gpus_per_trial)
-    present = remote or count_gpus() > 0
-    if wants and not present:
-        asked = "--device cuda" if device == "cuda" else f"--gpus-per-trial {gpus_per_trial:g}"
-        raise UsageError(f"{asked}: no CUDA GPU is visible here; leave it out to run on the CPU")
+    needs_gpu = device == "cuda" or bool(gpus_per_trial)
+    has_gpu = remote or count_gpus() > 0
+    if needs_gpu and not has_gpu:
+        option = "--device cuda" if device == "cuda" else f"--gpus-per-trial {gpus_per_trial:g}"
+        raise UsageError(f"{option}: no CUDA GPU is visible here; leave it out to run on the CPU")
     if device == "cpu" and gpus_per_trial:
         raise UsageError(f"--device cpu and --gpus-per-trial {gpus_per_trial:g} exclude each other: give one")
     if device == "cuda" and gpus_per_trial == 0:
         raise UsageError("--device cuda needs --gpus-per-trial above 0, got 0")
-    if wants or (device == "auto" and present and not remote and gpus_per_trial is None):
+    if needs_gpu or (device == "auto" and has_gpu and not remote and gpus_per_trial is None):
         return "cuda", gpus_per_trial
     return "cpu", 0.0
 
 
 def largest_resident(used: struct_rusage) -> int:
-    """Bytes of a process's largest resident size, which operating systems count in different units."""
+    """Return a process's largest resident size in bytes; operating systems count it in different units."""
     return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -185,8 +185,8 @@ def enough(stopped: bool) -> tuple[str, ...]:
 
 
 def command_columns(argv: Sequence[str]) -> dict[str, Any]:
-    """The columns that all rows of a command share. `argv`: its arguments, without the program."""
-    from leaderboards.shell_text import shell_command  # `--version` does without the leaderboards
+    """Return the columns that all rows of a command share. `argv`: its arguments, without the program."""
+    from leaderboards.shell_text import shell_command  # here, because `--version` needs no leaderboards
 
     commit, dirty = _commit()
     return {
@@ -198,11 +198,11 @@ def command_columns(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def process_columns(device: str, here: bool = True) -> dict[str, Any]:
-    """The columns that describe this process: versions, processor or GPU, host.
+    """Return the columns that describe this process: versions, processor or GPU, host.
 
     Args:
         device: `cpu` or `cuda`.
-        here: whether it computed here. If not, a GPU is only called `cuda`, because this process may have none.
+        here: whether this process trained the run. If not, a GPU is only called `cuda`, as there may be none here.
     """
     name = device
     if device == "cuda" and here:
@@ -234,7 +234,7 @@ def _cpu() -> str:
 
 @lru_cache
 def _commit() -> tuple[str | None, bool | None]:
-    """The commit of the source tree, and whether source files differ from it; None if this is no checkout."""
+    """Return the commit of the source tree, and whether source files differ from it; None if this is no checkout."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None, None
@@ -249,9 +249,9 @@ def _git(root: Path, *arguments: str) -> str | None:
     import subprocess
 
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.rstrip("\n")
+    return result.stdout.rstrip("\n")

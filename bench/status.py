@@ -1,4 +1,4 @@
-"""`python -m bench.status`: runs that are done, failed, stopped, under way or missing, of a folder or a plan."""
+"""`python -m bench.status`: finished, failed, stopped, running and missing runs of a folder or a plan."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Without --algo: every run stored under --out, and those with saved state.
 With --algo and the other options of bench.sweep: the runs of that command, those that are missing included, and with
 --confirm those of the configurations that are chosen so far."""
 
-_SOUND = {"error": None, "diverged": False}  # of a run in which nothing went wrong
+_SOUND = {"error": None, "diverged": False}  # of a run without a problem
 _PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # differs between failures that are alike
-_REASONS = 5  # that are told
+_REASONS = 5  # at most that many are printed
 
 
 @dataclass(frozen=True)
@@ -40,37 +40,37 @@ class UnderWay:
     """The states of a result folder, by run key.
 
     Args:
-        manifests: what each state says of itself; empty where that cannot be read.
-        running: keys of runs that some sweep on this machine is at.
+        manifests: the manifest of each state, empty if it cannot be read.
+        running: keys of the runs that a sweep on this machine is working on.
     """
 
     manifests: Mapping[str, Any]
     running: frozenset[str]
 
     def standing(self, key: str, status: str) -> dict[str, Any]:
-        """Tell how a run stands whose row says `status`; `missing` where it has none.
+        """Combine the `status` of a run's row, `missing` without a row, with its saved state.
 
         Returns:
-            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`, and `other version`, of a state that
-            only another version of the suite can go on from; `saved_round`: of a state that can be taken up, or None.
+            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`, or `other version` for a state that
+            only another version of the suite can go on from; `saved_round`: of a state that can be used, or None.
         """
         manifest = self.manifests.get(key)
-        at = _round(manifest)
+        saved_round = _round(manifest)
         if status == "finished" or (manifest is None and key not in self.running):
-            at = None
+            saved_round = None
         elif key in self.running:
             status = "running"
-        elif manifest is None or at is None:
+        elif manifest is None or saved_round is None:
             status = "damaged"
         elif manifest.get("version") != STATE_VERSION:
-            status, at = "other version" if status == "missing" else status, None
+            status, saved_round = "other version" if status == "missing" else status, None
         elif status == "missing":
             status = "saved"
-        return {"status": status, "saved_round": at}
+        return {"status": status, "saved_round": saved_round}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(argv):
         parser = Parser(
@@ -89,52 +89,52 @@ def _status(argv: Sequence[str]) -> None:
     options = parse(argv, PROG)
     out = (Path(options.out) if options.out else default_out()).resolve()
     if out.is_file():
-        reads = shell_command("bench.compare", "--out", out)
-        raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
-    rows = _of_plan(options, out) if options.algo or options.table else _of_folder(out)
+        command = shell_command("bench.compare", "--out", out)
+        raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")
+    rows = _plan_rows(options, out) if options.algo or options.table else _folder_rows(out)
     _print(rows, out, options.json)
 
 
-def _of_plan(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
+def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     plan = make_plan(make_request(options))
     store = Store(out)
     if plan.request.confirm:
         stand_ins(plan)
-        later = confirmation(plan, store.runs()).units if store.status() else ()
-        plan = replace(plan, units=(*plan.units, *later))
+        confirming = confirmation(plan, store.runs()).units if store.status() else ()
+        plan = replace(plan, units=(*plan.units, *confirming))
     statuses, varied, states = store.status(), varied_names(plan.units), _under_way(out)
-    stored = _rows(store)
+    stored = _stored_rows(store)
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
     rows = []
     for unit in plan.units:
         status = _status_of({statuses.get(key, "missing") for key in unit.rows.values()})
-        named = {"run_key": unit.key, "run": trial_name([unit], varied)}
+        names = {"run_key": unit.key, "run": trial_name([unit], varied)}
         reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
-        rows.append(named | states.standing(unit.key, status) | reason)
+        rows.append(names | states.standing(unit.key, status) | reason)
     searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
     planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
     return rows + [
-        _line(one, states)
-        for one in _in_order(stored)
-        if (one.row["algorithm"], one.row["setting_json"]) in searched and one.row["run_key"] not in planned
+        _status_row(run, states)
+        for run in _in_order(stored)
+        if (run.row["algorithm"], run.row["setting_json"]) in searched and run.row["run_key"] not in planned
     ]
 
 
 def _status_of(rows: Set[str]) -> str:
-    """The status of a run, by its rows: that of the unfinished ones, if they agree."""
+    """Return the status of a run from those of its rows: that of the unfinished ones, if they agree."""
     unfinished = rows - {"finished"}
     if not unfinished:
         return "finished"
     return next(iter(unfinished)) if len(unfinished) == 1 else "missing"
 
 
-def _of_folder(out: Path) -> list[dict[str, Any]]:
-    """Every stored run, and those at work or saved without a row; states without a name come last."""
-    stored, states = _rows(Store(out)), _under_way(out)
+def _folder_rows(out: Path) -> list[dict[str, Any]]:
+    """List every stored run, and those running or saved without a row; states without a name come last."""
+    stored, states = _stored_rows(Store(out)), _under_way(out)
     without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
     runs = {key: _named_by(states.manifests.get(key)) for key in sorted(without_row)}
     named = [{"run_key": key, **run} for key, run in runs.items() if run]
-    rows = [_line(one, states) for one in _in_order([*stored, *named])]
+    rows = [_status_row(run, states) for run in _in_order([*stored, *named])]
     rows += [
         {"run_key": key, "run": "(no row yet)", **states.standing(key, "missing"), **_SOUND}
         for key, run in runs.items()
@@ -148,15 +148,15 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
 def _under_way(out: Path) -> UnderWay:
     """List the saved and the claimed runs of a result folder."""
     claims = sorted((out / "state").glob("*.lock"))
-    running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file))
+    running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _is_claimed(file))
     return UnderWay(saved_runs(out), running)
 
 
 def _named_by(manifest: Any) -> Mapping[str, Any] | None:
-    """The columns that name a saved run (`RunSpec.named_by`); None where its state does not say, or is damaged."""
+    """Return the columns that name a saved run (`RunSpec.named_by`); None if its state lacks them, or is damaged."""
     try:
-        told = manifest["run"]
-        run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
+        fields = manifest["run"]
+        run = {name: fields[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(fields["seed"])}
         list(named_runs([run]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -164,14 +164,14 @@ def _named_by(manifest: Any) -> Mapping[str, Any] | None:
 
 
 def _round(manifest: Any) -> int | None:
-    """The round that was saved; None of what is damaged."""
+    """Return the saved round; None for a damaged manifest."""
     try:
         return int(manifest["round"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
-def _held(file: Path) -> bool:
+def _is_claimed(file: Path) -> bool:
     """Tell whether a sweep has claimed the run: its process holds the lock while it lives, the file may stay behind."""
     from filelock import FileLock, Timeout
 
@@ -180,12 +180,12 @@ def _held(file: Path) -> bool:
             return False
     except Timeout:
         return True
-    except (OSError, NotImplementedError):  # a folder that is only to be read
+    except (OSError, NotImplementedError):  # a read-only folder
         return False
 
 
-def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
-    """The rows of a folder; pandas is not imported for an empty one."""
+def _stored_rows(store: Store) -> Sequence[Mapping[str, Any]]:
+    """Read the rows of a folder; pandas is not imported for an empty one."""
     if not store.status():
         return []
     from leaderboards.rows.frames import records
@@ -194,17 +194,17 @@ def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
-    return sorted(named_runs(rows), key=lambda one: one.order)
+    return sorted(named_runs(rows), key=lambda run: run.order)
 
 
-def _line(one: Named, states: UnderWay) -> dict[str, Any]:
-    key = one.row["run_key"]
-    standing = states.standing(key, one.row.get("status", "missing"))
-    return {"run_key": key, "run": one.name, **standing, **_reason(one.row)}
+def _status_row(run: Named, states: UnderWay) -> dict[str, Any]:
+    key = run.row["run_key"]
+    standing = states.standing(key, run.row.get("status", "missing"))
+    return {"run_key": key, "run": run.name, **standing, **_reason(run.row)}
 
 
 def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The error of a row, and whether it diverged."""
+    """Return the error of a row, and whether it diverged."""
     return {"error": row.get("error"), "diverged": bool(row.get("diverged"))}
 
 
@@ -230,7 +230,7 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """List why runs failed or diverged, equal reasons once with all their runs."""
+    """Yield why runs failed or diverged, equal reasons once with all their runs."""
     alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["error"]:

@@ -1,4 +1,4 @@
-"""Runs -> leaderboard: a pure function from one row per run to one row per configuration, with mean and spread."""
+"""The leaderboard: a pure function from one row per run to one row per configuration, with mean and spread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
-CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
+CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
 CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
@@ -22,33 +22,33 @@ CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` a
 def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
     """Make the leaderboard of `runs`.
 
-    A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
-    some algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm
-    with one variant in one cell; `selected` marks its configuration with the best mean `best_val_accuracy`
-    (`best_accuracy` where selected_on is `test`), ties by hp_json. Only those with the most seeds take part: a lucky
-    single seed does not beat three. Where nothing was held out to select on, a lone configuration is selected, and
-    none of several.
+    A *cell* holds results that are compared with each other: one setting, alpha and participation included; the
+    variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is
+    one algorithm with one variant in one cell; `selected` marks its configuration with the best mean
+    `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Only configurations with the most
+    seeds take part, so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
+    configuration is selected, and none of several.
 
     Args:
-        runs: as `Store.runs()` gives them. Those of earlier versions of an algorithm do not count (`current`); of two
-            runs of one configuration and seed the later finished one does. What `confirmed.confirmed` says of its rows
-            is said of the configuration, too: `configurations`, and a further column `chosen_on`.
-        extra: metrics beside `METRICS` whose columns `runs` has.
-        tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ in them
-            alone are one cell.
+        runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
+            runs of one configuration and seed, the later finished one counts. Columns that `confirmed.confirmed` adds
+            are passed on: `configurations`, and a further column `chosen_on`.
+        extra: metrics beside `METRICS`; `runs` must have their columns.
+        tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ only in
+            them are one cell.
 
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
-        `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest
-        finished a run, or were stopped by the search;
-        `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds;
-        `selected`; `diverged`, `shortened`, `uncertified`: of any finished run; `versions_mixed`: finished runs under
-        several package versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty
-        for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]);
-        `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and reference rows
-        have none, nor, but for costs, have fewer than 3 seeds beside at least 3); for those of `SHARED` also
-        `_shared_rank`, shared by what no test separates (`seeds.shared_ranks`). Of a metric that a finished run may
-        lack, `_count` says how many have it; the other statistics are empty unless every run has it.
+        `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`: number of configurations in the contest
+        that finished a run or were stopped by the search; `validation_gap`: mean `best_val_accuracy` minus mean
+        `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
+        any finished run; `versions_mixed`: finished runs have different package versions; and for each metric of
+        `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
+        Student's t, from 3 seeds on; of accuracies within [0, 1]); `_rank` by means among the selected rows of the cell
+        (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for costs, neither
+        have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also `_shared_rank`, shared by
+        rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a metric, `_count` is the number
+        of runs that have it, and the other statistics are empty unless all runs do.
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -75,7 +75,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 def current(runs: pd.DataFrame) -> pd.DataFrame:
     """Select the runs of each algorithm's newest version in a setting: the version of the run that ended last.
 
-    Results of an earlier version are another algorithm's: neither averaged with these nor chosen from.
+    Results of an earlier version count as another algorithm's: they are neither averaged with these nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
     newest = runs.groupby(["algorithm", "setting_json"], sort=False)["algorithm_version"].transform("last")
@@ -83,9 +83,9 @@ def current(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
-    """Add to `board` a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
+    """Add a column `seeds` to `board`: for each row, metric -> seed -> value of the finished runs that have a value.
 
-    `board` was made of `runs`, or is some of its rows; `runs` have the columns of `metrics`.
+    `board` is the leaderboard of `runs`, or some of its rows; `runs` must have the columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     runs = current(runs)
@@ -93,9 +93,9 @@ def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric
     runs = _one_run_per_seed(runs)
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
-        known = runs[runs[metric.name].notna()]
-        keys = zip(*(known[name] for name in CONFIGURATION), strict=True)
-        for key, seed, value in zip(keys, known["seed"], known[metric.name], strict=True):
+        measured = runs[runs[metric.name].notna()]
+        keys = zip(*(measured[name] for name in CONFIGURATION), strict=True)
+        for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
 
@@ -107,17 +107,17 @@ def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice(runs)]].drop_duplicates(CONFIGURATION)
+    board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice_columns(runs)]].drop_duplicates(CONFIGURATION)
     board = board.join(_hyperparameters(board["hp_json"]))
     cells = {text: cell_of(text, tuned) for text in board["setting_json"].unique()}
     return board.assign(cell=board["setting_json"].map(cells).astype(str)).set_index(CONFIGURATION)
 
 
 def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
-    """A column `hp_<name>` of each hyper-parameter; text where some of its values are text."""
+    """Make a column `hp_<name>` of each hyper-parameter: text unless all values are numbers, or all are booleans."""
     values = {text: json.loads(text) for text in texts.unique()}
     columns = {}
-    for name in sorted({name for own in values.values() for name in own}):
+    for name in sorted({name for configuration in values.values() for name in configuration}):
         column = [values[text].get(name) for text in texts]
         kinds = {type(value) for value in column if value is not None}
         if kinds <= {int, float} or kinds == {bool}:
@@ -129,7 +129,7 @@ def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
     return pd.DataFrame(columns, index=texts.index)
 
 
-def _choice(frame: pd.DataFrame) -> list[str]:
+def _choice_columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in CHOICE if name in frame]
 
 
@@ -143,7 +143,7 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _flags(runs: pd.DataFrame) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
-    packages = pd.Series(_numbered(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
+    packages = pd.Series(_version_ids(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
@@ -158,28 +158,28 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[p
     shares = [name for name, metric in metrics.items() if metric.unit == "%"]
     for side, limits in zip(("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True):
         tables[side] = pd.DataFrame(limits, index=count.index, columns=count.columns)
-        tables[side][shares] = tables[side][shares].clip(0.0, 1.0)  # which loses no coverage
+        tables[side][shares] = tables[side][shares].clip(0.0, 1.0)  # loses no coverage: true means lie there, too
     partial = _may_lack(metrics)
     for table in tables.values():
         table[partial] = table[partial].where(count[partial].eq(size, axis=0))
-    found = [table.add_suffix(f"_{name}") for name, table in tables.items()]
-    return [*found, count[partial].add_suffix("_count")]
+    statistics = [table.add_suffix(f"_{name}") for name, table in tables.items()]
+    return [*statistics, count[partial].add_suffix("_count")]
 
 
 def _may_lack(metrics: Iterable[str]) -> list[str]:
-    """Select the metrics that a finished run may lack: those read off curves, and those that few runs measure."""
+    """Select the metrics that a finished run may lack: those read off curves, and those that only some runs measure."""
     always = {column.name for column in COLUMNS if not column.nullable}
     return [name for name in metrics if name not in always]
 
 
-def _numbered(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
-    """A number for each distinct pair of the versions of all packages and of this one: much shorter than its text."""
+def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
+    """Number the distinct pairs of all packages' versions and this package's: much shorter than their text."""
     numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault((*sorted(others.items()), own), len(numbers)) for others, own in packages]
+    return [numbers.setdefault((*sorted(versions.items()), ours), len(numbers)) for versions, ours in packages]
 
 
 def _selected_configurations(board: pd.DataFrame) -> list[int]:
-    """The positions of the selected configurations; `board` holds those with a finished run."""
+    """Return the positions of the selected configurations; each row of `board` has a finished run."""
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
     rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
@@ -197,16 +197,16 @@ def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:
 
 
 def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Metric) -> pd.Series:
-    """The rows' ranks in their cells by tests over seeds; `runs` are one for each configuration and seed."""
+    """Rank rows in their cells by tests over seeds; `runs` has one run for each configuration and seed."""
     ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
     places = places.merge(runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]])
     ranks: dict[Any, int] = {}
     for _, rows in places.groupby("cell"):
         values: dict[str, Seeds] = {
-            str(place): dict(zip(own["seed"], own[metric.name], strict=True)) for place, own in rows.groupby("place")
+            str(i): dict(zip(group["seed"], group[metric.name], strict=True)) for i, group in rows.groupby("place")
         }
-        ranks |= {int(one.algorithm): one.rank for one in shared_ranks(values, metric.higher_is_better)}
+        ranks |= {int(entry.algorithm): entry.rank for entry in shared_ranks(values, metric.higher_is_better)}
     return pd.Series(ranks, dtype="Int64")
 
 
@@ -215,5 +215,5 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[st
     statistics += [f"{name}_shared_rank" for name in SHARED]
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
-    first += ["failed", "stopped", *_choice(board), "selected", "validation_gap"]
+    first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
     return [*first, "diverged", "shortened", "uncertified", "versions_mixed", *statistics]

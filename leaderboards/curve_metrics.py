@@ -1,9 +1,9 @@
-"""Metrics that are read off curves when they are asked for: accuracy at a round, the cost of reaching a target.
+"""Metrics that are read off curves on request: accuracy at a round, the cost of reaching a target.
 
 `accuracy@50` is the test accuracy after round 50. `rounds@70` is the first round whose test accuracy is 70 % or more;
-`comms@70`, `down@70`, `up@70` and `steps@70` are the exchanges, bytes and local steps until then. A run whose clients
-keep samples to test on has at its last round the accuracy on each client's own, `client_accuracy/0` and so on (FedKF,
-section 3); its row and every evaluated round have three statistics of them, `amp`, `fm` and `wlp`.
+`comms@70`, `down@70`, `up@70` and `steps@70` are the exchanges, bytes and local steps until then. If clients keep
+samples to test on, a curve has at its last round the accuracy on the samples of each, `client_accuracy/0` and so on
+(FedKF, section 3); the row and every evaluated round have three statistics of these, `amp`, `fm` and `wlp`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class CurveMetric(Metric):
 
     @property
     def differs_by_seed(self) -> bool:
-        """It does, also a cost: it is one until a target."""
+        """Always True: even a cost differs if it is the cost of reaching a target."""
         return True
 
 
 def metric_named(name: str) -> Metric:
-    """Find a metric of `METRICS`, or make one that is read off curves; raises KeyError, which lists what there is."""
+    """Find a metric of `METRICS`, or make one that is read off curves; raises KeyError, which lists all metrics."""
     if match := re.fullmatch(r"accuracy@(\d+)", name):
         rule = PrintedMetric(name, "accuracy", "at_round", float(match[1]))
         return CurveMetric(name, name, METRICS["final_accuracy"].quantity, f"round {int(match[1])}", rule=rule)
@@ -52,9 +52,9 @@ def metric_named(name: str) -> Metric:
             raise KeyError(f"{name}: a target is a test accuracy in percent, from 1 to 100")
         quantity, percent = _COSTS.get(match[1], "rounds"), Fraction(match[2])
         rule = PrintedMetric(name, quantity, "to_target", float(percent / 100))  # exact: 57.9 / 100 > 0.579 in floats
-        like = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 1, False))
+        base = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 1, False))
         of = f"until {float(percent):g} % test accuracy"
-        return CurveMetric(name, name, like.quantity, of, like.unit, like.scale, like.decimals, False, rule=rule)
+        return CurveMetric(name, name, base.quantity, of, base.unit, base.scale, base.decimals, False, rule=rule)
     try:
         return find_metric(name)
     except KeyError as error:
@@ -62,12 +62,12 @@ def metric_named(name: str) -> Metric:
 
 
 def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Results) -> pd.DataFrame:
-    """Add to `runs` a column for each curve metric among `metrics`; empty for a run without such a value.
+    """Add to `runs` a column for each curve metric among `metrics`; empty for a run without a value.
 
     Raises leaderboards.StoreError if a curve cannot be read.
     """
-    read = [metric for metric in metrics if isinstance(metric, CurveMetric)]
-    if not read:
+    curve_metrics = [metric for metric in metrics if isinstance(metric, CurveMetric)]
+    if not curve_metrics:
         return runs
     curves = by_run(source.curves(set(runs.loc[runs["status"] == "finished", "run_key"])))
 
@@ -75,28 +75,28 @@ def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Res
         values = (value_of(metric.rule, curves.get(key, {})) for key in runs["run_key"])
         return [math.nan if value is None else value for value in values]
 
-    return runs.assign(**{metric.name: column(metric) for metric in read})
+    return runs.assign(**{metric.name: column(metric) for metric in curve_metrics})
 
 
 def value_of(metric: PrintedMetric, curve: Curve, read_to: int | None = None) -> float | None:
-    """Read a quantity off a run's curve; None if it has no such thing, or never reached the target.
+    """Read a metric off a run's curve; None if the curve lacks it, or never reaches the target.
 
-    With `read_to` it is read as if the run had ended after so many rounds.
+    With `read_to`, read it as if the run had ended after so many rounds.
     """
-    known = {
+    series = {
         name: {at: value for at, value in points.items() if not read_to or at <= read_to}
         for name, points in curve.items()
     }
-    accuracy = known.get("accuracy", {})
+    accuracy = series.get("accuracy", {})
     if metric.rule == "at_round":
         at: int | None = int(metric.argument or 0)
     elif metric.rule == "to_target":
         at = min((at for at, value in accuracy.items() if value >= (metric.argument or 0.0)), default=None)
     elif metric.rule in ("best", "selected"):
-        ranked = accuracy if metric.rule == "best" else known.get("val_accuracy", {})
+        ranked = accuracy if metric.rule == "best" else series.get("val_accuracy", {})
         at = max(ranked, key=lambda at: (ranked[at], -at), default=None)
     else:
         at = max(accuracy, default=None)
     if at is None:
         return None
-    return float(at) if metric.quantity == "rounds" else known.get(metric.quantity, {}).get(at)
+    return float(at) if metric.quantity == "rounds" else series.get(metric.quantity, {}).get(at)

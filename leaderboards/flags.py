@@ -1,4 +1,4 @@
-"""Marks that a reader needs before trusting a number: flags of rows, states of a table's cells."""
+"""Warnings that a reader needs before trusting a number: flags of rows, states of a table's cells."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Flag:
     """A remark on a row.
 
     Args:
-        word: as a page prints it.
-        meaning: in words.
-        mark: as a table prints it behind a number; empty if it does not.
+        word: text on a page.
+        meaning: explanation of the word and the mark.
+        mark: sign behind a number in a table; empty for none.
     """
 
     word: str
@@ -43,7 +43,7 @@ FLAGS: dict[str, Flag] = {
 # Flags that a page shows -> word and meaning.
 MEANINGS = {key: (flag.word, flag.meaning) for key, flag in FLAGS.items() if key not in ("partial", "selected")}
 
-# State of a cell without a number, or with one that means little -> what a table prints, and the meaning.
+# State of a cell without a number, or with one that means little -> printed word, and its meaning.
 STATES: dict[str, tuple[str, str]] = {
     "missing": ("–", "not run, or not measured"),
     "failed": ("failed", "every run failed"),
@@ -79,7 +79,7 @@ def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """List the flags of one run likewise."""
+    """List the flags of one run that a page shows: key, and what to print."""
     holds = {
         "failed": run["status"] == "failed",
         "stopped": run["status"] == "stopped",

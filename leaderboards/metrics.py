@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """A metric of a leaderboard.
 
     Args:
         name: column of `runs`; a leaderboard has `<name>_mean`, `_std`, `_low`, `_high` and `_rank`.
         short: heading of a table's column, also accepted on the command line.
         quantity: what is measured, for the caption.
-        of: of which round, model or party; empty where that needs no saying.
-        unit: as printed; empty for a plain number.
+        of: the round, model or party that it is of; empty if that is obvious.
+        unit: printed unit; empty for a plain number.
         scale: printed number = scale x stored number.
         decimals: digits after the point when printed.
         higher_is_better: whether rank 1 is the largest.
@@ -32,11 +32,11 @@ class Metric:
 
     @property
     def differs_by_seed(self) -> bool:
-        """Whether it takes several seeds to know it: costs of whole runs are the same for each."""
+        """Whether its value differs between seeds: costs of whole runs are the same for each."""
         return self.unit == "%"
 
 
-CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a metric of curves, on the client's local test split
+CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a curve's metric, on the client's local test split
 _TEST = "accuracy of the global model on the test set"
 _VALIDATION = "accuracy of the global model on the validation split"
 
@@ -64,15 +64,15 @@ _SHORT = {metric.short: metric for metric in METRICS.values()}
 
 
 def find_metric(name: str) -> Metric:
-    """The metric called `name`, by its column or its short name (`best` is `best_accuracy`).
+    """Find the metric called `name`, by its column or its short name (`best` is `best_accuracy`).
 
     Raises:
         KeyError: no metric has that name; the message lists all and the nearest.
     """
-    found = METRICS.get(name) or _SHORT.get(name)
-    if found is None:
-        known = [f"{metric.short} ({metric.name})" for metric in METRICS.values()]
+    metric = METRICS.get(name) or _SHORT.get(name)
+    if metric is None:
+        names = [f"{other.short} ({other.name})" for other in METRICS.values()]
         near = difflib.get_close_matches(name, [*METRICS, *_SHORT], n=1, cutoff=0.5)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise KeyError(f"no metric {name!r}{hint}; known: {', '.join(known)}")
-    return found
+        raise KeyError(f"no metric {name!r}{hint}; known: {', '.join(names)}")
+    return metric

@@ -1,7 +1,7 @@
 """The problem that a row belongs to, and the rows of a leaderboard by problem.
 
 A *problem* is a setting in which the variants that some algorithms need of a model (`cnn+head`, `cnn+bn`) count as the
-model itself. Fields may be left out of it: those that are laid out side by side, those that were tuned.
+model itself. It may leave out fields: those whose values are laid out side by side, and those that were tuned.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
 Place = tuple[Any, ...]  # values of the fields that are laid out side by side
 K = TypeVar("K", bound=Hashable)
 
-BY = ("alpha", "participation")  # those fields, if nothing else is asked for
-REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
+BY = ("alpha", "participation")  # the fields that are laid out side by side by default
+REFERENCES = frozenset({"centralized", "local"})  # bounds to compare the others with; they are not ranked
 _FIRST = ("dataset", "model", "partition", "num_clients")
 
 
@@ -29,31 +29,31 @@ def base_model(model: str) -> str:
 
 
 def label_of(algorithm: str, model: str) -> str:
-    """Name an algorithm as rows do, with the variant of the model that it needed: `moon (+head)`."""
+    """Label an algorithm as rows of tables do, with the model variant that it needed: `moon (+head)`."""
     variant = model.removeprefix(base_model(model))
     return f"{algorithm} ({variant})" if variant else algorithm
 
 
 @lru_cache(maxsize=4096)
 def setting_of(setting_json: str) -> Mapping[str, Any]:
-    """Read every field of a row's setting, the model without its variants."""
+    """Parse a row's setting: every field, and the model without its variants."""
     setting: dict[str, Any] = json.loads(setting_json)
     return setting | {"model": base_model(setting["model"])}
 
 
 def problem_of(setting_json: str, without: Collection[str] = ()) -> dict[str, Any]:
-    """Give the problem of a row: its setting without some fields."""
+    """Return the problem of a row: its setting without some fields."""
     return {name: value for name, value in setting_of(setting_json).items() if name not in without}
 
 
 def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
-    """Name the cell of a setting, without the fields in `tuned`: 16 hexadecimal digits."""
+    """Compute the key of a setting's cell, which ignores the fields in `tuned`: 16 hexadecimal digits."""
     return digest(problem_of(setting_json, tuned))[:16]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Rows of a leaderboard that are compared with each other, at a `place` among those side by side."""
+    """Rows of a leaderboard that are compared with each other, at one `place` of those side by side."""
 
     place: Place
     records: tuple[Record, ...]
@@ -69,8 +69,8 @@ class Cell:
 class Problem:
     """Cells that share a problem: a `setting` without the fields `by`, which are laid out side by side.
 
-    Cells are in ascending order of their places. `differing` names, sorted, the fields in which the problems beside
-    this one differ from it.
+    Cells are in ascending order of their places. `differing` has the names, sorted, of the fields in which this
+    problem and its neighbours differ.
     """
 
     setting: Mapping[str, Any]
@@ -105,7 +105,7 @@ def problems(
         by: the fields whose values are laid out side by side.
         tuned: fields left out of the problem.
         only: the fields that make a problem; None for all.
-        beside: fields in which problems agree that stand beside each other.
+        beside: fields in which neighbouring problems agree (`Problem.differing`).
         first: fields to sort by, before all others.
     """
     grouped: dict[str, dict[Place, list[Record]]] = {}
@@ -135,17 +135,17 @@ def problems(
 
 
 def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[str]]:
-    """Find, by group, the names whose values are not the same in all of its mappings."""
+    """Find, for each group, the names whose values differ between its mappings."""
     groups: dict[K, list[Mapping[str, Any]]] = {}
     for group, mapping in mappings:
         groups.setdefault(group, []).append(mapping)
     return {
-        group: {name for name in set().union(*members) if len({repr(one.get(name)) for one in members}) > 1}
+        group: {name for name in set().union(*members) if len({repr(member.get(name)) for member in members}) > 1}
         for group, members in groups.items()
     }
 
 
 def sortable(value: Any) -> tuple[bool, bool, float, str]:
-    """Give a key that sorts nothing first, then numbers, then text."""
+    """Return a key that sorts None first, then numbers, then text."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value is not None, not number, float(value) if number else 0.0, str(value)

@@ -1,8 +1,8 @@
 """The numbers that the four papers print, cell by cell.
 
 They are kept in `published.csv`, in this suite's names; docs/make.py makes `published.parquet` of it. Accuracies, AMP
-and WLP are fractions, FM is a variance of fractions, rounds and steps are single ones, whatever scale the paper prints.
-What FedDKD calls FEMNIST are EMNIST's letters, as in FedMAX.
+and WLP are fractions, FM is a variance of fractions, rounds and steps are plain counts, whatever scale the paper
+prints. FedDKD's "FEMNIST" is EMNIST's letters, as in FedMAX.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leaderboards.metrics import METRICS
 
 PUBLISHED = Path(__file__).with_name("published.parquet")
 
-# Quantity, which is a metric of our curves unless it is `rounds` -> its unit.
+# Quantity (a metric of our curves, or `rounds`) -> its unit.
 UNITS = {
     "accuracy": "fraction",
     "local_accuracy": "fraction",
@@ -29,7 +29,7 @@ UNITS = {
     "communications": "exchanges",
     "train_steps": "steps",
 }
-# Rule of the round that a number is read at -> its definition.
+# Rule for the round at which a number is read -> its definition.
 RULES = {
     "best": "highest test accuracy of all rounds",
     "final": "last round",
@@ -63,22 +63,22 @@ class PrintedMetric:
 
     @property
     def short(self) -> str:
-        """For a heading: `best`, `round 50`, `steps to 0.74`."""
+        """Short name for a heading: `best`, `round 50`, `steps to 0.74`."""
         if self.quantity in ("amp", "fm", "wlp"):
             return self.quantity.upper()
-        what = {"accuracy": "", "local_accuracy": "local", "communications": "exchanges", "train_steps": "steps"}
+        quantities = {"accuracy": "", "local_accuracy": "local", "communications": "exchanges", "train_steps": "steps"}
         rule = {"at_round": "round", "to_target": "to", "unstated": "test"}.get(self.rule, self.rule)
         number = "" if self.argument is None else f"{self.argument:g}"
-        return " ".join(part for part in (what.get(self.quantity, self.quantity), rule, number) if part)
+        return " ".join(part for part in (quantities.get(self.quantity, self.quantity), rule, number) if part)
 
     @property
     def scale(self) -> float:
-        """Number to show = scale x stored number: percent for accuracies, thousandths for FM."""
+        """Shown number / stored number: percent for accuracies, thousandths for FM."""
         return {"fraction": 100.0, "fraction^2": METRICS["fm"].scale}.get(UNITS[self.quantity], 1.0)
 
     @property
     def decimals(self) -> int:
-        """Digits after the point to show."""
+        """Number of digits shown after the point."""
         return {"fraction": 2, "fraction^2": METRICS["fm"].decimals}.get(UNITS[self.quantity], 0)
 
 
@@ -88,16 +88,16 @@ class PrintedCell:
 
     Args:
         table: as printed, such as `3` or `IV`; `fig2` is the caption of FedGKD's Figure 2.
-        dataset: name in this suite, as `model` is, which goes without the forms that single algorithms need.
+        dataset: name in this suite, like `model`, which is without the variants that some algorithms need.
         heterogeneity: `dirichlet`, `pathological`, `by_source` or `by_writer`.
         alpha: Dirichlet concentration; None for the others.
-        rounds: of the run as the row describes it; None where not stated.
-        read_to: a row that the paper reads off the first so many rounds of a longer run; None for a whole run.
+        rounds: of the run as the row describes it; None if not stated.
+        read_to: the round up to which the paper reads the row off a longer run; None for a whole run.
         printed: the row's name in print.
-        hyperparameters: what the row's name itself says, as canonical JSON.
-        metric: as of `PrintedMetric`; its quantity, rule and argument follow.
-        unit: of `value`, the printed mean, and `std`, the printed spread over runs (None where there is none).
-        note: what is known to be inconsistent or unclear about it; None if nothing.
+        hyperparameters: those that the row's name states, as canonical JSON.
+        metric: name of a `PrintedMetric`; its quantity, rule and argument follow.
+        unit: of `value`, the printed mean, and `std`, the printed spread over runs (None if there is none).
+        note: known inconsistencies or doubts about it; None if there are none.
     """
 
     paper: str
@@ -130,22 +130,22 @@ class PrintedCell:
 
     @property
     def variant(self) -> Mapping[str, Any]:
-        """Hyper-parameters that the row's name says, by name."""
+        """Hyper-parameters that the row's name states, by name."""
         values: dict[str, Any] = json.loads(self.hyperparameters)
         return values
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A printed number with one configuration that may stand for it.
+    """A printed number with one configuration of ours that may correspond to it.
 
     Args:
         printed: the number.
-        algorithm: whose rows hold it.
-        hp_json: its hyper-parameters as our rows have them.
-        setting: every field.
-        label: the hyper-parameters that tell it from the number's other candidates; empty if it is the only one.
-        column: of our rows that holds the number; empty if the curve tells.
+        algorithm: its name in our rows.
+        hp_json: its hyper-parameters in our rows.
+        setting: every field of its setting.
+        label: the hyper-parameters that distinguish it from the number's other candidates; empty if it is the only one.
+        column: column of our rows with the number; empty if it is read off the curve.
     """
 
     printed: PrintedCell

@@ -1,7 +1,7 @@
-"""Our runs beside printed numbers: which runs stand for a number, what they reached, and how far that is from print.
+"""Our runs beside printed numbers: runs that correspond to a number, their results, and their distance from print.
 
-A run stands for a printed number if its algorithm, hyper-parameters and setting are the number's. One that is only
-shorter, has less data or another model does if there is none better, and says so.
+A run corresponds to a printed number if its algorithm, hyper-parameters and setting are the number's. A run that is
+only shorter, has less data or another model is taken if there is none better, and is marked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 
 _SHORTENED = "†"
 _INCOMPLETE = "§"
-# State -> what stands in place of our number, and the note below.
+# State -> text in place of our number, and the note below the table.
 _STATES = {
     "missing": ("not run", ""),
-    "unmeasured": ("not measured", "not measured: the runs have no such number"),
-    "failed": ("failed", "failed: every run did"),
-    "stopped": ("stopped", "stopped: every run was, early, by a search"),
+    "unmeasured": ("not measured", "not measured: the runs did not record it"),
+    "failed": ("failed", "failed: every run failed"),
+    "stopped": ("stopped", "stopped: a search stopped every run early"),
     "diverged": ("DIVERGED", f"DIVERGED: {WHEN_DIVERGED}"),
-    "unreached": ("", "reached k of n: only so many seeds came to the target, and no mean is taken"),
+    "unreached": ("", "reached k of n: only k of n seeds reached the target, so no mean is given"),
 }
 _PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")
-# The three columns of a place. The metric's own scale is applied by the cells.
+# The three columns of a place. Cells apply the metric's own scale.
 _COLUMNS = tuple(Metric(name, name, name, unit="", scale=1.0) for name in ("ours", "printed", "difference"))
 
 
@@ -51,11 +51,11 @@ class Replication:
 
     Args:
         candidate: the number and the configuration.
-        state: `value`; `diverged` (some run did; the values are there, but mean little); `unreached` (some run never
-            came to the target); `unmeasured`; `failed` or `stopped` (every run was); `missing`.
-        values: one per seed that has one.
-        n: finished seeds.
-        incomplete: seeds that failed or were stopped, if others finished.
+        state: `value`; `diverged` (some run did; the values exist, but mean little); `unreached` (some run never
+            reached the target); `unmeasured`; `failed` or `stopped` (all runs were); `missing`.
+        values: one for each seed that has a value.
+        n: number of finished seeds.
+        incomplete: number of seeds that failed or were stopped, if others finished.
         shortened: the fields that differ from the number's setting, with our values; empty for a run as printed.
     """
 
@@ -68,22 +68,22 @@ class Replication:
 
     @property
     def mean(self) -> float | None:
-        """Over seeds; None unless every finished one has a value."""
+        """Mean over seeds; None unless every finished seed has a value."""
         return math.fsum(self.values) / self.n if self.values and len(self.values) == self.n else None
 
     @property
     def std(self) -> float | None:
-        """Over seeds, n - 1; None below two."""
+        """Standard deviation over seeds (n - 1); None below two."""
         return statistics.stdev(self.values) if self.mean is not None and self.n > 1 else None
 
     @property
     def difference(self) -> float | None:
-        """Ours less the printed value."""
+        """Our mean minus the printed value."""
         return None if self.mean is None else self.mean - self.candidate.printed.value
 
     @property
     def overlap(self) -> bool | None:
-        """Tell whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
+        """Whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
         spreads = [spread for spread in (self.std, self.candidate.printed.std) if spread is not None]
         if self.difference is None or self.shortened or not spreads:
             return None
@@ -91,84 +91,84 @@ class Replication:
 
 
 def replications(candidates: Sequence[Candidate], results: Results) -> list[Replication]:
-    """Find for each candidate what stored runs reached."""
-    wanted = pd.MultiIndex.from_tuples({(one.algorithm, one.hp_json) for one in candidates})
+    """Find the result of stored runs for each candidate."""
+    wanted = pd.MultiIndex.from_tuples({(each.algorithm, each.hp_json) for each in candidates})
     frame = current(results.runs())
     frame = frame[pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]]).isin(wanted)]
     runs: dict[tuple[str, str], list[Run]] = {}
     for row in frame.to_dict("records"):
         run = {str(name): value for name, value in row.items()} | {"setting": json.loads(row["setting_json"])}
         runs.setdefault((row["algorithm"], row["hp_json"]), []).append(run)
-    settings = [one.setting for one in candidates]
-    chosen = [_chosen(one, runs.get((one.algorithm, one.hp_json), []), settings) for one in candidates]
+    settings = [each.setting for each in candidates]
+    chosen = [_nearest_runs(each, runs.get((each.algorithm, each.hp_json), []), settings) for each in candidates]
     needed = {run["run_key"] for members, _ in chosen for run in members if run["status"] == "finished"}
-    curves = by_run(results.curves(needed)) if needed and any(not one.column for one in candidates) else {}
-    return [_replication(one, *own, curves) for one, own in zip(candidates, chosen, strict=True)]
+    curves = by_run(results.curves(needed)) if needed and any(not each.column for each in candidates) else {}
+    return [_replication(each, *choice, curves) for each, choice in zip(candidates, chosen, strict=True)]
 
 
 def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Tell what a run's setting has less than the one asked for, or another model; None if it is another problem."""
+    """Return the fields of a setting with less than was asked for, or another model; None if it is another problem."""
     differing = {name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]}
     if set(asked) - set(setting) or set(differing) - {*SHORTENING, "model", "model_version"}:
         return None
     return differing if all(setting[name] <= asked[name] for name in SHORTENING) else None
 
 
-def _chosen(
+def _nearest_runs(
     candidate: Candidate, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Run], dict[str, Any]]:
-    """Choose the runs that stand for a number, one for each seed, and say what shortens them.
+    """Choose the runs that correspond to a number, one for each seed, and the fields that shorten them.
 
-    Runs that are shortened alike belong together. Those nearest to the number's setting count: finished ones first,
-    then its model, then the largest share of rounds, epochs and data. A whole run of another of the `settings` (where a
-    table compares numbers of epochs) is no short one of this number.
+    Runs of one setting belong together, and those nearest to the number's setting are chosen: finished ones first, then
+    its model, then the largest share of rounds, epochs and data. A full run of another of the `settings` (if a table
+    compares numbers of epochs) is not a shortened run of this number.
     """
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        less = shortened_by(candidate.setting, run["setting"])
-        if less is None or (less and any(shortened_by(other, run["setting"]) == {} for other in settings)):
+        shortened = shortened_by(candidate.setting, run["setting"])
+        if shortened is None or (shortened and any(shortened_by(other, run["setting"]) == {} for other in settings)):
             continue
-        groups.setdefault(run["setting_json"], (less, []))[1].append(run)
+        groups.setdefault(run["setting_json"], (shortened, []))[1].append(run)
     if not groups:
         return [], {}
 
     def nearness(group: tuple[Mapping[str, Any], Sequence[Run]]) -> tuple[bool, bool, tuple[float, ...]]:
-        less, members = group
-        shares = tuple(float(less.get(name, candidate.setting[name])) for name in SHORTENING)
-        return any(run["status"] == "finished" for run in members), "model" not in less, shares
+        shortened, members = group
+        shares = tuple(float(shortened.get(name, candidate.setting[name])) for name in SHORTENING)
+        return any(run["status"] == "finished" for run in members), "model" not in shortened, shares
 
-    less, members = max(groups.values(), key=nearness)
-    # Of two runs of one seed, a failed one perhaps, the later finished.
+    shortened, members = max(groups.values(), key=nearness)
+    # Of several runs of one seed keep the last finished one, or the last if none finished.
     ordered = sorted(members, key=lambda run: (run["status"] == "finished", run["finished"]))
-    return list({run["seed"]: run for run in ordered}.values()), less
+    return list({run["seed"]: run for run in ordered}.values()), shortened
 
 
 def _replication(
-    candidate: Candidate, runs: Sequence[Run], less: Mapping[str, Any], curves: Mapping[str, Curve]
+    candidate: Candidate, runs: Sequence[Run], shortened: Mapping[str, Any], curves: Mapping[str, Curve]
 ) -> Replication:
     finished = [run for run in runs if run["status"] == "finished"]
     if not finished:
         states = {run["status"] for run in runs}
         state = next((state for state in ("failed", "stopped") if state in states), "missing")
-        return Replication(candidate, state, shortened=less)
-    read = [_value(candidate, run, curves.get(run["run_key"], {})) for run in finished]
-    values = tuple(value for value in read if value is not None)
+        return Replication(candidate, state, shortened=shortened)
+    readings = [_value(candidate, run, curves.get(run["run_key"], {})) for run in finished]
+    values = tuple(value for value in readings if value is not None)
     state = "value"
     if any(run["diverged"] for run in finished):
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if candidate.printed.rule == "to_target" else "unmeasured"
-    return Replication(candidate, state, values, len(finished), len(runs) - len(finished), less)
+    return Replication(candidate, state, values, len(finished), len(runs) - len(finished), shortened)
 
 
 def _value(candidate: Candidate, run: Run, curve: Curve) -> float | None:
-    """The printed quantity of one run: its row's column, or read off the curve."""
+    """Return the printed quantity of one run, from its row's column or its curve."""
     if not candidate.column:
         return value_of(candidate.printed.measured, curve, candidate.printed.read_to)
-    held = run[candidate.column]
-    if isinstance(held, Mapping):
-        held = held.get(int(candidate.printed.argument or 0))
-    return None if pd.isna(held) else float(held)
+    value = run[candidate.column]
+    if isinstance(value, Mapping):
+        value = value.get(int(candidate.printed.argument or 0))
+    return None if pd.isna(value) else float(value)
 
 
 def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
@@ -176,15 +176,15 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
 
     A row of print with several candidates has a row for each of them.
     """
-    places = list(dict.fromkeys(_place(one.candidate.printed) for one in rows))
+    places = list(dict.fromkeys(_place(row.candidate.printed) for row in rows))
     varying = [i for i in range(len(_PLACE)) if len({place[i] for place in places}) > 1]
     heads = tuple(Head((i,), _label(place, varying), column) for i, place in enumerate(places) for column in _COLUMNS)
-    remarks = dict.fromkeys(note for one in rows if (note := one.candidate.printed.note))
-    numbers = {note: number for number, note in enumerate(remarks, start=1)}  # that mark the cells of a note
+    remarks = dict.fromkeys(note for row in rows if (note := row.candidate.printed.note))
+    numbers = {note: number for number, note in enumerate(remarks, start=1)}  # printed in the cells of a note
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
-    for one in rows:
-        printed = one.candidate.printed
-        lines.setdefault((printed.printed, one.candidate.label), {})[_place(printed)] = one
+    for row in rows:
+        printed = row.candidate.printed
+        lines.setdefault((printed.printed, row.candidate.label), {})[_place(printed)] = row
     body = tuple(
         Row(name, "", label, tuple(cell for place in places for cell in _cells(line.get(place), numbers)))
         for (name, label), line in lines.items()
@@ -194,28 +194,28 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
-    """Give every number and candidate as a flat record, numbers as stored."""
-    for one in rows:
-        printed = one.candidate.printed
+    """Yield every number and candidate as a flat record, with numbers as stored."""
+    for row in rows:
+        printed = row.candidate.printed
         yield {
             **{name: getattr(printed, name) for name in ("paper", "table", "dataset", "model", "heterogeneity")},
             **{name: getattr(printed, name) for name in _PLACE[1:-1]},
             "rounds": printed.rounds,
             "algorithm": printed.algorithm,
             "printed_as": printed.printed,
-            "hyperparameters": one.candidate.hp_json,
+            "hyperparameters": row.candidate.hp_json,
             "metric": printed.metric,
             "unit": printed.unit,
-            "state": one.state,
-            "ours": one.mean,
-            "ours_std": one.std,
-            "n": one.n,
-            "with_value": len(one.values),
+            "state": row.state,
+            "ours": row.mean,
+            "ours_std": row.std,
+            "n": row.n,
+            "with_value": len(row.values),
             "printed": printed.value,
             "printed_std": printed.std,
-            "difference": one.difference,
-            "overlap": one.overlap,
-            "shortened": ", ".join(f"{name}={value}" for name, value in one.shortened.items()),
+            "difference": row.difference,
+            "overlap": row.overlap,
+            "shortened": ", ".join(f"{name}={value}" for name, value in row.shortened.items()),
             "note": printed.note or "",
         }
 
@@ -225,7 +225,7 @@ def _place(printed: PrintedCell) -> tuple[Any, ...]:
 
 
 def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
-    """Name what tells a place from the table's others; its metric, if nothing does."""
+    """Label a place by its fields that vary within the table; by its metric if there are none."""
     parts = []
     for i in varying or [len(_PLACE) - 1]:
         name, value = _PLACE[i], place[i]
@@ -236,68 +236,68 @@ def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _cells(one: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
-    if one is None:
+def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
+    if row is None:
         return [Cell("missing", column, words="") for column in _COLUMNS]
-    printed = one.candidate.printed
+    printed = row.candidate.printed
     metric = printed.measured
-    theirs = _number(printed, printed.value, printed.std) + (f" [{remarks[printed.note]}]" if printed.note else "")
+    theirs = _value_text(printed, printed.value, printed.std) + (f" [{remarks[printed.note]}]" if printed.note else "")
     difference = ""
-    if one.difference is not None:
-        verdict = {True: " overlap", False: " apart", None: ""}[one.overlap]
-        difference = f"{one.difference * metric.scale:+.{metric.decimals}f}{verdict}"
-    state = one.state if one.state in ("value", "diverged", "failed") else "missing"
+    if row.difference is not None:
+        verdict = {True: " overlap", False: " apart", None: ""}[row.overlap]
+        difference = f"{row.difference * metric.scale:+.{metric.decimals}f}{verdict}"
+    state = row.state if row.state in ("value", "diverged", "failed") else "missing"
     return [
-        Cell(state, _COLUMNS[0], words=_ours(one)),
+        Cell(state, _COLUMNS[0], words=_our_text(row)),
         Cell("value", _COLUMNS[1], words=theirs),
         Cell("value" if difference else "missing", _COLUMNS[2], words=difference),
     ]
 
 
-def _ours(one: Replication) -> str:
-    marks = _SHORTENED * bool(one.shortened) + _INCOMPLETE * bool(one.incomplete)
-    if one.state == "unreached":
-        return f"reached {len(one.values)} of {one.n}{marks}"
-    if one.mean is None:
-        return _STATES[one.state][0] + marks
-    text = f"{_number(one.candidate.printed, one.mean, one.std)} ({one.n}){marks}"
-    return f"DIVERGED {text}" if one.state == "diverged" else text
+def _our_text(row: Replication) -> str:
+    marks = _SHORTENED * bool(row.shortened) + _INCOMPLETE * bool(row.incomplete)
+    if row.state == "unreached":
+        return f"reached {len(row.values)} of {row.n}{marks}"
+    if row.mean is None:
+        return _STATES[row.state][0] + marks
+    text = f"{_value_text(row.candidate.printed, row.mean, row.std)} ({row.n}){marks}"
+    return f"DIVERGED {text}" if row.state == "diverged" else text
 
 
-def _number(printed: PrintedCell, value: float, std: float | None) -> str:
+def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
     metric = printed.measured
     return " ± ".join(f"{part * metric.scale:.{metric.decimals}f}" for part in (value, std) if part is not None)
 
 
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
-    """The lines above: what all places have in common, what is measured, how many numbers have runs."""
+    """Write the lines above the table: common fields of all places, definitions of metrics, numbers with runs."""
     place = _place(rows[0].candidate.printed)
     shared = [_label(place, [i]) for i in common if _PLACE[i] != "metric" and place[i] is not None]
     if shared:
         yield ", ".join(shared)
-    yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours less printed"
+    yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
     units = {"fraction": ", in %", "fraction^2": f", {METRICS['fm'].unit}"}
-    metrics = dict.fromkeys(one.candidate.printed.measured for one in rows)
+    metrics = dict.fromkeys(row.candidate.printed.measured for row in rows)
     yield from dict.fromkeys(metric.meaning + units.get(UNITS[metric.quantity], "") for metric in metrics)
-    cells = {one.candidate.printed for one in rows}
-    run = {one.candidate.printed for one in rows if one.n}
-    full = {one.candidate.printed for one in rows if one.n and not one.shortened}
-    yield f"{len(run)} of {len(cells)} printed cells have runs, {len(full)} of them as printed"
+    cells = {row.candidate.printed for row in rows}
+    with_runs = {row.candidate.printed for row in rows if row.n}
+    as_printed = {row.candidate.printed for row in rows if row.n and not row.shortened}
+    yield f"{len(with_runs)} of {len(cells)} printed cells have runs, {len(as_printed)} of them as printed"
 
 
 def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[str]:
-    """The meaning of words and marks in the table, what is known of printed values."""
-    if any(one.overlap is not None for one in rows):
+    """Write the lines below the table: the meaning of its words and marks, remarks on printed values."""
+    if any(row.overlap is not None for row in rows):
         yield "overlap, apart: whether the intervals mean ± std meet"
     shortened = dict.fromkeys(
-        ", ".join(f"{name} {value} for {one.candidate.setting[name]}" for name, value in one.shortened.items())
-        for one in rows
-        if one.shortened
+        ", ".join(f"{name} {value} for {row.candidate.setting[name]}" for name, value in row.shortened.items())
+        for row in rows
+        if row.shortened
     )
     if shortened:
         yield f"{_SHORTENED} not the printed setting: {' | '.join(shortened)}"
-    if any(one.incomplete for one in rows):
+    if any(row.incomplete for row in rows):
         yield f"{_INCOMPLETE} some seeds failed or were stopped"
-    states = {one.state for one in rows}
+    states = {row.state for row in rows}
     yield from (note for state, (_, note) in _STATES.items() if state in states and note)
     yield from (f"[{number}] {note}" for note, number in remarks.items())

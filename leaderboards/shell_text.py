@@ -1,4 +1,4 @@
-"""Commands and values as messages suggest them: pasted into a shell, they do what they say, or mean what they meant."""
+"""Text for terminals: commands to paste into a shell, values as a user types them, text without control characters."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 import shlex
 from typing import Any
 
-# Escape sequences move a terminal's cursor, set its title and more; directions of writing hide what a name is. Line
-# feeds and tabs are text. Both `re` and pyarrow read it.
+# Control characters, which can move a terminal's cursor or set its title, and bidirectional marks, which can disguise a
+# name. Line feeds and tabs are allowed. Both `re` and pyarrow accept the pattern.
 CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 REPLACED = "\ufffd"
 
 
 def printable(text: str) -> str:
-    """Text of a file as a terminal or a chart may show it: each control character is the sign of replacement."""
+    """Replace each control character in text from a file, so that a terminal or a chart can show it."""
     return re.sub(CONTROL, REPLACED, text)
 
 
 def shell_command(module: str, *words: object) -> str:
-    """`python -m MODULE WORDS...`, each word quoted where a shell would take it apart: `--out 'my results'`."""
+    """Return `python -m MODULE WORDS...`, quoting each word that a shell would split: `--out 'my results'`."""
     return shlex.join(["python", "-m", module, *map(str, words)])
 
 
 def typed(value: Any) -> str:
-    """A value of a field as it is typed, with all digits that it has: `0.1`, `true`, `none`."""
+    """Format a field's value as a user types it, with all its digits: `0.1`, `true`, `none`."""
     if value is None:
         return "none"
     if isinstance(value, bool):

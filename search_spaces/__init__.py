@@ -1,7 +1,7 @@
-"""What the papers fixed, tried and printed, as data beside their source: one module a paper.
+"""The papers' settings, search spaces and tables, as data with their sources: one module per paper.
 
 `SPACES` maps (paper, data set, algorithm) to a `Space`; `find` looks one up. `SETTINGS` has the problem that a paper
-used on a data set, `TABLES` what stands in each of its tables. Importing this package imports neither torch nor ray.
+used on a data set, `TABLES` the contents of each of its tables. Importing this package imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
 from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
 from search_spaces.setting import Grid, Paper, Range, Setting, Space, Table, combinations, crossed, setting_fields
 
-# Where several papers have a data set, the first here is asked first.
+# If several papers have a data set, `find` returns the first of them in this order.
 _MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {
@@ -27,7 +27,7 @@ TABLES: dict[tuple[str, str], Table] = {
 
 
 def find(algorithm: str, dataset: str, paper: str | None = None) -> Space | None:
-    """The space of an algorithm on a data set: that paper's, or the first that any paper has; None if there is none."""
+    """Return the space of an algorithm on a data set: that paper's, or the first of any paper; or None."""
     for (key, name, algo), space in SPACES.items():
         if (name, algo) == (dataset, algorithm) and paper in (None, key):
             return space
@@ -35,15 +35,15 @@ def find(algorithm: str, dataset: str, paper: str | None = None) -> Space | None
 
 
 def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
-    """The space of an algorithm in its own paper: on this data set, else on the first data set that it has there."""
+    """Return the space of an algorithm in its own paper: on this data set, else on the first that it has there."""
     exact = find(algorithm, dataset, own_paper)
     if exact:
         return exact
-    return next((s for (key, _, algo), s in SPACES.items() if key == own_paper and algo == algorithm), None)
+    return next((space for (key, _, algo), space in SPACES.items() if key == own_paper and algo == algorithm), None)
 
 
 def find_table(paper: str, name: str) -> tuple[str, Table] | None:
-    """The table of a paper in `PAPERS` named `3`, `IV` or alike, and the key of its spaces; None if there is none."""
+    """Return the table `name` (`3`, `IV` or alike) of a paper in `PAPERS` and the key of its spaces, or None."""
     keys = (paper, *(key for key, part in PAPERS.items() if part.part_of == paper))
     return next(((key, TABLES[key, name]) for key in keys if (key, name) in TABLES), None)
 

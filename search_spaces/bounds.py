@@ -1,4 +1,4 @@
-"""What a value may be: its type, its range, and how a mistake is said in the user's words."""
+"""Checks of a value's type and range, with error messages in the user's words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Bounds:
-    """The values of a field: an interval of numbers, open or closed at either end, or the allowed strings `choices`."""
+    """The allowed values of a field: an interval of numbers, open or closed at either end, or the strings `choices`."""
 
     low: float | None = None
     high: float | None = None
@@ -48,7 +48,7 @@ class Bounds:
 
 
 def kind_of(annotation: Any) -> str:
-    """A field's annotation as `cast` takes it, whether it is kept as text or as a type."""
+    """Return a field's annotation as text for `cast`, whether it is text or a type."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
@@ -56,21 +56,21 @@ _WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number",
 
 
 def cast(name: str, value: Any, kind: str) -> Value:
-    """`value` as the type that a field's annotation names, so that 1 and 1.0 are one configuration.
+    """Convert `value` to the type in a field's annotation, so that 1 and 1.0 are one configuration.
 
     Args:
-        name: the field, for the message.
-        value: what was given; text is parsed, as on a command line.
-        kind: `bool`, `int`, `float` or `str`, with `| None` where the field may be empty.
+        name: the field's name, for the message.
+        value: the value to convert; text is parsed, as on a command line.
+        kind: `bool`, `int`, `float` or `str`, with `| None` if the field may be empty.
 
     Raises:
         ValueError: the value is not of that type.
     """
     base = kind.removesuffix(" | None")
-    wrong = f"{name} must be {_WORDS.get(base, f'of type {base}')}{', or none' * (base != kind)}, got {value!r}"
+    message = f"{name} must be {_WORDS.get(base, f'of type {base}')}{', or none' * (base != kind)}, got {value!r}"
     if value is None or (base != kind and isinstance(value, str) and value.lower() in ("none", "")):
         if base == kind:
-            raise ValueError(wrong)
+            raise ValueError(message)
         return None
     text = str(value)
     try:
@@ -87,7 +87,7 @@ def cast(name: str, value: Any, kind: str) -> Value:
     else:
         if base == "str":
             return text
-    raise ValueError(wrong)
+    raise ValueError(message)
 
 
 def check(name: str, value: Value, bounds: Bounds) -> None:
@@ -98,7 +98,7 @@ def check(name: str, value: Value, bounds: Bounds) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean X?)`, or nothing if no known name is near."""
+    """Return ` (did you mean X?)`, or an empty text if no known name is near."""
     near = get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
@@ -114,25 +114,25 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def names_in(relation: str) -> set[str]:
-    """The two names of a relation such as `beta <= gamma`; raises ValueError if it is not of that form."""
-    left, _, right = _parts(relation)
+    """Return the two names of a relation such as `beta <= gamma`; raises ValueError if it is not of that form."""
+    left, _, right = _split_relation(relation)
     return {left, right}
 
 
 def holds(relation: str, values: Mapping[str, Any]) -> bool:
     """Tell whether a relation `name op name` holds; raises ValueError if it is not of that form."""
-    left, sign, right = _parts(relation)
+    left, sign, right = _split_relation(relation)
     return _RELATIONS[sign](values[left], values[right])
 
 
 def check_relation(relation: str, values: Mapping[str, Any]) -> None:
     """Raise ValueError, with both values, unless the relation holds."""
     if not holds(relation, values):
-        left, _, right = _parts(relation)
+        left, _, right = _split_relation(relation)
         raise ValueError(f"{relation} must hold, got {left}={values[left]}, {right}={values[right]}")
 
 
-def _parts(relation: str) -> tuple[str, str, str]:
+def _split_relation(relation: str) -> tuple[str, str, str]:
     match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|==|!=|<|>)\s*(\w+)\s*", relation)
     if not match:
         raise ValueError(f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}")

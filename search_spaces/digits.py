@@ -1,7 +1,7 @@
-"""This project's own small setting: 8x8 digits, ten clients, seconds a run. For demonstrations and tests.
+"""This project's own small setting for demonstrations and tests: 8x8 digits, ten clients, seconds per run.
 
-Every registered algorithm has a space, some fifty configurations in all; what is expensive has one or two. FedKF, whose
-clients train an image generator, takes most of a minute.
+Every registered algorithm has a space, some fifty configurations in all; expensive algorithms have one or two. FedKF,
+whose clients train an image generator, takes most of a minute.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DIGITS = Setting(
     auxiliary_per_class=8,
 )
 
-# FedDKD's digits with the two sources that are easily had.
+# FedDKD's digits with the two sources that are easy to obtain.
 MNIST_USPS = replace(feddkd.DIGITS, dataset="mnist_usps", num_clients=2)
-# The single sources in FedCAD's federation, on its networks: their images as they are, or brought to 32x32.
+# Single sources of digits in FedCAD's federation, on its networks, with images as they are or brought to 32x32.
 _SOURCE = replace(fedcad.CIFAR10, augmentation="none")
 SVHN = replace(_SOURCE, dataset="svhn")
 SYNTHDIGITS = replace(_SOURCE, dataset="synthdigits")
 MNIST_M = replace(_SOURCE, dataset="mnist_m", image_size="pad32")
 MNIST = replace(_SOURCE, dataset="mnist", model="lenet5", image_size="pad32")
 USPS = replace(_SOURCE, dataset="usps", model="lenet5", image_size="resize32")
-# FedGKD's toy task, of which its paper says the model's three layers, Adam and the square that points are drawn from.
+# FedGKD's toy task; the paper states the model's three layers, Adam and the square that points are drawn from.
 TOY2D = Setting(
     dataset="toy2d",
     model="mlp_vectors",
@@ -76,7 +76,7 @@ SPACES = (
     _space("fedgkd_vote", fixed={"buffer": 3}),
     _space("fedgkd_plus", fixed={"gamma": 1.0}),
     _space("fedgkd_mse", fixed={"gamma": 0.2}),
-    # Printed, the term is a sum over features: weights of 10 and more are for the mean of the authors' code.
+    # The printed term is a sum over features; weights of 10 and more are for the mean in the authors' code.
     _space("fedmax", {"beta": Grid(0.1, 1.0)}),
     _space("fedbn"),
     _space("fedntd", {"beta": Grid(0.3, 1.0)}),

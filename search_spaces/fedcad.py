@@ -1,19 +1,19 @@
 """Settings, spaces and tables of FedCAD (He et al. 2022), section Experiments, Tables 1-4.
 
-Printed: model, lr, momentum, epochs, batch size, rounds, clients, 32 auxiliary samples a class. The paper tells no best
-value of any grid. Not printed, and how it is settled: "initial learning rate 0.01" names no decay, hence none; no
+Printed: model, lr, momentum, epochs, batch size, rounds, clients, 32 auxiliary samples a class. The paper states no
+best value of any grid. Not printed, and settled here: "initial learning rate 0.01" names no decay, hence none; no
 weight decay; the balance rule and augmentation are those of NIID-Bench, which the partition cites: crop and flip,
 padded by reflection for CIFAR-10 and with black for CIFAR-100, whose windows are then turned by up to 15 degrees;
 pixels are normalised, without which FedAvg ends several points under the printed 71.29 %; ResNet-50 has BatchNorm and
 the stem for small images, as in NIID-Bench. The paper's auxiliary samples come "from the public data"; here they are
 taken out of the training data before clients get theirs.
 
-What a `Setting` cannot say:
-    - The printed model of CIFAR-10 is called that of FedAvg; its 6 and 16 channels are NIID-Bench's.
-    - FEMNIST's classes are not stated. Table 1 runs on all 62, as LEAF has them. The printed 94.3 to 94.7 % are
-      likelier for 26 letters (`femnist_letters`), where 94 to 95 % are usual, than for 62 classes (85 to 89 %) or ten
+Not expressed by a `Setting`:
+    - The paper calls its model of CIFAR-10 FedAvg's; its 6 and 16 channels are NIID-Bench's.
+    - FEMNIST's classes are not stated. Table 1 runs on all 62, as in LEAF. The printed 94.3 to 94.7 % are more
+      likely for 26 letters (`femnist_letters`), where 94 to 95 % are usual, than for 62 classes (85 to 89 %) or ten
       digits (`femnist_digits`, about 99 %). The paper does not say so: this is an inference.
-    - "Approximately 2000 writers" are dealt to 10 clients: `by_writer_2000` draws 2,000. The test samples are not
+    - "Approximately 2000 writers" are assigned to 10 clients: `by_writer_2000` draws 2,000. The test samples are not
       stated: here they are those of all writers, drawn or not.
 """
 

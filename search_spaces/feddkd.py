@@ -1,16 +1,16 @@
 """Settings, spaces and tables of FedDKD (Li et al. 2022), section IV and Supplementary Materials E-G.
 
 Printed: models, optimisers, lr and its decay, weight decay, batch sizes, epochs, rounds, clients, sizes of the data
-sets, every value of FedDKD but those named below. From the code of papers that it follows: augmentation and
+sets, all values of FedDKD except those named below. From the code of papers that it follows: augmentation and
 normalisation of CIFAR (FedMA, whose model and partition it takes), normalisation and padding of FEMNIST (FedMAX, whose
 data it takes), mu of FedProx on digits (FedBN). Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on
-digits; drawn validation samples, on FEMNIST other ones than the half that is trained on; a decay of 0.99 for FedDKD's
+digits; drawn validation samples, on FEMNIST from outside the half that is trained on; a decay of 0.99 for FedDKD's
 lr on CIFAR-100.
 
-What a `Setting` cannot say:
+Not expressed by a `Setting`:
     - Test accuracies are those of the round with the best validation accuracy. On digits the rule is not stated; each
       source counts alike.
-    - `FedDKD@60` and its like are the same runs, read after so many rounds.
+    - `FedDKD@60` and the like are the same runs, read after that many rounds.
     - FEMNIST: each client has 6 of 26 classes. FedMAX's code has Nesterov momentum 0.1.
     - Table V runs in FedGen's setting: `feddkd_emnist`.
 """
@@ -29,7 +29,7 @@ PAPER = Paper(
     year=2022,
 )
 
-# 62,400 of the 124,800 letters are trained on, 12,480 others validate.
+# 62,400 of the 124,800 letters are for training, 12,480 others for validation.
 FEMNIST = Setting(
     dataset="emnist_letters",
     model="cnn_femnist",
@@ -88,7 +88,7 @@ SETTINGS = (FEMNIST, CIFAR10, CIFAR100, DIGITS)
 
 
 def distillation(steps: int, lr: float, lr_decay: float, batch_size: int, **others: Value) -> dict[str, Value]:
-    """FedDKD's values: J, gamma_0, its decay a round, the batch of a request, and what some settings add."""
+    """Return FedDKD's values: J, gamma_0, its decay per round, the batch of a request, and those of some settings."""
     common: dict[str, Value] = {"steps": steps, "lr": lr, "lr_decay": lr_decay, "batch_size": batch_size}
     return {"step_decay": 1.0, "warmup_rounds": 0, **common, **others}
 
@@ -138,7 +138,7 @@ SPACES = (
     Space("feddkd_bn", DIGITS, fixed=_DIGITS_DKD, source=_DIGITS),
 )
 
-# Supplementary Materials E: weight decay is twice as large where the fewest clients take the fewest epochs.
+# Supplementary Materials E: weight decay is twice as large if the fewest clients take the fewest epochs.
 _CELLS = (
     replace(FEMNIST, local_epochs=5, participation=0.25, weight_decay=1e-3),
     *crossed(FEMNIST, local_epochs=(5,), participation=(0.5, 0.75)),

@@ -3,15 +3,15 @@
 Printed: model, optimiser, lr, momentum, weight decay, rounds, epochs, batch size, clients, sizes of the training sets.
 From the authors' code: gradients clipped to norm 10, no weight decay on the norm layers of blocks and stem, a constant
 lr, flips and crops, the normalisation, Adam's eps, the last tenth of CIFAR's files as validation split and SST-5's own
-development set. Settled here: which samples of Tiny-ImageNet and of AG News validate (drawn ones; of AG News as many as
-a tenth of the training set, from the half that training leaves unused).
+development set. Settled here: the validation samples of Tiny-ImageNet and AG News (drawn; of AG News as many as a tenth
+of the training set, from the half that training leaves unused).
 
-What a `Setting` cannot say:
-    - On images FedAvg's lr was tuned; all algorithms then run with what was chosen.
+Not expressed by a `Setting`:
+    - On images FedAvg's lr was tuned; all algorithms then run with the chosen value.
     - Three trials each; "best" is the highest test accuracy of all rounds, "final" that of the last.
     - ResNet-50 has BatchNorm for MOON and FedGKD+ alone: with GroupNorm and the projection head it did not converge.
     - DistilBERT reads 128 tokens, lower case, padded to that length.
-    - Table 5 does not say which M each participation has; at 0.2 it repeats Table 3's cell, which is M=1.
+    - Table 5 does not state M for each participation; at 0.2 it repeats Table 3's cell, which has M=1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CIFAR10 = Setting(
 CIFAR100 = replace(CIFAR10, dataset="cifar100")
 TINY_IMAGENET = replace(CIFAR10, dataset="tiny_imagenet", model="resnet50", rounds=30, validation_rule="random")
 
-# 60,000 of the 120,000 samples are trained on, 3,000 a client; 4 of 20 clients a round.
+# 60,000 of the 120,000 samples are for training, 3,000 per client; 4 of 20 clients per round.
 AG_NEWS = Setting(
     dataset="ag_news",
     model="distilbert",
@@ -71,8 +71,8 @@ AG_NEWS = Setting(
     fraction=0.55,
     validation_fraction=1 / 11,
 )
-# All 8,544 training sentences, 854 a client; the 1,101 of the development set follow them in the data set's training
-# part. 4 of 10 clients a round.
+# All 8,544 training sentences, 854 per client; the 1,101 of the development set follow them in the data set's training
+# part. 4 of 10 clients per round.
 SST5 = replace(
     AG_NEWS,
     dataset="sst5",
@@ -91,12 +91,12 @@ _PROX_MU = {"cifar10": 0.01, "cifar100": 0.001, "tiny_imagenet": 0.001, "ag_news
 _MOON_MU = {"cifar10": 5.0, "cifar100": 5.0, "tiny_imagenet": 1.0, "ag_news": 0.1, "sst5": 0.1}
 _GAMMA = {"resnet8": 0.2, "resnet50": 0.1, "distilbert": 0.2}
 _HIDDEN = {"resnet8": 512, "resnet50": 2048, "distilbert": 768}
-# The authors' code has the choice from FedGen's grid, and the noise.
+# The length of the noise and the choice from FedGen's grid are from the authors' code.
 _NOISE = {"resnet8": 64, "resnet50": 2048, "distilbert": 768}
 _FEDGEN_WEIGHT = {"cifar10": 0.1, "cifar100": 1.0, "tiny_imagenet": 0.1, "ag_news": 1.0, "sst5": 1.0}
 _BUFFERS = Grid(1, 3, 5, 7)
 _RATES = {"lr": Grid(0.1, 0.05, 0.01)}  # of FedAvg; all algorithms then run with 0.05
-# The M whose row in Table 7 is FedGKD's row in Table 3: 5, but for alpha 0.5.
+# The M whose row in Table 7 is FedGKD's row in Table 3: 5, except at alpha 0.5.
 _BUFFER_AT = {"cifar10": {0.5: {"buffer": 1}}, "cifar100": {0.5: {"buffer": 7}}}
 
 
@@ -127,8 +127,8 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
             source=f"grid, hidden layer: {_SOURCE}; choice, noise, labels, annealing: code",
             chosen={"hard_weight": _FEDGEN_WEIGHT[name]},
         ),
-        _fedgkd(setting),
-        _vote(setting),
+        _fedgkd_space(setting),
+        _vote_space(setting),
         Space(
             "fedgkd_plus",
             with_head,
@@ -142,7 +142,7 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
     return (*spaces, mse)
 
 
-def _fedgkd(setting: Setting) -> Space:
+def _fedgkd_space(setting: Setting) -> Space:
     gamma: dict[str, Value] = {"gamma": _GAMMA[setting.model]}
     if setting.dataset in _BUFFER_AT:
         return Space(
@@ -162,7 +162,7 @@ def _fedgkd(setting: Setting) -> Space:
     )
 
 
-def _vote(setting: Setting) -> Space:
+def _vote_space(setting: Setting) -> Space:
     common: dict[str, Value] = {"distillation_weight": 0.1, "beta": None}
     buffer: dict[str, Value] = {"buffer": 3 if setting.model == "distilbert" else 5}
     if setting.dataset == "cifar10":

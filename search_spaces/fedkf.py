@@ -3,19 +3,19 @@
 Printed: models, optimisers, lr, rounds, epochs, batch size, clients, local test share, EMNIST's tenth. From the code of
 the authors' journal version: no momentum and no weight decay, no augmentation, the normalisation, 26 letters resized to
 32x32, LeNet-5's 120 channels as features, as many steps for every client as the mean client has, the partition in
-groups, the generator's noise and its adversarial term. FedKF's spaces ask for that code's variant; where its examples
-and the paper differ, as in lambda_1 and FedProx's mu on EMNIST, the paper's values stand.
+groups, the generator's noise and its adversarial term. FedKF's spaces ask for that code's variant; if its examples
+and the paper differ, as in lambda_1 and FedProx's mu on EMNIST, the paper's values are used.
 
-What a `Setting` cannot say:
+Not expressed by a `Setting`:
     - Accuracies are those on the clients' own test splits; the official test sets are not used.
     - q-FFL alone passes over a client's own data E times in the code; here it takes as many steps as the others.
     - FedGKD's distillation waits in the code until five models are in the buffer.
-    - Which round the tables report is not stated, nor are the seeds.
+    - The paper states neither the round that the tables report nor the seeds.
 
 `PRINTED` is FedKF with Algorithm 1 as printed, beside the spaces above, which follow the authors' later code. It has a
 key of its own, because both are FedKF on the same data. Printed: a generator made anew in every client update and
 trained before the student, all K slots from w_0 in the mean (OCA), E passes of each client over its own data. Printed
-nowhere, hence the defaults: the length of the noise, and no adversarial term. The rest is alike.
+nowhere, hence the defaults: the length of the noise, and no adversarial term. The rest is the same.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ _LAMBDA_1 = {"cifar10": 0.1, "cifar100": 0.01, "emnist_letters": 0.01}
 
 
 def _tuned_weights(setting: Setting, fixed: dict[str, Value], source: str) -> Space:
-    """FedKF's space with the grids of section 6.1, and these values without tuning."""
+    """Return FedKF's space with the grids of section 6.1, and the values in `fixed` without tuning."""
     grid, chosen = {"lambda_1": Grid(0.001, 0.01, 0.1)}, {"lambda_1": _LAMBDA_1[setting.dataset]}
     if setting.dataset != "cifar10":
         return Space("fedkf", setting, grid, {"gamma": 1.0, **fixed}, source=source, chosen=chosen)
-    # The paper has a gamma of its own for one alpha, so a sweep has both to choose from.
+    # The paper has another gamma for one alpha, so a sweep chooses between the two.
     grid, chosen = {"gamma": Grid(0.001, 1.0), **grid}, {"gamma": 1.0, **chosen}
     return Space("fedkf", setting, grid, fixed, source=source, chosen=chosen, chosen_at={1.0: {"gamma": 0.001}})
 
 
 def _spaces(setting: Setting) -> tuple[Space, ...]:
-    """List each baseline with its T1 form, which is the same run: T1 changes the evaluated model; then FedKF."""
+    """List each baseline with its T1 form, which is the same run with another evaluated model, then FedKF."""
     name, cifar = setting.dataset, setting.dataset != "emnist_letters"
     mu: dict[str, Value] = {"mu": _PROX_MU[name]}
     gamma: dict[str, Value] = {"gamma": _GKD_GAMMA[name]}

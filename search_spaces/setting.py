@@ -1,4 +1,4 @@
-"""`Setting`, one federated problem, and what a paper tried in it (`Grid`, `Range`, `Space`) and printed (`Table`).
+"""A federated problem, `Setting`, with the values that a paper tried in it (`Space`) and its tables (`Table`).
 
 A setting is everything that decides a run's numbers except the algorithm and the seed.
 """
@@ -21,7 +21,7 @@ AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect", "flip_crop_rotate")
 DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
 VALIDATION_RULES = ("random", "last")
 IMAGE_SIZES = ("own", "pad32", "resize32")
-# "standard" is the data set's own; the others are named after the code whose figures they are.
+# "standard" is the data set's own; the others are named after the code that their figures are from.
 NORMALIZATIONS = ("standard", "fedgkd", "fedma", "fedmax", "fedgen", "fedkf", "none")
 
 
@@ -37,10 +37,10 @@ def _setting(
     packable: bool = False,
     optional: bool = False,
 ) -> Any:
-    """A field.
+    """Declare a field of `Setting`.
 
-    `packable`: runs that differ in it can train as one program, since no step is computed otherwise. `optional`: at its
-    default it is no part of the setting's identity, so that run keys are those from before there was such a field.
+    `packable`: runs that differ in it can train as one program, because it changes no step's computation. `optional`:
+    at its default it is left out of the setting's identity, so that run keys from before the field existed stay valid.
     """
     bounds = Bounds(low, high, open_low, open_high, choices)
     facts = {"bounds": bounds, "meaning": meaning, "packable": packable, "optional": optional}
@@ -49,7 +49,7 @@ def _setting(
 
 @dataclass(frozen=True)
 class Setting:
-    """One federated problem. Each field carries its range and meaning as metadata; construction checks them.
+    """A federated problem. Each field carries its range and meaning as metadata; construction checks them.
 
     Raises:
         ValueError: a value has the wrong type or lies outside its range; the message names both.
@@ -57,7 +57,7 @@ class Setting:
 
     dataset: str = _setting("digits", "registered data set")
     model: str = _setting("mlp", "registered model; `+head` adds MOON's projection head, `+bn` its BatchNorm form")
-    partition: str = _setting("lda", "how training samples are given to clients", packable=True)
+    partition: str = _setting("lda", "how training samples are assigned to clients", packable=True)
     alpha: float | None = _setting(
         0.5,
         "Dirichlet concentration; small is non-IID; none for partitions without it",
@@ -73,7 +73,7 @@ class Setting:
     local_epochs: int = _setting(10, "passes E over a client's data in a round", 1, packable=True)
     step_rule: str = _setting(
         "epochs",
-        "what local_epochs counts: a client's own epochs; single batches; or epochs of the mean client, alike for all",
+        "what local_epochs counts: a client's own epochs; single batches; or the mean client's epochs, for all",
         choices=STEP_RULES,
         packable=True,
     )
@@ -91,7 +91,7 @@ class Setting:
     adam_eps: float = _setting(1e-8, "Adam's denominator term", 0, open_low=True)
     augmentation: str = _setting("none", "random flip, crop and rotation of training images", choices=AUGMENTATIONS)
     normalization: str = _setting(
-        "standard", "mean and standard deviation taken off the pixels", choices=NORMALIZATIONS
+        "standard", "mean and standard deviation that normalize the pixels", choices=NORMALIZATIONS
     )
     image_size: str = _setting(
         "own", "size of the images: their own, or 32x32, padded with black or resized (bilinear)", choices=IMAGE_SIZES
@@ -104,7 +104,7 @@ class Setting:
     )
     validation_rule: str = _setting(
         "random",
-        "which samples are held out: drawn, or the last in file order",
+        "which samples are held out: drawn at random, or the last in file order",
         choices=VALIDATION_RULES,
         packable=True,
     )
@@ -136,39 +136,39 @@ class Setting:
 
     @property
     def cohort_size(self) -> int:
-        """Clients that train in a round: C*K rounded half up, at least one (the papers' reference code)."""
+        """The number of clients that train in a round: C*K rounded half up, at least one (as in the papers' code)."""
         return max(1, int(self.participation * self.num_clients + 0.5))
 
     def as_dict(self) -> dict[str, Value]:
-        """Every field by name; an optional one only if it is not at its default."""
+        """Return every field by name; an optional one only if it is not at its default."""
         values = [(item, getattr(self, item.name)) for item in dataclasses.fields(self)]
         return {item.name: value for item, value in values if value != item.default or not item.metadata["optional"]}
 
     def of_program(self) -> dict[str, Value]:
-        """The fields that decide what a step computes, by name: alike in all runs that train as one program."""
+        """Return the fields that decide what a step computes, by name, equal in all runs that train as one program."""
         fields = [item for item in dataclasses.fields(self) if not item.metadata["packable"]]
         return {item.name: getattr(self, item.name) for item in fields}
 
 
 def crossed(setting: Setting, **values: tuple[Value, ...]) -> tuple[Setting, ...]:
-    """The setting with every combination of the values given for its fields, the last one varying fastest."""
+    """Return the setting with every combination of the given values of its fields, the last one varying fastest."""
     cells: list[dict[str, Any]] = [dict(zip(values, cell, strict=True)) for cell in product(*values.values())]
     return tuple(dataclasses.replace(setting, **cell) for cell in cells)
 
 
 def setting_fields() -> dict[str, dataclasses.Field[Any]]:
-    """The fields of `Setting` by name, each with its `bounds` and `meaning` in the metadata."""
+    """Return the fields of `Setting` by name, each with its `bounds` and `meaning` in the metadata."""
     return {item.name: item for item in dataclasses.fields(Setting)}
 
 
-# What papers tried and printed.
+# The papers' search spaces and tables.
 
 
 @dataclass(frozen=True)
 class Paper:
     """A paper whose experiments are encoded here, or this project's own settings.
 
-    `key` is its name on the command line, `part_of` that of the same paper if this is a second problem on one data set.
+    `key` is its name on the command line; `part_of` is the paper's main key if this is a second problem on a data set.
     """
 
     key: str
@@ -199,7 +199,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """An interval of a field of the setting, whose logarithm Optuna draws uniformly."""
+    """An interval of a field of the setting, from which Optuna draws log-uniformly."""
 
     low: float
     high: float
@@ -220,12 +220,12 @@ class Space:
         algorithm: name in the registry.
         setting: the problem; its model may differ from that of the paper's other algorithms.
         grid: values tried, by hyper-parameter.
-        fixed: values without tuning, as the paper states them, or as the code that it ran does (`source` says which).
+        fixed: values without tuning, stated in the paper or in the code that it ran (`source` says which).
         where: relations that every configuration keeps, as `name op name`.
         source: section or table of the paper.
-        chosen: the value that the paper reports with, for each name of `grid` where it says so; a sweep ignores it.
-        chosen_at: the same for single values of the setting's alpha, where they differ.
-        tuned: values tried of setting fields, such as `lr`; the setting has those that the paper reports with.
+        chosen: values of the paper's results, for the names of `grid` for which it states one; a sweep ignores them.
+        chosen_at: the same for single values of the setting's alpha, if they differ.
+        tuned: values tried for fields of the setting, such as `lr`; the setting has those of the paper's results.
     """
 
     algorithm: str
@@ -239,9 +239,9 @@ class Space:
     tuned: Mapping[str, Grid] = field(default_factory=dict)
 
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
-        """The fixed and the chosen values of a result at this alpha, or at the setting's own.
+        """Return the fixed and the chosen values of a result at this alpha, or at the setting's own.
 
-        Names of `grid` that are missing have no printed choice, names of neither have the algorithm's default.
+        Missing names of `grid` have no printed choice; names in neither have the algorithm's default.
         """
         alpha = self.setting.alpha if alpha is None else alpha
         return {**self.fixed, **self.chosen, **({} if alpha is None else self.chosen_at.get(alpha, {}))}
@@ -251,15 +251,15 @@ class Space:
 class Table:
     """One table of a paper's results: every setting with every algorithm.
 
-    An algorithm runs with what its `Space` reports, and on its `Space`'s model where that differs.
+    An algorithm runs with the values that its `Space` reports, and on its `Space`'s model if that differs.
 
     Args:
         name: as printed, such as `3` or `IV`.
         settings: the problems.
         algorithms: names in the registry, as printed from first to last.
-        tried: hyper-parameters that the table itself varies or holds, by algorithm, which go over its `Space`; and
+        tried: hyper-parameters that the table itself varies or fixes, by algorithm, which override its `Space`; and
             fields of the setting that were tuned for it.
-        runs: behind a printed mean; 1 where the paper does not tell.
+        runs: number of runs behind a printed mean; 1 if the paper does not say.
     """
 
     name: str
@@ -270,6 +270,6 @@ class Table:
 
 
 def combinations(grid: Mapping[str, Grid]) -> Iterator[dict[str, Value]]:
-    """Every combination of a grid's values, the last name varying fastest."""
+    """Yield every combination of a grid's values, the last name varying fastest."""
     for values in product(*(entry.values for entry in grid.values())):
         yield dict(zip(grid, values, strict=True))

@@ -23,7 +23,7 @@ from bench.executors.ray_trainable import write_warnings
 write_warnings(sys.argv[1])
 write_warnings(sys.argv[1])
 warnings.warn("going on\\nwith 6 at a time", Slower)
-warnings.warn("fedavg is at work elsewhere", Waiting)
+warnings.warn("fedavg is already running", Waiting)
 warnings.warn("of somebody else")
 """
 
@@ -40,7 +40,7 @@ def test_a_workers_own_warnings_are_said_once_for_all_workers(tmp_path: Path) ->
             assert "of somebody else" in left
             assert "going on" not in left
             watcher.on_step_end(0, [])
-    assert said == ["warning: going on with 6 at a time", "warning: fedavg is at work elsewhere"]
+    assert said == ["warning: going on with 6 at a time", "warning: fedavg is already running"]
 
 
 def test_this_processs_own_warnings_are_said_and_others_are_shown_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

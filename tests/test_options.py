@@ -43,12 +43,12 @@ def test_one_value_in_two_ways_is_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("seeds = 0", "--seeds must be in [1, 100000], got 0, as "),
+        ("seeds = 0", "--seeds must be in [1, 100000], got 0 (from "),
         ('out = ""', "--out"),
         ("sedes = 3", "did you mean seeds?"),
         ("a = ", "no TOML file"),
         ('force = "yes"', "force takes true or false, got 'yes'"),
-        ('rounds = "two"', "rounds must be a whole number, got 'two', as "),
+        ('rounds = "two"', "rounds must be a whole number, got 'two' (from "),
     ],
 )
 def test_a_wrong_file_ends_with_2(content: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:

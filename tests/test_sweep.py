@@ -335,7 +335,7 @@ def test_ray_gives_the_rows_of_the_inline_executor(
 
     def say(self: Quiet, line: str) -> None:
         said.append(line)
-        if "at work elsewhere" in line:
+        if "is already running" in line:
             claim.release()
 
     monkeypatch.setattr(Plain, "say", say)
@@ -345,7 +345,7 @@ def test_ray_gives_the_rows_of_the_inline_executor(
     shown = capfd.readouterr()
     assert "fedcad" in shown.out
     assert "Tune" not in shown.err, "Ray's own chatter stays away"
-    waits = [line for line in said if "at work elsewhere" in line]
+    waits = [line for line in said if "is already running" in line]
     assert [line.partition(" is ")[0] for line in waits] == ["warning: fedavg seed 0"]
     assert not list((tmp_path / "state").iterdir())
 

@@ -1,4 +1,4 @@
-"""Still panels by class: points in the plane, strips of fields, and who holds how many samples."""
+"""Still panels by class: points in the plane, strips of fields, and the samples that each client holds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from bench.charts.panels import PALE, SIDE, panel
 from bench.charts.theme import BACKGROUNDS, FAINT, GRIDS, INKS, LIGHT, Spec
 
-# Of classes, not of algorithms: Tableau's, on which points of ten classes can be told apart.
+# Colours of classes, not of algorithms: Tableau's, with which points of ten classes can be told apart.
 _TEN = ("#4E79A7", "#F28E2B", "#E15759", "#76B7B2", "#59A14F", "#EDC948", "#B07AA1", "#FF9DA7", "#9C755F", "#8A8580")
 _SIDE = 210  # pixels of a panel of points
 _LIGHTER = 0.62  # how far towards white the colour of a region is from that of its points
 # Pixels of strips.
-_FIELD, _NARROW, _ROOM = 34, 3, 1000  # width of a field, the least, and of all that have their number
+_FIELD, _NARROW, _ROOM = 34, 3, 1000  # width of a field, the least, and of all fields with their numbers
 _HEIGHT = 26
-_EVERY = 10  # class has its number below where fields are too narrow for their own
+_EVERY = 10  # class has its number below if fields are too narrow for their own
 _CHARACTER = 6.4
 _WHITE = 0.65  # share of the largest value from which a field's number is white
-DARK = FAINT[0]  # for what is no result
+DARK = FAINT[0]  # for fields that are not results
 # Pixels of the side of a field of holdings.
 _LARGEST, _SMALLEST = 28, 4
 _APART = 20  # between two numbers of an axis
@@ -50,7 +50,7 @@ def points(
         "mark": {"type": "circle", "size": 14 if regions else 9, "opacity": 1 if regions else 0.75, **around},
         "encoding": {**place, "color": _class_colours(classes, with_legend=not regions)},
     }
-    # The edges of regions in their own colour, or hairlines would be seen between the rectangles.
+    # Regions have edges of their own colour, because hairlines would show between the rectangles.
     fill = {"field": "class", "type": "nominal", "legend": None, "scale": _class_scale(classes, lighter=True)}
     below = {
         "data": {"values": [dict(region) for region in regions]},
@@ -72,7 +72,7 @@ def _class_colours(classes: int, with_legend: bool) -> Spec:
 def _class_scale(classes: int, lighter: bool = False) -> Spec:
     if classes > len(_TEN):
         return {"scheme": "turbo", "domain": list(range(classes))}
-    colours = [_towards_white(one) if lighter else one for one in _TEN[:classes]]
+    colours = [_towards_white(colour) if lighter else colour for colour in _TEN[:classes]]
     return {"domain": list(range(classes)), "range": colours}
 
 
@@ -97,10 +97,10 @@ def strips(
 
     `quantity` is what a colour stands for, in the legend; there is none if the numbers are printed. `most` is the value
     of the colour `dark`; the lightest is 0. `numbered` classes have their numbers below. `label_width`, as the function
-    gives it, lets panels below each other begin at one place.
+    returns it, aligns panels below each other.
     """
     printed = classes * _FIELD <= _ROOM
-    wide = _FIELD if printed else max(_NARROW, _ROOM // classes)
+    field_width = _FIELD if printed else max(_NARROW, _ROOM // classes)
     axis = {"ticks": False, "domain": False, "grid": False, "labelAngle": 0, "labelOverlap": "greedy"}
     across: Spec = {"field": "class", "type": "ordinal", "scale": {"domain": list(range(classes)), "padding": 0.04}}
     across |= {"title": "class" if numbered else None, "axis": axis | {"labels": numbered}}
@@ -117,7 +117,7 @@ def strips(
             {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "print"}, "color": ink}}
         )
     filled = {"filter": "isValid(datum.value)"}
-    size = (wide * classes, _HEIGHT * len(names))
+    size = (field_width * classes, _HEIGHT * len(names))
     return panel(rows, "", *size, transform=[filled], encoding={"x": across, "y": down}, layer=layers)
 
 
@@ -160,7 +160,7 @@ def holdings(
 
 
 def _axis(name: str, count: int, step: int, grid: bool) -> Spec:
-    """Return a band for each of `count`, with as many numbers as there is room for."""
+    """Return an axis of `count` bands, with as many numbers as there is room for."""
     every = next(size for size in _steps() if size * step >= _APART or size >= count)
     look = {"grid": grid, "bandPosition": 0.5, "ticks": False, "domain": False, "labelAngle": 0}
     scale = {"type": "band", "domain": list(range(count)), "padding": 0}

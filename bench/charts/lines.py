@@ -10,10 +10,10 @@ from typing import Any
 from bench.charts.panels import SIDE, panel
 from bench.charts.theme import FAINT, HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, whole, whole_numbers
 
-MARKED = 24  # points of a line up to which each has its sign
+MARKED = 24  # points of a line up to which each has a sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
 _HEIGHT = 170  # of the plot of a still picture, in pixels
-_LONG = 10_000  # from which numbers are said in thousands
+_LONG = 10_000  # from which numbers are shown in thousands
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -25,7 +25,7 @@ class Axis:
     field: str  # metric or counter
     title: str  # as printed, with the unit
     factor: float = 1.0  # printed number = factor x stored number
-    ticks: tuple[float, ...] = ()  # the numbers below it; none for some round ones
+    ticks: tuple[float, ...] = ()  # the numbers below it; empty for some round ones
     log: bool = False  # a logarithmic scale
 
 
@@ -33,17 +33,17 @@ class Axis:
 class Keys:
     """Algorithms and their signs in a picture, so that one legend serves all panels.
 
-    `algorithms` has every name, those of other pictures beside this one included, in the order of the colours.
+    `algorithms` has every name, including those of other pictures beside this one, in the order of the colours.
     """
 
     algorithms: Sequence[str]
-    shown: Collection[str]  # of these in the legend
+    shown: Collection[str]  # those in the legend
     signs: bool = True
     columns: int = 6
 
     @property
     def legend(self) -> Spec:
-        """The legend of every channel: the same, so that they become one."""
+        """The legend of every channel: the same, so that Vega-Lite merges them."""
         look = {"symbolSize": 60} if self.signs else {"symbolType": "stroke", "symbolSize": 420}
         return {
             "legend": {
@@ -56,7 +56,7 @@ class Keys:
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
-    """Give `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
+    """Return `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
     several = len(values) > 1
     low, high = (min(values), max(values)) if several else (None, None)
     return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
@@ -79,14 +79,14 @@ def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: i
 def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec:
     """Draw one panel of a still picture: a sign per algorithm, its spread, and the front from cheap to good.
 
-    `rows` are as for `lines`, one for each algorithm; on the front are those that none with less `x` has more `mean`
-    than.
+    `rows` are as for `lines`, one for each algorithm; a row is on the front if no row with less `x` has a higher
+    `mean`.
     """
     front: list[Mapping[str, Any]] = []
     for row in sorted(rows, key=lambda row: (row["x"], -row["mean"])):
         if not front or row["mean"] > front[-1]["mean"]:
             front.append(row)
-    ends = [{**front[-1], "x": max(row["x"] for row in rows)}]  # the best stays so at any higher cost
+    ends = [{**front[-1], "x": max(row["x"] for row in rows)}]  # the best remains the best at any higher cost
     along = {"x": {"field": "x", **_across([row["x"] for row in rows], x)}}
     steps = {
         "data": {"values": [*map(dict, front), *ends]},
@@ -105,7 +105,7 @@ def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec
 
 
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
-    """Draw a panel of the page, which answers to the pointer and hides what the reader switched off.
+    """Draw a panel of the page, which reacts to the pointer and hides algorithms that the reader switched off.
 
     `rows` have `algorithm`, `x.field`, `mean`, `low`, `high` and `n`.
     """
@@ -150,8 +150,8 @@ def _up(y: Axis, field: str = "middle") -> Spec:
 
 
 def _line(keys: Keys, y: Axis, along: str) -> Spec:
-    # Beside signs a legend has no dashes, which would fray them. Vega-Lite makes one legend of all channels of one
-    # domain, the hidden ones included; so this channel has a domain of its own then.
+    # With signs, a legend has no dashes, which would break up the outlines of the signs. Vega-Lite merges the legends
+    # of all channels with one domain, hidden ones included; so this channel then has a domain of its own.
     dashes = dash([*keys.algorithms, ""], field="algorithm") if keys.signs else _named(dash, keys)
     order = {"field": along, "type": "quantitative"}
     return {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": _up(y), "strokeDash": dashes, "order": order}}
@@ -163,7 +163,7 @@ def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
 
 
 def _band(rows: Rows, y: Axis) -> list[Spec]:
-    """Shade from the lowest to the highest seed; no layer if nothing has two, since Vega warns of empty ones."""
+    """Shade from the lowest to the highest seed; no layer if all have one seed, because Vega warns of empty ones."""
     if all(row.get("low") is None for row in rows):
         return []
     ends = {"y": _up(y, "lowest"), "y2": {"field": "highest"}}
@@ -178,12 +178,12 @@ def _across(values: Sequence[float], x: Axis) -> Spec:
     elif all(float(value).is_integer() for value in values):
         ticks |= {"values": whole_numbers(round(min(values)), round(max(values))), "format": ",d"}
     else:
-        ticks |= {"tickCount": TICKS, "format": _EXACT}  # beside values a count would thin them
+        ticks |= {"tickCount": TICKS, "format": _EXACT}  # with explicit values a count would thin them
     if max(values) >= _LONG:
         ticks["format"] = "~s"
     scale: Spec = {"type": "log"} if x.log else {"zero": False}
     low, high = min(values), max(values)
-    if x.log and high < 2 * low:  # a difference of a thousandth shall not look like one of ten times
+    if x.log and high < 2 * low:  # so that 0.1 % more does not look like ten times as much
         pad = math.sqrt(2 * low / high)
         scale["domain"] = [low / pad, high * pad]
     return {

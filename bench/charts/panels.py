@@ -10,14 +10,14 @@ from typing import Any
 from bench.charts.theme import BACKGROUNDS, FAINT, INKS, Spec, config
 from bench.errors import EnvironmentProblem
 
-PALE = "#F3F6FA"  # of the smallest number where colours tell numbers
+PALE = "#F3F6FA"  # of the smallest number if colours stand for numbers
 _TIED = "\u00a0"  # a space at which no line ends
 # Pixels.
 SIDE, WIDE_SIDE = 230, 320  # of a panel beside others, and of one alone
-_AROUND = 76  # what a panel has beside its plot: axis, its title, the gap to the next
-_CHARACTER = {"text": 6.4, "subtitle": 5.6}  # width of one, on the average
-_NUMBERS = 26  # least width of those beside an axis
-_NARROWEST = 500  # what words may take, however narrow the panels
+_AROUND = 76  # of a panel beside its plot: axis, its title, the gap to the next
+_CHARACTER = {"text": 6.4, "subtitle": 5.6}  # average width of a character
+_NUMBERS = 26  # least width of the numbers beside an axis
+_NARROWEST = 500  # least width of titles and notes, however narrow the panels
 _SCALE = 2.0  # pixels of a PNG for one of the specification's
 
 
@@ -33,7 +33,7 @@ def renderer() -> Any:
 
 
 def drawn(spec: Spec, form: str) -> bytes:
-    """Return a specification as the content of a file: `svg` with its words as text, or `png` at twice the size."""
+    """Render a specification as the content of a file: `svg` with its words as text, or `png` at twice the size."""
     if form == "svg":
         text: str = renderer().vegalite_to_svg(spec, config=print_config())
         return text.replace(">", f"><title>{escape(spec['description'])}</title>", 1).encode()
@@ -53,32 +53,32 @@ def print_config() -> Spec:
         "legend": base["legend"] | {"offset": 14},
         "concat": {"spacing": 20},
         "mark": {"aria": False},  # a description of each point would be most of a file
-        "axisY": {"minExtent": _NUMBERS},  # panels below each other begin at one place
+        "axisY": {"minExtent": _NUMBERS},  # aligns panels below each other
     }
 
 
 def picture(
     title: str, notes: Sequence[str], panels: Sequence[Sequence[Spec]], beside: float = _AROUND, **parts: Any
 ) -> Spec:
-    """Put panels together as a whole specification: rows of them, from top to bottom, under a title and small `notes`.
+    """Combine panels into a complete specification: rows from top to bottom, under a title and small `notes`.
 
-    `beside`: pixels that a panel takes beside its plot; `parts` are of the specification.
+    `beside`: pixels that a panel takes beside its plot; `parts`: other parts of the specification.
     """
     width = max(_NARROWEST, *(sum(panel["width"] + beside for panel in row) for row in panels))
-    small = [line for note in notes for line in _wrapped(note, width, "subtitle")]
+    small = [line for note in notes for line in _wrap(note, width, "subtitle")]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "description": ". ".join([title, *notes]),
-        "title": {"text": _wrapped(title.replace(" ", _TIED), width, "text"), "subtitle": small},
+        "title": {"text": _wrap(title.replace(" ", _TIED), width, "text"), "subtitle": small},
         "vconcat": [{"hconcat": list(row)} for row in panels],
         **parts,
     }
 
 
 def panel(rows: Sequence[Any], title: str, width: int, height: int, **parts: Any) -> Spec:
-    """One panel around `parts`, which have layers; with its data and a small title above.
+    """Make one panel of `parts`, which include layers, with its data and a small title above.
 
-    The title is a layer too: Vega's own would stand higher where the numbers of an axis do.
+    The title is a layer too, because Vega's own would be higher if the numbers of an axis are.
     """
     place = {"x": {"value": 0}, "y": {"value": -8}, "text": {"value": title}}
     words = {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "fontWeight": 500, "color": INKS[0]}
@@ -92,8 +92,8 @@ def panel(rows: Sequence[Any], title: str, width: int, height: int, **parts: Any
     }
 
 
-def _wrapped(text: str, width: float, kind: str) -> list[str]:
-    """Lines of `width` pixels at most; a dot between two parts stays with the first."""
+def _wrap(text: str, width: float, kind: str) -> list[str]:
+    """Break text into lines of at most `width` pixels; a dot between two parts stays with the first."""
     for dot in (" · ", f"{_TIED}·{_TIED}"):
         text = text.replace(dot, f"{_TIED}· ")
     return textwrap.wrap(text, round(width / _CHARACTER[kind]))

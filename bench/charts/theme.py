@@ -1,6 +1,6 @@
-"""Looks: colours that the colour-blind can tell apart, dashes and shapes beside them, and fonts, for light and dark.
+"""The look of charts: colours that the colour-blind can tell apart, dashes, shapes and fonts, for light and dark.
 
-Eight colours and five dashes: names keep both, so that forty stay apart, and the first five differ without colour.
+A name has one of eight colours and one of five dashes, so that forty are distinct, and five even without colour.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def shape(names: Sequence[str], **more: Any) -> Spec:
 
 
 def whole_numbers(first: int, last: int) -> list[int]:
-    """Return some round numbers between two for the ticks of an axis; Vega would put halves between few."""
+    """Return some round numbers between two for the ticks of an axis; in a short range Vega would add halves."""
     sizes = (size * 10**power for power in range(9) for size in (1, 2, 5))
     step = next(size for size in sizes if size * TICKS >= last - first)
     return [at for at in range(first // step * step, last + 1, step) if at >= first]
 
 
 def whole(rows: Sequence[Any], **parts: Any) -> Spec:
-    """Return a specification for the page: data, the width of its place, and `parts`."""
+    """Return a specification for the page: data, the width of its container, and `parts`."""
     fit = {"type": "fit-x", "contains": "padding"}
     return {"data": {"values": [dict(row) for row in rows]}, "width": "container", "autosize": fit, **parts}
 

@@ -1,4 +1,4 @@
 """Leaderboard tables of result folders.
 
-`python -m bench.compare` prints them. `filters` says which rows, `diff` says in what two runs differ.
+`python -m bench.compare` prints them. `filters` selects the rows, `diff` shows how two runs differ.
 """

@@ -1,7 +1,7 @@
 """`python -m bench.compare`: leaderboard tables of result folders, for the terminal, Markdown, LaTeX, CSV or JSON.
 
-Tables go to standard output, everything else to standard error. Exit status: 0; 2 where the request is wrong or there
-is nothing to show; 3 where a file cannot be read.
+Tables go to standard output, everything else to standard error. Exit status: 0; 2 if the request is wrong or there is
+nothing to show; 3 if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def _compare(arguments: argparse.Namespace) -> None:
     metrics = _metrics(arguments.metric)
     by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
     where = filters(arguments)
-    if both := sorted(set(by) & set(tuned)):
-        raise UsageError(f"{both[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
+    if conflicts := sorted(set(by) & set(tuned)):
+        raise UsageError(f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
     source, runs = _runs(folders, tuned, confirmed_at)
-    runs = chosen(runs, where, _named(folders))
+    runs = chosen(runs, where, _joined(folders))
     note_superseded(runs)
     runs = add_curve_metrics(runs, metrics, source)
     board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
@@ -110,7 +110,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
-    """List the further tables asked for; raises UsageError if nothing can be compared or pooled."""
+    """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
     from leaderboards.tables.sheets import against, over_cells
 
     sheets: list[Sheet] = []
@@ -143,7 +143,7 @@ def _metrics(names: Sequence[str]) -> list[Metric]:
 
 
 def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """Print a paper's table, ours beside printed."""
+    """Print a paper's table, with our numbers beside the printed ones."""
     from bench.planning.request import Request
     from bench.planning.table_plan import table_cells
     from bench.planning.tables import candidates_of, title_of
@@ -158,7 +158,7 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
         )
     missing = [folder for folder in folders if arguments.out and not folder.exists()]
     if missing:
-        say(f"nothing is in {_named(missing)}, which does not exist")
+        say(f"nothing is in {_joined(missing)}, which does not exist")
     values = {"alpha": split_list(arguments.alpha), "participation": split_list(arguments.participation)}
     request = Request(
         algorithms=split_list(arguments.algo),
@@ -168,7 +168,7 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
         table=arguments.table,
     )
     cells, _ = table_cells(request)
-    candidates = [one for cell in cells for one in candidates_of(cell)]
+    candidates = [candidate for cell in cells for candidate in candidates_of(cell)]
     sheet = replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
     render_sheets([sheet], arguments.format)
 
@@ -182,9 +182,9 @@ def _runs(
     runs = source.runs()
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
     kind = "run" if confirmed_at is None else "confirming run"
-    sys.stderr.write(f"{counted(len(runs), kind)} in {_named(folders)}: {counts}\n")
+    sys.stderr.write(f"{counted(len(runs), kind)} in {_joined(folders)}: {counts}\n")
     return source, runs
 
 
-def _named(folders: Sequence[Path]) -> str:
+def _joined(folders: Sequence[Path]) -> str:
     return ", ".join(map(str, folders))

@@ -1,4 +1,4 @@
-"""`python -m bench.compare diff A B`: everything in which two results, or a result and a paper's setting, differ.
+"""`python -m bench.compare diff A B`: all differences of two results, or of a result and a paper's setting.
 
 Imports neither torch nor ray.
 """
@@ -60,18 +60,18 @@ def _diff(arguments: argparse.Namespace) -> None:
         for name in (arguments.first, arguments.second)
     )
     groups = [name for name in (*_GROUPS, "hyper-parameters", "setting") if name in first and name in second]
-    unlike = {group: pairs for group in groups if (pairs := _unlike(first[group], second[group]))}
+    differing = {group: pairs for group in groups if (pairs := _differing_fields(first[group], second[group]))}
     if arguments.json:
-        sys.stdout.write(json.dumps(unlike, indent=1, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(json.dumps(differing, indent=1, ensure_ascii=False, default=str) + "\n")
         return
     names = [name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second)]
-    _print(unlike, names, sorted(groups))
+    _print(differing, names, sorted(groups))
 
 
-def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Field -> the two values, of the fields that differ."""
+def _differing_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return field -> the two values, of the fields that differ."""
     pairs = {name: [first.get(name), second.get(name)] for name in dict.fromkeys([*first, *second])}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
 def _setting(name: str) -> dict[str, Any]:
@@ -102,14 +102,14 @@ def _run(start: str, source: Folders) -> Fields:
     return fields | {"hyper-parameters": json.loads(row["hp_json"]), "setting": setting}
 
 
-def _print(unlike: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], groups: Sequence[str]) -> None:
+def _print(differing: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], groups: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
-    for group, pairs in unlike.items():
+    for group, pairs in differing.items():
         table = Table(title=group, title_justify="left")
         for name in ("field", *names, "difference"):
             table.add_column(name, overflow="fold")
@@ -117,7 +117,7 @@ def _print(unlike: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], 
             difference = "" if name.endswith("version") else _difference(first, second)
             table.add_row(name, _text(first), _text(second), difference)
         console.print(table, soft_wrap=False)
-    same = [group for group in groups if group not in unlike]
+    same = [group for group in groups if group not in differing]
     if same:
         console.print(f"the same in both: {', '.join(same)}")
 
@@ -135,5 +135,5 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, float):
-        return f"{value:.6g}"  # what that hides stands in the difference
+        return f"{value:.6g}"  # the column of differences shows finer ones
     return typed(value)

@@ -1,4 +1,4 @@
-"""Parts of a leaderboard: `--dataset`, `--algo`, `--alpha`, `--participation`, `--where`, or one run."""
+"""Selection of rows: `--dataset`, `--algo`, `--alpha`, `--participation`, `--where`, or one run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
-BOARDS = Path(leaderboards.__file__).parent  # in which the result folders lie that ship with the package
+BOARDS = Path(leaderboards.__file__).parent  # the folder of the result folders that ship with the package
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Read which values of which fields are asked for; raises UsageError for what is no number, or no field."""
+    """Read the requested values of each field; raises UsageError for a value that is no number, or an unknown field."""
     where: dict[str, list[Any]] = {
         "dataset": list(split_list(arguments.dataset)),
         "algorithm": list(split_list(arguments.algo)),
@@ -35,15 +35,15 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
     }
     for text in arguments.where or []:
         name, _, values = text.partition("=")
-        asked = split_list([values])
-        if not asked:
+        requested = split_list([values])
+        if not requested:
             raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
-        where.setdefault(_field("--where", name), []).extend(map(_value, asked))
+        where.setdefault(_field("--where", name), []).extend(map(_value, requested))
     return {name: values for name, values in where.items() if values}
 
 
 def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
-    """Read the fields of `--by` or `--tuned`; raises UsageError if one is no field of a setting."""
+    """Read the fields of `--by` or `--tuned`; raises UsageError for a name that is no field of a setting."""
     return tuple(dict.fromkeys(_field(option, name) for name in split_list(texts)))
 
 
@@ -92,7 +92,7 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
     """Read `--tuned`, the fields, and `--confirmed`, the values of the tuned cells; None if it was not given.
 
     Raises:
-        UsageError: one is no field of local training, or of a setting with a value.
+        UsageError: a name is no field of local training, or no field of a setting with a value.
     """
     tuned = layout("--tuned", arguments.tuned)
     for name in tuned:
@@ -100,56 +100,56 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
             raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
     if arguments.confirmed is None:
         return tuned, None
-    at: dict[str, Any] = {}
+    tuned_at: dict[str, Any] = {}
     for text in split_list(arguments.confirmed):
         name, _, value = text.partition("=")
-        if not value or name in (*at, *tuned):
+        if not value or name in (*tuned_at, *tuned):
             raise UsageError(f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}")
-        at[_field("--confirmed", name)] = _value(value)
-    return tuned, at
+        tuned_at[_field("--confirmed", name)] = _value(value)
+    return tuned, tuned_at
 
 
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
     """Select the runs that `where` (of `filters`) asks for; `source` names their folders in messages.
 
     Raises:
-        UsageError: a value occurs nowhere, or no run has all that is asked for.
+        UsageError: a value occurs nowhere, or no run has all the values together.
     """
-    kept = runs.index == runs.index
+    mask = runs.index == runs.index
     settings = runs["setting_json"].map({text: json.loads(text) for text in runs["setting_json"].unique()})
     for name, values in where.items():
-        known = runs[name] if name == "algorithm" else settings.map(methodcaller("get", name))
-        there = sorted({show(value) for value in known})
+        column = runs[name] if name == "algorithm" else settings.map(methodcaller("get", name))
+        present = sorted({show(value) for value in column})
         for value in map(show, values):
-            if value not in there:
-                near = difflib.get_close_matches(value, there, n=1)
+            if value not in present:
+                near = difflib.get_close_matches(value, present, n=1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
-                raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(there)}")
-        kept &= known.map(show).isin({show(value) for value in values})
-    if not kept.any():
-        asked = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
-        raise UsageError(f"no results in {source} with {asked} together: ask for fewer of these")
-    return runs[kept]
+                raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(present)}")
+        mask &= column.map(show).isin({show(value) for value in values})
+    if not mask.any():
+        request = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
+        raise UsageError(f"no results in {source} with {request} together: ask for fewer of these")
+    return runs[mask]
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
-    """Find the one row whose run key begins so; raises UsageError, naming `folders`, if none or several do."""
-    found = runs[runs["run_key"].str.startswith(start)] if len(runs) else runs
-    if len(found) == 1:
-        return found
+    """Find the row whose run key begins with `start`; raises UsageError, naming `folders`, if none or several do."""
+    matches = runs[runs["run_key"].str.startswith(start)] if len(runs) else runs
+    if len(matches) == 1:
+        return matches
     source = ", ".join(map(str, folders))
-    if found.empty:
+    if matches.empty:
         commands = " and ".join(
             f"`{shell_command('bench.status', '--out', out)}`" for out in folders if not out.is_file()
         )
         raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
-    listed = run_keys(list(found["run_key"]))
-    raise UsageError(f"{len(found)} runs begin with {start!r} in {source}, give more characters: {listed}")
+    listed = run_keys(list(matches["run_key"]))
+    raise UsageError(f"{len(matches)} runs begin with {start!r} in {source}, give more characters: {listed}")
 
 
 def show(value: Any) -> str:
-    """Print a value of a field as it is typed; 1 and 1.0 are one."""
-    if value != value:  # NaN, an empty alpha, is unlike itself
+    """Format a value of a field as it is typed; 1 and 1.0 are the same."""
+    if value != value:  # NaN, an empty alpha, is not equal to itself
         return "none"
     return typed(int(value) if isinstance(value, float) and value.is_integer() else value)
 

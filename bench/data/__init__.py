@@ -1,10 +1,10 @@
-"""Data sets by name: `info` says what they are, `load` fetches and reads them, `read` does not fetch.
+"""Data sets by name: `info` describes one, `load` fetches and reads it, `read` reads it without fetching.
 
-`DATASETS` has this suite's own; `bench.data.plugins` finds those of other packages. The table imports neither numpy nor
-torch; a data set's loader is imported when it is asked for. `bench.data.splits` gives the samples to clients.
+`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages. The table imports neither numpy
+nor torch; the loader of a data set is imported on first use. `bench.data.splits` gives the samples to clients.
 
-Every function here raises UsageError if there is no data set of that name, or one from outside is not what it should
-be; the message lists those that there are, or says why.
+Every function here raises UsageError if no data set has that name, or if one from another package is invalid; the
+message lists the data sets available, or gives the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def info(name: str) -> DatasetInfo:
-    """The table's entry for a data set, or that of one from outside: an entry point's name, or `module:name`."""
+    """Return the entry of a built-in data set, or of one from outside: an entry point's name, or `module:name`."""
     if name in DATASETS:
         return DATASETS[name]
     from bench.data import plugins  # looks into installed packages, which few commands need
@@ -47,18 +47,18 @@ def load(name: str, folder: Path | str | None = None, offline: bool = False) -> 
     """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
     Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original ones. `folder`: as
-    `data_dir` takes it. `offline`: never use the network.
+    for `data_dir`. `offline`: never use the network.
     """
-    there = data_dir(folder)
+    data_folder = data_dir(folder)
     try:
-        return _read(name, there)
+        return _read(name, data_folder)
     except MissingData:
-        source(name).fetch(there, offline)
-    return _read(name, there)
+        source(name).fetch(data_folder, offline)
+    return _read(name, data_folder)
 
 
 def read(name: str, folder: Path | str | None = None) -> Dataset | None:
-    """Read a data set that is on this machine; None if it is not. Never downloads; raises and takes as `load` does."""
+    """Read a data set as `load` does, but never download it; return None if it is not on this machine."""
     try:
         return _read(name, data_dir(folder))
     except MissingData:
@@ -77,7 +77,7 @@ def source(name: str) -> Source:
 
 
 def version(name: str) -> str | None:
-    """The part of a run key that stands for the data, of a data set from outside; None for this suite's own."""
+    """Return the part of a run key that identifies the data of a data set from outside; None for a built-in one."""
     if name in DATASETS:
         return None
     from bench.data import plugins
@@ -85,7 +85,7 @@ def version(name: str) -> str | None:
     return plugins.version(name)
 
 
-# Failures are not remembered, so data that arrive later in the life of a process are found.
+# Errors are not cached, so data that arrive later in the life of a process are found.
 @lru_cache(maxsize=4)
 def _read(name: str, folder: Path) -> Dataset:
     return source(name).read(folder)

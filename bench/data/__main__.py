@@ -1,4 +1,4 @@
-"""`python -m bench.data`: what data sets there are, bringing them here, and looking at partitions."""
+"""`python -m bench.data`: list data sets, download and prepare them, and show partitions."""
 
 import sys
 

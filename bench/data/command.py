@@ -34,7 +34,7 @@ LISTED = ("name", "title", "num_classes", "kind", "input_shape", "train_size", "
 
 
 def make_parser() -> Parser:
-    """All options of `list` and `prepare`; those of `partition` are its own."""
+    """Declare the options of `list` and `prepare`; `partition` declares its own."""
     parser = Parser(prog="python -m bench.data", description=DESCRIPTION, epilog=EPILOG)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     shared = Parser(add_help=False)
@@ -50,31 +50,31 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["partition"]:
         from bench.data.show_partition import main as show
 
         return show(argv[1:])
-    given = make_parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[given.command]
-    return exit_status(lambda: run(given))
+    args = make_parser().parse_args(argv)
+    action: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[args.command]
+    return exit_status(lambda: action(args))
 
 
-def _list(given: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> None:
     from bench.data import plugins
 
-    folder = data.data_dir(given.data_dir)
-    names, rows, broken = list(dict.fromkeys(split_list(given.names))), [], []
+    folder = data.data_dir(args.data_dir)
+    names, rows, broken = list(dict.fromkeys(split_list(args.names))), [], []
     for name in names or dict.fromkeys([*DATASETS, *plugins.KIND.names()]):
         try:
             info, missing = data.info(name), data.source(name).missing(folder)
             rows.append({field: getattr(info, field) for field in LISTED} | {"here": not missing})
-        except UsageError as problem:  # of another package's
+        except UsageError as problem:  # in a data set of another package
             if names:
                 raise
             broken.append(str(problem))
-    if given.json:
+    if args.json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
     from rich.table import Table
@@ -91,15 +91,15 @@ def _list(given: argparse.Namespace) -> None:
         console().print(f"left out: {reason}", markup=False)
 
 
-def _prepare(given: argparse.Namespace) -> None:
-    folder = data.data_dir(given.data_dir)
-    names = list(dict.fromkeys(split_list(given.names)))
+def _prepare(args: argparse.Namespace) -> None:
+    folder = data.data_dir(args.data_dir)
+    names = list(dict.fromkeys(split_list(args.names)))
     infos = {name: data.info(name) for name in names if name != weights.PRETRAINED}
     if weights.PRETRAINED in names:
-        file = weights.fetch(folder, given.offline)
+        file = weights.fetch(folder, args.offline)
         sys.stdout.write(f"{weights.PRETRAINED}: ready, {_size(file.stat().st_size)} of weights in {file}\n")
     for name, info in infos.items():
-        dataset = data.load(name, folder, given.offline)
+        dataset = data.load(name, folder, args.offline)
         megabytes = (dataset.train_x.nbytes + dataset.test_x.nbytes) / 1e6
         sys.stdout.write(
             f"{name}: ready, {len(dataset.train_y):,} training and {len(dataset.test_y):,} test samples, "

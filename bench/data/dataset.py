@@ -30,12 +30,12 @@ PAD = 0  # the token id that texts are filled up with: [PAD], the vocabulary's f
 
 
 class MissingData(EnvironmentProblem):
-    """Files of a data set are not in the folder looked in; fetching them mends it."""
+    """An error for files of a data set that are not in its folder; fetching them fixes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set in memory. Images are integers: dividing by the scale and normalising is the trainer's work.
+    """A data set in memory. Images are integers; the trainer divides them by the scale and normalises them.
 
     The arrays are read-only, because every run of a process shares them.
 
@@ -63,7 +63,7 @@ class Dataset:
         train_groups: Groups | None = None,
         test_groups: Groups | None = None,
     ) -> Dataset:
-        """The data set made of two parts, hashed and set read-only."""
+        """Make a data set of two parts, with its hash and read-only arrays."""
         arrays = (*train, *test)
         hashed = [array for array in (*arrays, train_groups, test_groups) if array is not None]
         for array in hashed:
@@ -71,24 +71,24 @@ class Dataset:
         return cls(name, *arrays, content_hash(hashed), train_groups, test_groups)
 
     def sized(self, image_size: str) -> Dataset:
-        """The same samples with images of the size that `Setting.image_size` asks for; itself if they have it."""
+        """Return the data set with images of the size that `Setting.image_size` names; itself if they have it."""
         return _sized(self, image_size)
 
 
 class Source(Protocol):
-    """Where a data set comes from; the `loader` of a `DatasetInfo` names one."""
+    """A reader and fetcher of one data set; the `loader` of a `DatasetInfo` names one."""
 
     def read(self, folder: Path) -> Dataset:
-        """The data set, from `folder`; raises MissingData, or EnvironmentProblem for a file that is no original."""
+        """Read the data set from `folder`; raises MissingData, or EnvironmentProblem if a file is not original."""
 
     def missing(self, folder: Path) -> list[str]:
-        """The files that are not in `folder`, as paths below it."""
+        """List the files that are not in `folder`, as paths below it."""
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`, without the network if `offline`; raises EnvironmentProblem."""
 
 
-# Every run of a process has the same images, and making them takes seconds.
+# Cached because all runs of a process use the same images, and making them takes seconds.
 @lru_cache(maxsize=2)
 def _sized(dataset: Dataset, image_size: str) -> Dataset:
     if image_size == "own" or dataset.train_x.ndim != 4 or dataset.train_x.shape[2:] == (SIDE, SIDE):
@@ -97,13 +97,13 @@ def _sized(dataset: Dataset, image_size: str) -> Dataset:
     train, test = (resize(cast("Images", x), SIDE) for x in (dataset.train_x, dataset.test_x))
     for pixels in (train, test):
         pixels.setflags(write=False)
-    # Another hash tells the two apart wherever pixels are kept by hash.
-    another = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
-    return replace(dataset, train_x=train, test_x=test, hash=another)
+    # A different hash tells the two apart wherever pixels are cached by hash.
+    new_hash = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
+    return replace(dataset, train_x=train, test_x=test, hash=new_hash)
 
 
 def padded(images: Images, side: int) -> Images:
-    """Images (N, C, H, W) in the middle of black ones (N, C, side, side); an odd row or column goes below, right."""
+    """Centre images (N, C, H, W) in black (N, C, side, side); an odd row goes below, an odd column to the right."""
     import numpy as np
 
     rows, columns = images.shape[2:]
@@ -112,7 +112,7 @@ def padded(images: Images, side: int) -> Images:
 
 
 def resized(images: Images, side: int) -> Images:
-    """Images (N, C, H, W) as (N, C, side, side) by Pillow's bilinear filter, which is torchvision's on images."""
+    """Resize images (N, C, H, W) to (N, C, side, side) by Pillow's bilinear filter, as torchvision does."""
     import numpy as np
     from PIL import Image
 
@@ -123,7 +123,7 @@ def resized(images: Images, side: int) -> Images:
 
 
 def content_hash(arrays: Iterable[NDArray[Any]]) -> str:
-    """SHA-256, hexadecimal, over type, shape and values of each array in turn, alike on every machine."""
+    """Return the SHA-256, hexadecimal, of each array's type, shape and values in turn; the same on every machine."""
     digest = sha256()
     for array in arrays:
         portable = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)

@@ -1,9 +1,9 @@
-"""Partitions that have no concentration, and the parts that all share: the request, redrawing, dealing.
+"""Partitions without a concentration, and the code that all partitions share: the request, redraws, dealing.
 
-A partition takes the labels and gives, for each client, the ascending positions of its samples; it raises UsageError
-if no draw gives every client samples, there are fewer samples than clients, or the data have not the classes, sources
-or writers that it needs. Draws come from numpy's RandomState, whose stream numpy keeps for good, so a seed means the
-same clients in years to come.
+A partition takes the labels and returns, for each client, the ascending positions of its samples; it raises UsageError
+if no draw gives every client samples, there are fewer samples than clients, or the data lack the classes, sources or
+writers that it needs. Draws come from numpy's RandomState, whose stream numpy never changes, so a seed always gives
+the same clients.
 
 Axes: N samples, C classes, K clients, T tries.
 """
@@ -25,10 +25,10 @@ Owned = NDArray[np.bool_]
 Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
 
 MAX_TRIES = 100_000
-# Bounds the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers
-# drawn, C*K for each try. It cuts MAX_TRIES short only if C*K > 1,000.
+# Limits the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers
+# drawn, C*K for each try. It reduces MAX_TRIES only if C*K > 1,000.
 MAX_NUMBERS = 100_000_000
-# Tries side by side grow from one (most draws are accepted at once) up to as many as fit into the processor's cache.
+# Batches of tries grow from one (most first draws are accepted) to as many as fit into the processor's cache.
 GROWTH = 4
 LARGEST_BATCH = 200_000
 PATHOLOGICAL_CLASSES = 6
@@ -37,7 +37,7 @@ DRAWN_WRITERS = 2_000
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """A partition that is asked for.
+    """A request for a partition.
 
     Args:
         alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
@@ -58,7 +58,7 @@ class Wanted:
             )
 
     def concentration(self) -> float:
-        """The usable alpha; raises UsageError if there is none."""
+        """Return alpha; raises UsageError if it is missing or unusable."""
         if self.alpha is None or not 0 < self.alpha < math.inf:
             raise UsageError(
                 f"alpha must be a number > 0, the Dirichlet concentration, got {self.alpha}; try alpha=0.5"
@@ -70,36 +70,36 @@ class Wanted:
 class Partition:
     """A way to give samples to clients."""
 
-    function: Partitioner  # takes what is asked for and the generator; gives K ascending arrays of positions
+    function: Partitioner  # takes the request and the generator; returns K ascending arrays of positions
     needs_alpha: bool
     summary: str  # one line on what clients get
     source: str
-    groups: str = ""  # what it must know of each sample besides the class, `source` or `writer`; empty for nothing
+    groups: str = ""  # needed of each sample besides its class: `source`, `writer`, or empty for nothing
 
 
 def class_sizes(labels: Positions) -> tuple[tuple[int, ...], Positions]:
-    """(C,) samples of each class that occurs, and (N,) each sample's class as a place in that list."""
+    """Return the sizes (C,) of the classes that occur, and each sample's class (N,) as an index into them."""
     _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return tuple(sizes.tolist()), classes
 
 
 def tries(numbers: int, most: int) -> int:
-    """Tries before giving up, of `most` that are wanted, if each draws so many numbers."""
+    """Return the number of tries before giving up, at most `most`, if each draws this many `numbers`."""
     return max(1, min(most, MAX_NUMBERS // numbers))
 
 
 def batches(numbers: int, most: int) -> Iterator[int]:
-    """Sizes of batches of tries to make side by side, until `tries(numbers, most)` are made."""
-    left, batch = tries(numbers, most), 1
+    """Yield the sizes of batches of tries to make at once, until `tries(numbers, most)` are made."""
+    remaining, batch = tries(numbers, most), 1
     largest = max(1, LARGEST_BATCH // numbers)
-    while left > 0:
-        yield min(batch, left)
-        left -= batch
+    while remaining > 0:
+        yield min(batch, remaining)
+        remaining -= batch
         batch = min(batch * GROWTH, largest)
 
 
 def deal(classes: Positions, counts: Counts, rng: np.random.RandomState) -> list[Positions]:
-    """Give samples out by (C, K) counts: each class is shuffled, and each client's samples come class by class."""
+    """Deal samples by (C, K) counts: each class is shuffled, and each client's samples come class by class."""
     order = rng.permutation(len(classes))
     by_class = order[np.argsort(classes[order], kind="stable")]
     owner = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel())
@@ -108,7 +108,7 @@ def deal(classes: Positions, counts: Counts, rng: np.random.RandomState) -> list
 
 
 def check_none_empty(name: str, counts: Counts) -> None:
-    """Raise UsageError if a client gets nothing by (C, K) counts."""
+    """Raise UsageError if (C, K) counts leave a client without samples."""
     empty = np.flatnonzero(counts.sum(axis=0) == 0)
     if len(empty):
         raise UsageError(
@@ -121,17 +121,17 @@ def check_none_empty(name: str, counts: Counts) -> None:
 
 
 def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Shuffled samples in K parts whose sizes differ by one at most."""
+    """Shuffle the samples and cut them into K parts whose sizes differ by at most one."""
     shuffled = rng.permutation(len(wanted.labels))
     return [np.sort(part) for part in np.array_split(shuffled, wanted.num_clients)]
 
 
 def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """FedDKD's FEMNIST: each client draws 6 classes; a class is shared equally by the clients that drew it.
+    """Deal as FedDKD does for FEMNIST: each client draws 6 classes; clients with the same class share it equally.
 
-    The paper says that 6 of 26 classes are drawn for each client, and not how clients share a class; its step counts
-    fix the clients' mean size only. Settled here: in equal parts without overlap, and all clients draw again until
-    every class has an owner, so that every sample is used.
+    The paper says that 6 of 26 classes are drawn for each client, but not how clients share a class; its step counts
+    determine only the clients' mean size. Decided here: in equal parts without overlap, and all clients draw again
+    until every class has an owner, so that every sample is used.
 
     Source: Li et al., FedDKD (2022), section IV.
     """
@@ -142,54 +142,54 @@ def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
             "use another partition, such as lda"
         )
     owned = _draw_owners(len(sizes), wanted, rng)
-    each, left = np.divmod(np.array(sizes)[:, None], owned.sum(axis=1, keepdims=True))
+    quota, remainder = np.divmod(np.array(sizes)[:, None], owned.sum(axis=1, keepdims=True))
     # The first owners of a class have one sample more, so that all its samples are used.
-    counts = owned * (each + (np.cumsum(owned, axis=1) <= left))
+    counts = owned * (quota + (np.cumsum(owned, axis=1) <= remainder))
     check_none_empty("pathological", counts)
     return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
 def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """One client for each source of a data set made of several, in their order; nothing is drawn.
+    """Make each source of a data set composed of several a client, in their order; nothing is drawn.
 
     Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of digits.
     """
-    places, sources = _groups(wanted)
+    source_of, sources = _group_indices(wanted)
     if sources != wanted.num_clients:
         raise UsageError(
             f"num_clients must be {sources} for partition by_source, which makes each of the {sources} sources a "
             f"client, got {wanted.num_clients}; set num_clients={sources}"
         )
-    return _collect(places, sources)
+    return _collect(source_of, sources)
 
 
 def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Writers shuffled and split into K equal groups (some have one more); a client holds all samples of its writers.
+    """Shuffle writers and split them into K equal groups (some have one more); a client holds all its writers' samples.
 
     Source: Li et al., NIID-Bench (2022), "real" FEMNIST.
     """
-    places, writers = _groups(wanted)
-    return _deal_writers("by_writer", places, rng.permutation(writers), wanted.num_clients)
+    writer_of, writers = _group_indices(wanted)
+    return _deal_writers("by_writer", writer_of, rng.permutation(writers), wanted.num_clients)
 
 
 def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Draw 2,000 writers and split them into K equal groups, as `by_writer` does; no client holds the others' samples.
+    """Draw 2,000 writers and split them into K equal groups, as `by_writer` does; other writers are unused.
 
-    The paper deals "approximately 2000 writers" and does not say which. Settled here: 2,000, drawn anew for each seed.
+    The paper deals "approximately 2000 writers" but does not say which. Decided here: 2,000, drawn anew for each seed.
 
     Source: He et al., FedCAD (2022), section Experiments, Dataset.
     """
-    places, writers = _groups(wanted)
+    writer_of, writers = _group_indices(wanted)
     if writers < DRAWN_WRITERS:
         raise UsageError(
             f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {writers:,}; "
             "use by_writer, which deals all there are, or more of the training data"
         )
-    return _deal_writers("by_writer_2000", places, rng.permutation(writers)[:DRAWN_WRITERS], wanted.num_clients)
+    return _deal_writers("by_writer_2000", writer_of, rng.permutation(writers)[:DRAWN_WRITERS], wanted.num_clients)
 
 
 def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Owned:
-    """(C, K) who owns which class, in the first draw that gives each class an owner."""
+    """Draw the mask (C, K) of the clients that own each class, until each class has an owner."""
     numbers = classes * wanted.num_clients
     for batch in batches(numbers, wanted.max_tries):
         owned, accepted = _propose(classes, wanted.num_clients, batch, rng)
@@ -204,36 +204,36 @@ def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Ow
 def _propose(
     classes: int, clients: int, tries: int, rng: np.random.RandomState
 ) -> tuple[Owned, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """(C, T, K) who owns which class in as many draws, and (T,) which of them give each class an owner.
+    """Draw masks (C, T, K) of the clients that own each class; return them and (T,) whether each class has an owner.
 
-    A client takes the classes of its 6 lowest numbers.
+    A client takes the classes of its 6 lowest random numbers.
     """
     ranks = rng.random_sample((tries, clients, classes)).argsort(axis=2).argsort(axis=2)
     owned = np.moveaxis(ranks < PATHOLOGICAL_CLASSES, 2, 0)
     return owned, np.any(owned, axis=2).all(axis=0)
 
 
-def _groups(wanted: Wanted) -> tuple[Positions, int]:
-    """(N,) the group of each sample, which `split` sees to, as a place among those that occur; and their number."""
+def _group_indices(wanted: Wanted) -> tuple[Positions, int]:
+    """Return each sample's group (N,), an index into those that occur, and their number; `split` ensures groups."""
     assert wanted.groups is not None, "as `Partition.groups` asks"
-    groups, places = np.unique(wanted.groups, return_inverse=True)
-    return places, len(groups)
+    groups, indices = np.unique(wanted.groups, return_inverse=True)
+    return indices, len(groups)
 
 
-def _deal_writers(name: str, places: Positions, writers: Positions, clients: int) -> list[Positions]:
-    """The positions of each of `clients` clients, which get equal parts of `writers`; (N,) `places` has all writers."""
+def _deal_writers(name: str, writer_of: Positions, writers: Positions, clients: int) -> list[Positions]:
+    """Deal `clients` clients equal parts of `writers`, and return their positions; (N,) `writer_of` has all writers."""
     if len(writers) < clients:
         raise UsageError(
             f"num_clients must be <= {len(writers):,} for partition {name}, which gives each client at least one of "
             f"{len(writers):,} writers, got {clients}; lower it, or use more of the training data with by_writer"
         )
-    client = np.full(places.max() + 1, clients)  # stays so for a writer whom no client gets
+    client_of = np.full(writer_of.max() + 1, clients)  # remains for writers that no client gets
     for index, part in enumerate(np.array_split(writers, clients)):
-        client[part] = index
-    return _collect(client[places], clients)
+        client_of[part] = index
+    return _collect(client_of[writer_of], clients)
 
 
 def _collect(clients: Positions, count: int) -> list[Positions]:
-    """The positions of each of `count` clients, from (N,) who owns each sample; `count` if no client does."""
+    """Return the positions of each of `count` clients, from (N,) each sample's client, which is `count` for none."""
     order = np.argsort(clients, kind="stable")
     return np.split(order, np.cumsum(np.bincount(clients, minlength=count + 1))[:-1])[:count]

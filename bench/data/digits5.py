@@ -1,14 +1,14 @@
-"""Digits-5, five sources of the same ten digits, each a client's; and two of them, SynthDigits and MNIST-M.
+"""Digits-5: five sources of the same ten digits, one per client; and two of them, SynthDigits and MNIST-M.
 
 Sources: X. Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization (2021), and its code:
-the published parts of a source are put together, a fifth of it, stratified, is tested on, and the first 743 of the
-rest, a tenth of what USPS has there, are trained on. Images become 28x28 with three channels. Y. Ganin and V.
+the published parts of a source are merged; a stratified fifth is the test part, and the first 743 of the other samples,
+a tenth of those of USPS, are the training part. Images become 28x28 with three channels. Y. Ganin and V.
 Lempitsky, Unsupervised Domain Adaptation by Backpropagation (2015): SynthDigits, and MNIST's digits blended with
 patches of photographs, here in the forms that FedBN's code reads.
 
 MNIST-M is a pickle without a published checksum, and unpickling calls the names in a file with arguments of the file's
-choosing. Here the names stand for classes of this module, which only keep what they are given: numpy sees a type of
-whole numbers, bytes of the right length and a shape.
+choosing. Here the names are mapped to classes of this module, which only store their arguments: numpy gets nothing but
+a type of whole numbers, bytes of the right length and a shape.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SynthDigits(FileSource):
         return Dataset.of(self.name, train, test)
 
     def _part(self, file: Path, folder: Path) -> tuple[Images, Labels]:
-        """(N, 3, 32, 32) pixels and (N,) labels."""
+        """Read (N, 3, 32, 32) pixels and (N,) labels."""
         from scipy.io import loadmat
 
         with self.reading(file, folder):
@@ -81,19 +81,19 @@ class MnistM(FileSource):
 
 @dataclass(frozen=True)
 class Sources(PreparedSource):
-    """The `Source` of a data set made of others; its groups are their positions among `names`."""
+    """The `Source` of a data set composed of others; a sample's group is the position of its source in `names`."""
 
     info: DatasetInfo
     names: tuple[str, ...]
-    trained: int = TRAINED  # samples of each
+    trained: int = TRAINED  # training samples of each
     form: str = "digits of several sources"
 
     def present(self, folder: Path) -> list[Path]:
-        """The files of all sources that there are."""
+        """List the files of all sources that are present."""
         return [file for source in self._sources() for file in source.present(folder)]
 
     def missing(self, folder: Path) -> list[str]:
-        """The files of all sources that are not in `folder`, as paths below it."""
+        """List the files of all sources that are not in `folder`, as paths below it."""
         return [path for source in self._sources() for path in source.missing(folder)]
 
     def fetch(self, folder: Path, offline: bool) -> None:
@@ -103,7 +103,7 @@ class Sources(PreparedSource):
                 source.fetch(folder, offline)
 
     def parse(self, folder: Path) -> Dataset:
-        """The sources' parts, one after another."""
+        """Concatenate the parts of the sources."""
         parts = [_parts(source.read(folder), self.trained) for source in self._sources()]
         (train_x, train_y), (test_x, test_y) = (
             tuple(np.concatenate([part[which][array] for part in parts]) for array in (0, 1)) for which in (0, 1)
@@ -112,7 +112,7 @@ class Sources(PreparedSource):
         return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups)
 
     def identity(self) -> list[str]:
-        """The sources and how much of them is trained on."""
+        """Return the sources and their number of training samples."""
         return [*self.names, str(self.trained)]
 
     def _sources(self) -> list[FileSource]:
@@ -120,7 +120,7 @@ class Sources(PreparedSource):
 
 
 def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
-    """Training and test part of one source."""
+    """Return the training and the test part of one source."""
     from sklearn.model_selection import StratifiedShuffleSplit
 
     pixels = np.concatenate([source.train_x, source.test_x])
@@ -128,11 +128,11 @@ def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=TEST_SHARE, random_state=0)
     train, test = next(iter(splitter.split(labels, labels)))
     first = train[:trained]
-    return (_alike(pixels[first]), labels[first]), (_alike(pixels[test]), labels[test])
+    return (_as_28x28_rgb(pixels[first]), labels[first]), (_as_28x28_rgb(pixels[test]), labels[test])
 
 
-def _alike(images: Images) -> Images:
-    """(N, 3, 28, 28)."""
+def _as_28x28_rgb(images: Images) -> Images:
+    """Resize images to (N, 3, 28, 28)."""
     sized = images if images.shape[2:] == (SIDE, SIDE) else resized(images, SIDE)
     return np.broadcast_to(sized, (len(sized), 3, SIDE, SIDE))
 
@@ -163,17 +163,17 @@ MNIST_USPS = Sources(DATASETS["mnist_usps"], ("mnist", "usps"))
 
 
 class ForbiddenPickle(pickle.UnpicklingError):
-    """A pickle names or holds something that has no place in a file of numbers."""
+    """An error for a pickle that names or holds something that does not belong in a file of numbers."""
 
 
 def load_arrays(blob: bytes) -> dict[Any, Any]:
-    """The dictionary in a pickle; of its values, arrays of whole numbers become read-only numpy arrays.
+    """Load the dictionary in a pickle; its arrays of whole numbers become read-only numpy arrays.
 
-    Text of Python 2 comes as bytes.
+    Text of Python 2 becomes bytes.
 
     Raises:
         ForbiddenPickle: it names anything but arrays of whole numbers, or an array is not as long as its shape says.
-        pickle.UnpicklingError: it is no pickle of a dictionary.
+        pickle.UnpicklingError: it is not a pickled dictionary.
     """
     try:
         for opcode, argument, _ in pickletools.genops(blob):  # raises if a string is longer than the file
@@ -205,7 +205,7 @@ class _Kind:
             raise ForbiddenPickle(f"arrays must be of whole numbers, got {self.name!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """(version, order of bytes, subtype, names, fields, ...): the last three are None of a plain type."""
+        """Take (version, byte order, subtype, names, fields, ...); the last three are None for a plain type."""
         match state:
             case (_, ("<" | ">" | "|" | b"<" | b">" | b"|") as order, None, None, None, *_):
                 text = order.decode() if isinstance(order, bytes) else order
@@ -215,17 +215,17 @@ class _Kind:
 
 
 class _Array:
-    """An array, as a pickle describes it: empty at first, then by its state."""
+    """An array, as a pickle describes it: created empty, then filled by its state."""
 
     def __init__(self, subtype: Any, shape: Any, name: Any) -> None:
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
-        """(version, shape, type, whether columns come first, content)."""
+        """Take (version, shape, type, whether columns come first, content)."""
         self.state = state
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The array, once its shape, type and content are known to fit."""
+        """Return the array, after checking that its shape, type and content fit."""
         match getattr(self, "state", None):
             case (_, tuple() as shape, _Kind() as kind, bool() as columns_first, bytes() as content):
                 dtype = np.dtype(kind.name)
@@ -243,7 +243,7 @@ def _ndarray(*_: Any) -> None:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How protocol 2 of Python 3 writes bytes."""
+    """Encode text; protocol 2 of Python 3 writes bytes as a call of this function."""
     if encoding not in ("latin1", b"latin1"):
         raise ForbiddenPickle(f"bytes must be written as latin1, got {encoding!r}")
     return text.encode("latin1")

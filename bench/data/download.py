@@ -1,4 +1,4 @@
-"""Folders of data on this machine; published files there: whether they are the original ones, and their downloads.
+"""Folders of data on this machine, and the published files in them: how they are verified and downloaded.
 
 Imports neither torch nor ray, nor numpy.
 """
@@ -20,14 +20,14 @@ from bench.errors import EnvironmentProblem, with_its_kind
 from leaderboards.shell_text import shell_command
 
 APPLICATION = "fedkd-bench"
-DISTILBERT = "distilbert/distilbert-base-uncased"  # whose vocabulary texts are split by, and whose weights are read
+DISTILBERT = "distilbert/distilbert-base-uncased"  # its vocabulary splits texts, and its weights are read
 
 
 def data_dir(option: Path | str | None = None) -> Path:
-    """The folder in which data sets are looked for and downloaded to, resolved; it need not exist.
+    """Return the folder in which data sets are looked for and downloaded to, resolved; it need not exist.
 
     Args:
-        option: what the user gave (`--data-dir`); without it $FEDKD_DATA counts, then $XDG_DATA_HOME/fedkd-bench,
+        option: the user's choice (`--data-dir`); without it $FEDKD_DATA counts, then $XDG_DATA_HOME/fedkd-bench,
             whose default is ~/.local/share/fedkd-bench.
     """
     chosen = option or os.environ.get("FEDKD_DATA")
@@ -35,7 +35,7 @@ def data_dir(option: Path | str | None = None) -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder for what can be made anew at any time: $XDG_CACHE_HOME/fedkd-bench, else ~/.cache/fedkd-bench."""
+    """Return the folder for files that can be remade: $XDG_CACHE_HOME/fedkd-bench, else ~/.cache/fedkd-bench."""
     return _xdg("XDG_CACHE_HOME", "~/.cache")
 
 
@@ -48,22 +48,22 @@ def _xdg(variable: str, default: str) -> Path:
 class Original:
     """A published file, or a zip archive that holds files of a data set under their names."""
 
-    path: str  # where it lies, below the folder of data sets; torchvision's place if torchvision has the data set
+    path: str  # below the folder of data sets; torchvision's place if torchvision has the data set
     md5: str | None = None  # checksum, hexadecimal; None if none is published
     also: tuple[str, ...] = ()  # other places where it may lie
     url: str = ""  # address, if it can be downloaded from one
     repository: str = ""  # of a model on the Hugging Face hub that has the file, as owner/name
 
     def find(self, folder: Path) -> Path | None:
-        """The file, in the first of its places that has one, else where the hub's client keeps it; None if none has."""
-        kept = [place / PurePosixPath(self.path).name for place in snapshots(self.repository, "models")]
-        places = [*(folder / path for path in (self.path, *self.also)), *kept]
+        """Find the file in the first of its places that has one, else in the hub client's cache; None if none has."""
+        cached = [place / PurePosixPath(self.path).name for place in snapshots(self.repository, "models")]
+        places = [*(folder / path for path in (self.path, *self.also)), *cached]
         return next((file for file in places if file.is_file()), None)
 
     def verify(self, folder: Path, name: str) -> None:
-        """Compare the file, which is here, with its checksum; raises EnvironmentProblem. `name`: the data set's."""
+        """Compare the file, which is present, with its checksum; raises EnvironmentProblem. `name`: the data set's."""
         file = self.find(folder) or folder / self.path
-        # MD5, as files are published with, shows damage; it keeps no attacker out.
+        # MD5, which the files are published with, detects damage; it does not stop an attacker.
         with file.open("rb") as opened:
             md5 = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         if self.md5 not in (None, md5):
@@ -73,7 +73,7 @@ class Original:
             )
 
     def download(self, folder: Path) -> Path:
-        """The file, downloaded into its place; raises whatever the client does."""
+        """Download the file into its place and return its path; raises the client's errors."""
         target = folder / self.path
         if self.repository:
             from huggingface_hub import hf_hub_download
@@ -82,28 +82,28 @@ class Original:
         from torchvision.datasets.utils import download_url
 
         part = target.with_name(f".{target.name}.part")
-        part.unlink(missing_ok=True)  # torchvision would take it for whole if no checksum is published
+        part.unlink(missing_ok=True)  # torchvision would take it for complete if no checksum is published
         download_url(self.url, part.parent, part.name, self.md5)
         return part.replace(target)
 
 
 def snapshots(repository: str, kind: str) -> list[Path]:
-    """The folders of versions of a repository that the hub's client keeps, newest first. `kind`: datasets or models."""
+    """List a repository's version folders in the hub client's cache, newest first. `kind`: datasets or models."""
     home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    kept = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*") if repository else ()
-    return sorted(kept, key=lambda place: place.stat().st_mtime, reverse=True)
+    versions = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*") if repository else ()
+    return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 
 
 def mending(name: str, folder: Path) -> str:
-    """The advice about damaged files of a data set."""
-    again = shell_command("bench.data", "prepare", name, "--data-dir", folder)
-    return f"delete what is damaged and run: {again} (this downloads it again), or put the original there"
+    """Return the advice about damaged files of a data set."""
+    command = shell_command("bench.data", "prepare", name, "--data-dir", folder)
+    return f"delete what is damaged and run: {command} (this downloads it again), or put the original there"
 
 
 @contextmanager
 def fetching(name: str, title: str, folder: Path) -> Iterator[None]:
-    """Let one process at a time bring files of `name` into `folder`, and say why that fails, by EnvironmentProblem."""
+    """Let one process at a time bring files of `name` into `folder`; if that fails, raise EnvironmentProblem."""
     from filelock import FileLock
 
     try:
@@ -120,7 +120,7 @@ def fetching(name: str, title: str, folder: Path) -> Iterator[None]:
 
 
 def lacking(title: str, paths: Sequence[str], folder: Path, archive: Original | None = None) -> MissingData:
-    """The error of files that are not in `folder`, to be raised; an `archive` would do as well."""
+    """Return the error for files that are not in `folder`; an `archive` would do as well."""
     files = f"them or {archive.path}" if archive else "them"
     return MissingData(
         f"{title} is not in {folder}: {', '.join(paths)} missing. Name the folder that holds them with --data-dir or "
@@ -129,25 +129,25 @@ def lacking(title: str, paths: Sequence[str], folder: Path, archive: Original | 
 
 
 def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> None:
-    """Put those of the `missing` files that an archive has, in whatever folder of it, into their places below `folder`.
+    """Unpack those of the `missing` files that an archive has, in any folder of it, into their places below `folder`.
 
-    None is put there before all are unpacked. `name`: the data set's.
+    No file is put there before all are unpacked. `name`: the data set's.
     """
-    wanted = {PurePosixPath(path).name: folder / path for path in missing}
+    targets = {PurePosixPath(path).name: folder / path for path in missing}
     with TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
         try:
             with zipfile.ZipFile(archive) as opened:
                 for member in opened.namelist():
-                    if (base := PurePosixPath(member).name) in wanted:
+                    if (base := PurePosixPath(member).name) in targets:
                         with opened.open(member) as packed, (Path(scratch) / base).open("wb") as file:
                             shutil.copyfileobj(packed, file)
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno:
-                raise  # the disk's, not the archive's
+                raise  # an error of the disk, not of the archive
             raise EnvironmentProblem(
-                f"{archive}: expected an archive with {', '.join(wanted)}, found {archive.stat().st_size:,} bytes: "
+                f"{archive}: expected an archive with {', '.join(targets)}, found {archive.stat().st_size:,} bytes: "
                 f"{with_its_kind(problem)}; {mending(name, folder)}"
             ) from problem
         for unpacked in Path(scratch).iterdir():
-            wanted[unpacked.name].parent.mkdir(parents=True, exist_ok=True)
-            unpacked.replace(wanted[unpacked.name])
+            targets[unpacked.name].parent.mkdir(parents=True, exist_ok=True)
+            unpacked.replace(targets[unpacked.name])

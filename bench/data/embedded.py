@@ -3,12 +3,12 @@
 Sources: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), UCI Machine Learning Repository,
 https://doi.org/10.24432/C50P49; its test part of 1,797 images, as `sklearn.datasets.load_digits` gives it.
 
-The plane is after FedGKD's Figure 5, whose decision boundaries can be drawn. Yao et al. (2021) draw points "in (-4, 4)"
-with four classes and do not say how many, nor what the classes are. Here 1,000 points of either part are uniform in
-the square, and a class is a quadrant.
+The plane follows FedGKD's Figure 5, for pictures of decision boundaries. Yao et al. (2021) draw points "in (-4, 4)"
+with four classes and say neither how many, nor what the classes are. Here each part has 1,000 points, uniform in the
+square, and a class is a quadrant.
 
-Made-up samples have another data set's shapes and classes, and cost what real ones cost. Images of a class share a
-pattern, so that a model learns them: a run on mere noise could diverge before it is timed.
+Made-up samples have another data set's shapes and classes, and take as long to train on as real ones. Images of a class
+share a pattern, so that a model learns them: a run on mere noise could diverge before it is timed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WORDS = 1_000  # of the vocabulary of made-up texts
 
 
 class Embedded:
-    """A `Source` without files, for classes that say how to `read`."""
+    """A `Source` without files; subclasses define `read`."""
 
     def missing(self, folder: Path) -> list[str]:
-        """Nothing."""
+        """Return an empty list, because there are no files."""
         return []
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing to do."""
+        """Do nothing, because there are no files."""
 
 
 class Digits(Embedded):
@@ -53,8 +53,8 @@ class Digits(Embedded):
     """
 
     def read(self, folder: Path) -> Dataset:
-        """The data set; both parts keep the order of the original. `folder` is not looked at."""
-        # Importing scikit-learn takes a second, which a dry run should not; its table has 64 pixels and the label.
+        """Read the data set; both parts keep the order of the original. `folder` is not used."""
+        # Importing scikit-learn would cost a dry run a second; a line of its table has 64 pixels and the label.
         table = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
         rows = np.loadtxt(table, delimiter=",", dtype=np.int64)
         pixels, labels = rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
@@ -70,14 +70,14 @@ class Toy2d(Embedded):
     """The `Source` of toy2d. The points are the same for every seed."""
 
     def read(self, folder: Path) -> Dataset:
-        """The data set; `folder` is not looked at."""
+        """Draw the data set; `folder` is not used."""
         rng = np.random.RandomState(0)
         train, test = (rng.uniform(-REACH, REACH, (COUNT, 2)).astype(np.float32) for _ in range(2))
         return Dataset.of("toy2d", (train, _quadrants(train)), (test, _quadrants(test)))
 
 
 def _quadrants(points: NDArray[np.float32]) -> Labels:
-    """(N,) 0 to 3, counter-clockwise from the upper right."""
+    """Return (N,) quadrants 0 to 3, counter-clockwise from the upper right."""
     right, upper = points[:, 0] > 0, points[:, 1] > 0
     return np.where(upper, np.where(right, 0, 1), np.where(right, 3, 2)).astype(np.int64)
 
@@ -88,22 +88,22 @@ DIGITS, TOY2D = Digits(), Toy2d()
 def made_up(
     constants: DatasetInfo, clients: int, samples: int, auxiliary: int, validation: int, tests: int
 ) -> tuple[Dataset, Split]:
-    """A data set like `constants` says: `samples` of each client, `auxiliary` ones of the server, others held out."""
-    owned = clients * samples
+    """Make a data set like `constants` and its split: `samples` per client, `auxiliary` ones, and others held out."""
+    trained = clients * samples
     dataset = Dataset.of(
-        constants.name, made_up_samples(owned + auxiliary + validation, constants), made_up_samples(tests, constants)
+        constants.name, made_up_samples(trained + auxiliary + validation, constants), made_up_samples(tests, constants)
     )
-    order = np.arange(owned + auxiliary + validation)
-    dealt, server, held_out = np.split(order, [owned, owned + auxiliary])
+    order = np.arange(trained + auxiliary + validation)
+    dealt, server, held_out = np.split(order, [trained, trained + auxiliary])
     empty = tuple(order[:0] for _ in range(clients))
     return dataset, Split(tuple(np.split(dealt, clients)), empty, server, held_out, "equal")
 
 
 def made_up_samples(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels; the labels in turn."""
-    draw, labels = np.random.RandomState(0), np.arange(count, dtype=np.int64) % constants.num_classes
-    if constants.kind == "texts":  # as long as they may be: shorter ones cost less
-        return draw.randint(1, WORDS, (count, *constants.input_shape)).astype(np.int32), labels
-    patterns = draw.randint(0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8)
-    noise = draw.randint(0, constants.scale // 2 + 1, (count, *constants.input_shape), np.uint8)
+    """Make random inputs, and labels that cycle through the classes."""
+    rng, labels = np.random.RandomState(0), np.arange(count, dtype=np.int64) % constants.num_classes
+    if constants.kind == "texts":  # of full length, because shorter ones cost less
+        return rng.randint(1, WORDS, (count, *constants.input_shape)).astype(np.int32), labels
+    patterns = rng.randint(0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8)
+    noise = rng.randint(0, constants.scale // 2 + 1, (count, *constants.input_shape), np.uint8)
     return patterns[labels] + noise, labels

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 SHAPE = (1, 28, 28)
 REPOSITORY = "flwrlabs/femnist"
 COLUMNS = ("image", "writer_id", "character")
-TENTH = 10  # the parquet files have no test part: it is a tenth of them
+TENTH = 10  # one sample in ten is for the test part, which the parquet files lack
 
 
 @dataclass(frozen=True)
 class Femnist(PreparedSource):
     """The `Source` of FEMNIST, in the folder `femnist` of data sets.
 
-    A tenth of each writer's samples, drawn by RandomState(0), are the test part, such that it is a tenth of the whole.
+    The test part is a tenth of each writer's samples, drawn by RandomState(0) and rounded so that the total is a tenth.
     """
 
     info: DatasetInfo
@@ -50,11 +50,11 @@ class Femnist(PreparedSource):
         return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
 
     def present(self, folder: Path) -> list[Path]:
-        """The parquet files."""
+        """Find the parquet files."""
         return parquet.find(folder / "femnist", REPOSITORY, "train")
 
     def missing(self, folder: Path) -> list[str]:
-        """The parquet files, unless all are here."""
+        """Name the parquet files, unless all are present."""
         return [] if self.present(folder) else [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
@@ -68,7 +68,7 @@ class Femnist(PreparedSource):
             snapshot_download(REPOSITORY, repo_type="dataset", allow_patterns="data/*.parquet", local_dir=place)
 
     def identity(self) -> list[str]:
-        """The repository and the test part's share."""
+        """Return the repository and the test part's share."""
         return [REPOSITORY, str(TENTH)]
 
 
@@ -76,19 +76,19 @@ class Femnist(PreparedSource):
 class Characters(Femnist):
     """The `Source` of some of FEMNIST's characters.
 
-    Test parts and writers' numbers are FEMNIST's: no sample is tested on here and trained on there.
+    Test parts and writers' numbers are FEMNIST's, so that no sample is in the test part here and trained on there.
     """
 
     counted = False  # only FEMNIST's total is published
     classes: tuple[int, ...] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
 
     def parse(self, folder: Path) -> Dataset:
-        """FEMNIST's samples of these characters."""
-        whole, classes = FEMNIST.read(folder), np.array(self.classes, np.int64)
-        train_y, test_y = classes[whole.train_y], classes[whole.test_y]
+        """Select FEMNIST's samples of these characters."""
+        femnist, classes = FEMNIST.read(folder), np.array(self.classes, np.int64)
+        train_y, test_y = classes[femnist.train_y], classes[femnist.test_y]
         train, test = train_y >= 0, test_y >= 0
-        groups = np.asarray(whole.train_groups)[train], np.asarray(whole.test_groups)[test]
-        parts = (whole.train_x[train], train_y[train]), (whole.test_x[test], test_y[test])
+        groups = np.asarray(femnist.train_groups)[train], np.asarray(femnist.test_groups)[test]
+        parts = (femnist.train_x[train], train_y[train]), (femnist.test_x[test], test_y[test])
         return Dataset.of(self.name, *parts, *groups)
 
 
@@ -99,7 +99,7 @@ DIGITS = Characters(DATASETS["femnist_digits"], classes=(*range(10), *[-1] * 52)
 
 
 def _tenth(groups: Groups) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(N,) which samples are the test part: a tenth of each writer's, drawn, rounded so that the total is right."""
+    """Draw the mask (N,) of the test samples: a tenth of each writer's, rounded so that the total is right."""
     order = np.random.RandomState(0).permutation(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     mask = np.zeros(len(groups), np.bool_)

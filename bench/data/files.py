@@ -1,8 +1,8 @@
-"""Sources of published files: the boundary around every reader, the checks of what was read, the prepared copy.
+"""Sources of published files: error handling around every reader, checks of the data read, and the prepared copy.
 
-A prepared copy is a folder of .npy files, memory-mapped, and made anew whenever in doubt. It is never an error: if the
-folder cannot be written, or holds something else than was written, the originals are read. It counts as long as the
-originals keep their size and time of change, and its own bytes their CRC-32.
+A prepared copy is a folder of memory-mapped .npy files, made anew whenever in doubt. It never causes an error: if the
+folder cannot be written, or its content has changed, the originals are read. A copy is valid as long as the originals
+keep their size and modification time, and its own bytes their CRC-32.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from leaderboards.rows.files import atomic_file
 if TYPE_CHECKING:
     from bench.data.table import DatasetInfo
 
-# Raise it when the files below change their meaning, so that older copies are not taken for new ones.
+# Increment it when the files below change their meaning, so that older copies are not taken for new ones.
 LAYOUT = 1
 ARRAYS = ("train_x", "train_y", "test_x", "test_y", "train_groups", "test_groups")  # not every data set has groups
 META = "meta.json"
 
-Stamp = list[list[str | int]]  # path, size and time of change of each file; equal ones mean that nobody touched them
+Stamp = list[list[str | int]]  # path, size and modification time of each file; equal stamps mean unchanged files
 
 _log = logging.getLogger(__name__)
 
 
 class PreparedSource(ABC):
-    """A `Source` that keeps a prepared copy of what it has read.
+    """A `Source` that keeps a prepared copy of the data that it has read.
 
     Attributes:
         info: its entry in `DATASETS`, with which every part is compared.
@@ -64,31 +64,31 @@ class PreparedSource(ABC):
 
     @abstractmethod
     def parse(self, folder: Path) -> Dataset:
-        """The data set, from the files in `folder`, all of which are there; may raise anything if one is damaged."""
+        """Read the data set from the files in `folder`, all of them present; may raise any error if one is damaged."""
 
     @abstractmethod
     def present(self, folder: Path) -> list[Path]:
-        """The files that `parse` will read, or those of them that there are."""
+        """List the files that `parse` will read, as far as they are present."""
 
     @abstractmethod
     def missing(self, folder: Path) -> list[str]:
-        """The files that are not in `folder`, as paths below it."""
+        """List the files that are not in `folder`, as paths below it."""
 
     @abstractmethod
     def identity(self) -> list[str]:
-        """What a prepared copy depends on besides the files' size and time, such as their checksums."""
+        """List all that a prepared copy depends on besides the files' size and time, such as their checksums."""
 
     def place(self) -> Path:
-        """The folder of the prepared copy; it need not exist."""
+        """Return the folder of the prepared copy; it need not exist."""
         key = sha256("\n".join([str(LAYOUT), *self.identity()]).encode()).hexdigest()[:12]
         return cache_dir() / f"{self.name}-{key}"
 
     def originals(self, folder: Path) -> list[Original]:
-        """The files that are compared with their checksums before they are read."""
+        """List the files that are compared with their checksums before they are read."""
         return []
 
     def read(self, folder: Path) -> Dataset:
-        """The data set, from its prepared copy if there is one, else from the original files.
+        """Read the data set from its prepared copy if there is one, else from the original files.
 
         Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published one.
         """
@@ -110,7 +110,7 @@ class PreparedSource(ABC):
 
     @contextmanager
     def reading(self, file: Path, folder: Path) -> Iterator[None]:
-        """Turn whatever a reader raises into an `EnvironmentProblem` that names the file and the next step."""
+        """Turn any error of a reader into an `EnvironmentProblem` that names the file and the next step."""
         try:
             yield
         except EnvironmentProblem:
@@ -127,9 +127,9 @@ class PreparedSource(ABC):
             ("training", dataset.train_x, dataset.train_y, self.info.train_size),
             ("test", dataset.test_x, dataset.test_y, self.info.test_size),
         ):
-            wanted = count if self.counted else max(len(labels), 1)
-            if not len(x) == len(labels) == wanted:
-                raise ValueError(f"{len(x):,} samples and {len(labels):,} labels of {wanted:,} in the {part} part")
+            expected = count if self.counted else max(len(labels), 1)
+            if not len(x) == len(labels) == expected:
+                raise ValueError(f"{len(x):,} samples and {len(labels):,} labels of {expected:,} in the {part} part")
             images = self.info.kind == "images"
             if x.ndim < 2 or (images and (x.shape[1:] != self.info.input_shape or x.dtype != np.uint8)):
                 raise ValueError(f"{part} samples of shape {x.shape[1:]} ({x.dtype}), not {self.info.input_shape}")
@@ -145,8 +145,8 @@ class FileSource(PreparedSource):
     """A `PreparedSource` of published files, or of tables of the Hugging Face hub in their place.
 
     Args:
-        archive: a zip archive of those `files` that cannot be downloaded by themselves.
-        table_parts: how the names of each part's tables begin.
+        archive: a zip archive of those `files` that cannot be downloaded individually.
+        table_parts: the beginning of the names of each part's tables.
     """
 
     info: DatasetInfo
@@ -157,39 +157,39 @@ class FileSource(PreparedSource):
     table_parts: tuple[str, ...] = ("train", "test")
 
     def tables(self, folder: Path) -> list[list[Path]]:
-        """The hub's tables of each part; [] if there are not all of them, or the published files are here."""
+        """Find the hub's tables of each part; [] if some are missing, or the published files are present."""
         if not self.repository or all(file.find(folder) for file in self.files if not file.repository):
             return []
         tables = [parquet.find(folder / self.name, self.repository, part) for part in self.table_parts]
         return tables if all(tables) else []
 
     def present(self, folder: Path) -> list[Path]:
-        """The files that there are; tables stand for the data set's own."""
+        """List the files that are present; tables replace the data set's own files."""
         tables = self.tables(folder)
         files = [file for file in self.files if file.repository or not tables]
         places = [place for file in files if (place := file.find(folder))]
         return [*places, *(table for part in tables for table in part)]
 
     def missing(self, folder: Path) -> list[str]:
-        """The files that are not here, unless tables stand for them."""
+        """List the files that are missing, unless tables replace them."""
         absent = [file for file in self.files if not file.find(folder)]
         tables = absent and self.tables(folder)
         return [file.path for file in absent if file.repository or not tables]
 
     def originals(self, folder: Path) -> list[Original]:
-        """The files that are compared with their checksums."""
+        """List the files that are compared with their checksums."""
         present = self.present(folder)
         return [file for file in self.files if file.find(folder) in present]
 
     def identity(self) -> list[str]:
-        """The files' checksums."""
+        """List the files' checksums."""
         return [file.md5 or file.path for file in self.files]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`; of several processes one does it and the others wait.
 
-        An archive that lies in `folder` is used, even if `offline`, else it is downloaded. Files that are there stay.
-        Raises MissingData if files are missing then, EnvironmentProblem if a download fails or an archive is damaged.
+        An archive in `folder` is used, even if `offline`; else it is downloaded. Existing files are kept. Raises
+        MissingData if files are still missing, EnvironmentProblem if a download fails or an archive is damaged.
         """
         archive = self.archive and self.archive.find(folder)
         if archive or not offline:
@@ -202,7 +202,7 @@ class FileSource(PreparedSource):
             raise lacking(self.title, missing, folder, self.archive)
 
     def download(self, folder: Path) -> None:
-        """Download the missing files, those without an address in their archive, which does not stay."""
+        """Download the missing files, those without an address in their archive, which is deleted afterwards."""
         missing = self.missing(folder)
         for file in self.files:
             if file.path in missing and (file.url or file.repository):
@@ -219,7 +219,7 @@ class FileSource(PreparedSource):
 
 
 def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
-    """The copy of a data set in the folder `place`, or None if there is none of these originals, or a damaged one."""
+    """Read the copy of a data set in the folder `place`; None if there is none of these originals, or it is damaged."""
     try:
         meta: dict[str, Any] = json.loads((place / META).read_text())
         if meta["originals"] != originals:
@@ -236,17 +236,17 @@ def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
 
 
 def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
-    """Keep a copy; several processes may do so at once, and a folder that cannot be written is left alone.
+    """Write a copy; several processes may do so at once, and a folder that cannot be written is left alone.
 
     `originals` is the stamp of the original files, taken before they were read.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)
-        kept = [array for array in ARRAYS if getattr(dataset, array) is not None]
-        for array in kept:
-            with atomic_file(place / f"{array}.npy") as file:
-                np.save(file, getattr(dataset, array), allow_pickle=False)
-        sums = {array: _crc(place / f"{array}.npy") for array in kept}
+        names = [name for name in ARRAYS if getattr(dataset, name) is not None]
+        for name in names:
+            with atomic_file(place / f"{name}.npy") as file:
+                np.save(file, getattr(dataset, name), allow_pickle=False)
+        sums = {name: _crc(place / f"{name}.npy") for name in names}
         text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
         # Last, because it vouches for the others.
         with atomic_file(place / META) as file:
@@ -256,5 +256,5 @@ def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
 
 
 def _crc(path: Path) -> int:
-    # Catches accidents (a full disk, a killed writer) at several GB/s; nobody is kept out by it.
+    # Catches accidents (a full disk, a killed writer) at several GB/s; it does not stop tampering.
     return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)

@@ -1,6 +1,6 @@
-"""Data sets as parquet files, the way the Hugging Face hub has them: found and decoded.
+"""Parquet files of data sets, in the layout of the Hugging Face hub: how they are found and decoded.
 
-A reader here raises anything about a damaged file, with the file's name; `PreparedSource.read` answers for it.
+A reader here may raise any error for a damaged file, with the file's name; `PreparedSource.read` converts it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from bench.errors import with_its_kind
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
 
-KINDS = (".parquet", ".jsonl")  # how the names of tables end
-SHARDS = re.compile(r"-of-(\d+)")  # in a name: how many files a part has
+KINDS = (".parquet", ".jsonl")  # endings of the names of tables
+SHARDS = re.compile(r"-of-(\d+)")  # in a name: the number of files of the part
 
 
 def find(folder: Path, repository: str, part: str) -> list[Path]:
-    """The tables of one part, in order: in `folder`, else where the hub's own client keeps them; [] if not all are.
+    """Find the tables of one part, in order: in `folder`, else in the hub client's cache; [] if some are missing.
 
     Args:
         folder: a copy of the repository, or of its `data` folder.
         repository: on the hub, as owner/name.
-        part: how the files' names begin, such as `train`.
+        part: the beginning of the files' names, such as `train`.
     """
-    kept = [place for version in snapshots(repository, "datasets") for place in (version / "data", version)]
-    for place in (folder / "data", folder, *kept):
+    cached = [place for version in snapshots(repository, "datasets") for place in (version / "data", version)]
+    for place in (folder / "data", folder, *cached):
         for kind in KINDS:
             files = sorted(place.glob(f"{part}-*{kind}")) or sorted(place.glob(f"{part}{kind}"))
             totals = {int(total[1]) for file in files if (total := SHARDS.search(file.name))}
@@ -42,7 +42,7 @@ def find(folder: Path, repository: str, part: str) -> list[Path]:
 
 
 def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of parquet files, one file behind the other."""
+    """Read columns of parquet files, one file after another."""
     import pyarrow.parquet as pq
 
     content: dict[str, list[Any]] = {column: [] for column in columns}
@@ -57,7 +57,7 @@ def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
-    """(N, C, H, W) pixels of a column of images, each a mapping with the encoded `bytes`."""
+    """Decode a column of images, each a mapping with the encoded `bytes`, to (N, C, H, W) pixels."""
     pixels = np.empty((len(cells), *shape), np.uint8)
     for row, cell in enumerate(cells):
         try:
@@ -68,16 +68,16 @@ def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
 
 
 def labelled(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Images, Labels]:
-    """(N, C, H, W) pixels and (N,) labels of tables with columns `image` and `label`."""
+    """Read (N, C, H, W) pixels and (N,) labels from tables with columns `image` and `label`."""
     columns = read(files, ("image", "label"))
     return images(columns["image"], shape), np.array(columns["label"], np.int64)
 
 
 def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:
-    """(C, H, W) pixels of an encoded image, made grey or coloured as `shape` has it.
+    """Decode an image to (C, H, W) pixels, grey or coloured by the channels of `shape`.
 
     Raises:
-        ValueError: it is of another size; other errors if it is no image.
+        ValueError: it has another size; other errors if it is not an image.
     """
     from PIL import Image
 

@@ -1,7 +1,7 @@
-"""Ways to give training samples to clients, by name: `partition`.
+"""Partitions, which give training samples to clients, by name.
 
-`PARTITIONS` has this suite's own. Those of other packages are an entry point in `fedkd_bench.partitions`, or
-`module:name`: a function like this suite's, or a `Partition` of one. The clients that it gives are looked at.
+`PARTITIONS` lists the built-in ones. Another package provides one as an entry point in `fedkd_bench.partitions`, or by
+`module:name`: a function like the built-in ones, or a `Partition` of one. Its result is checked.
 
 Axes: N samples, K clients.
 """
@@ -58,9 +58,9 @@ PARTITIONS: dict[str, Partition] = {
 
 @cache
 def partition(name: str) -> Partition:
-    """The table's entry for a partition, or that of one from outside: an entry point's name, or `module:name`.
+    """Return the entry of a built-in partition, or of one from outside: an entry point's name, or `module:name`.
 
-    Raises UsageError if there is none of that name, or one from outside is not what it should be.
+    Raises UsageError if there is none of that name, or one from outside is invalid.
     """
     if name in PARTITIONS:
         return PARTITIONS[name]
@@ -70,8 +70,8 @@ def partition(name: str) -> Partition:
     entry = KIND.load(name, path)
     if not isinstance(entry, Partition):
         if not callable(entry) or isinstance(entry, type):
-            wanted = f"it must be a function {SIGNATURE} or a Partition of one"
-            raise KIND.error(name, f"{path} is {type(entry).__name__}; {wanted}")
+            requirement = f"it must be a function {SIGNATURE} or a Partition of one"
+            raise KIND.error(name, f"{path} is {type(entry).__name__}; {requirement}")
         summary = (inspect.getdoc(entry) or path).splitlines()[0]
         entry = Partition(entry, needs_alpha=False, summary=summary, source=path.partition(":")[0])
     if entry.groups not in GROUPS:
@@ -81,7 +81,7 @@ def partition(name: str) -> Partition:
 
 @cache
 def version(name: str) -> int | None:
-    """A number that changes with the source of a partition from outside; None for this suite's own."""
+    """Return a number that changes with the source code of a partition from outside; None for a built-in one."""
     function = partition(name).function
     if not isinstance(function, Checked):
         return None
@@ -91,48 +91,48 @@ def version(name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Checked:
-    """A partition's function whose result is compared with the request."""
+    """A partition's function, whose result is checked against the request."""
 
     name: str
     function: Callable[[Wanted, np.random.RandomState], Any]
     needs_alpha: bool
 
     def __call__(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-        """K ascending arrays of positions, int64, no sample in two of them.
+        """Return K ascending arrays of positions, int64, with no sample in two of them.
 
         Raises:
-            UsageError: the function fails, gives something else, or other clients when asked again.
+            UsageError: the function fails, returns something else, or returns other clients when called again.
         """
-        again = np.random.RandomState()
-        again.set_state(rng.get_state())
-        clients = self._clients(wanted, rng)
-        if not all(map(np.array_equal, clients, self._clients(wanted, again))):
-            raise self._wrong("gives other clients when asked again: all draws must come from the rng that it is given")
+        same_rng = np.random.RandomState()
+        same_rng.set_state(rng.get_state())
+        clients = self._check_clients(wanted, rng)
+        if not all(map(np.array_equal, clients, self._check_clients(wanted, same_rng))):
+            raise self._error("gives other clients when asked again: all draws must come from the rng that it is given")
         return clients
 
-    def _clients(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    def _check_clients(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
         try:
-            given = self.function(wanted, rng)
+            result = self.function(wanted, rng)
         except Exception as error:
             kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
             hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
             raise KIND.error(self.name, f"its function raises {kind}{error}{hint}") from error
-        if not isinstance(given, list | tuple) or len(given) != wanted.num_clients:
-            raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client")
-        clients = [self._client(number, positions, len(wanted.labels)) for number, positions in enumerate(given)]
-        together = np.concatenate(clients)
-        if len(np.unique(together)) < len(together):
-            raise self._wrong("gives a position twice: a sample has one owner")
+        if not isinstance(result, list | tuple) or len(result) != wanted.num_clients:
+            raise self._error(f"must give a list of {wanted.num_clients} arrays, one for each client")
+        clients = [self._check_client(number, positions, len(wanted.labels)) for number, positions in enumerate(result)]
+        all_positions = np.concatenate(clients)
+        if len(np.unique(all_positions)) < len(all_positions):
+            raise self._error("gives a position twice: a sample has one owner")
         return clients
 
-    def _client(self, number: int, given: Any, count: int) -> Positions:
-        positions = np.asarray(given)
+    def _check_client(self, number: int, values: Any, count: int) -> Positions:
+        positions = np.asarray(values)
         if positions.ndim != 1 or not positions.size or not np.issubdtype(positions.dtype, np.integer):
             got = f"{positions.dtype} of shape {positions.shape}"
-            raise self._wrong(f"must give each client whole numbers in one axis, got {got} for client {number}")
+            raise self._error(f"must give each client whole numbers in one axis, got {got} for client {number}")
         if positions.min() < 0 or positions.max() >= count:
-            raise self._wrong(f"must give positions in [0, {count - 1}], and does not for client {number}")
+            raise self._error(f"must give positions in [0, {count - 1}], and does not for client {number}")
         return np.sort(positions).astype(np.int64)
 
-    def _wrong(self, what: str) -> ValueError:
+    def _error(self, what: str) -> ValueError:
         return KIND.error(self.name, what)

@@ -1,7 +1,7 @@
-"""Data sets of other packages: a `DatasetInfo` by an entry point in `fedkd_bench.datasets`, or as `module:name`.
+"""Data sets of other packages: each a `DatasetInfo` at an entry point in `fedkd_bench.datasets`, or at `module:name`.
 
-Its `loader` names a `Source`, or simply a function that gives arrays, which are looked at before anything is trained on
-them. Every mistake in either is a UsageError.
+Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before training. Every
+mistake in either is a UsageError.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bench.data.dataset import Groups, Labels
 
 KIND = Kind("data set", "fedkd_bench.datasets", UsageError)
-KINDS = {"images": 3, "texts": 1, "vectors": 1}  # what samples may be, and the numbers in their shape
+KINDS = {"images": 3, "texts": 1, "vectors": 1}  # kind of samples -> length of their `input_shape`
 DTYPES: dict[str, type[np.generic]] = {"images": np.uint8, "texts": np.int32, "vectors": np.float32}
 FIXES = {
     "images": "images are whole numbers, 0 to `scale`: np.round(255 * x).astype(np.uint8) for x in [0, 1], scale=255",
@@ -40,20 +40,20 @@ FIXES = {
 
 @cache
 def find(name: str) -> DatasetInfo | None:
-    """The entry of a data set that is not of this suite, under the name that was typed; None if there is none."""
+    """Return the entry of a data set from outside, under the name that was typed; None if there is none."""
     path = KIND.path(name)
     if path is None:
         return None
     info = replace(KIND.load_entry(name, path, DatasetInfo), name=name)
-    for what, wrong in _mistakes(info).items():
-        if wrong:
-            raise KIND.error(name, f"{what}, got {getattr(info, what.split()[0])!r}")
+    for rule, broken in _mistakes(info).items():
+        if broken:
+            raise KIND.error(name, f"{rule}, got {getattr(info, rule.split()[0])!r}")
     return info
 
 
 @cache
 def source(name: str) -> Source:
-    """The source of a data set from outside."""
+    """Return the source of a data set from outside."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
     loaded = KIND.load(name, info.loader)
@@ -64,46 +64,46 @@ def source(name: str) -> Source:
 
 @cache
 def version(name: str) -> str | None:
-    """The part of a run key that stands for the data of a data set from outside; None if no package has one so named.
+    """Return the part of a run key that identifies the data of a data set from outside; None if there is none so named.
 
-    If a function gives the arrays, they and the entry count: an edit that leaves the data alone changes nothing, a
-    changed file does. Of a `Source` the code counts, because its files may come only after the planning.
+    If a function returns the arrays, they and the entry are hashed: an edit that leaves the data alone changes nothing,
+    a changed file does. Of a `Source` the code is hashed, because its files may arrive only after planning.
     """
     info = find(name)
     if info is None:
         return None
     data = source(name)
     if isinstance(data, Arrays):
-        decisive = ("num_classes", "input_shape", "scale", "flip", "groups", "kind")
-        told = {field: getattr(info, field) for field in decisive}
-        told["normalizations"] = dict(sorted(info.normalizations.items()))
+        fields = ("num_classes", "input_shape", "scale", "flip", "groups", "kind")
+        facts = {field: getattr(info, field) for field in fields}
+        facts["normalizations"] = dict(sorted(info.normalizations.items()))
         try:
-            return digest({"content": data.read(data_dir()).hash, **told})[:16]
+            return digest({"content": data.read(data_dir()).hash, **facts})[:16]
         except MissingData:
-            pass  # a plan without data has runs that nobody has made
+            pass  # without the data no run was made, so the code will do
     modules = [path.partition(":")[0] for path in (KIND.path(name) or "", info.loader)]
     return f"{fingerprint(dict.fromkeys(modules)):08x}"
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The `Source` of a data set that a function gives as arrays. It needs no folder and no network.
+    """The `Source` of a data set that a function returns as arrays. It needs no folder and no network.
 
     Args:
-        function: without arguments; gives the training and the test part, each as (x, labels), or (x, labels, groups)
+        function: takes nothing, returns the training and the test part, each as (x, labels), or (x, labels, groups)
             if `info.groups` is set. Images are (N, C, H, W) uint8, texts (N, L) token ids, vectors (N, D); labels
-            and groups are (N,) whole numbers from 0. A FileNotFoundError says that the data are not here.
+            and groups are (N,) whole numbers from 0. It raises FileNotFoundError if the data are not here.
     """
 
     info: DatasetInfo  # the entry, with which the arrays are compared
     function: Callable[[], Any]
 
     def read(self, folder: Path) -> Dataset:
-        """The data set, with copies of the arrays; raises MissingData if the function did not find a file."""
+        """Return the data set, with copies of the arrays; raises MissingData if the function did not find a file."""
         return self.dataset
 
     def missing(self, folder: Path) -> list[str]:
-        """The file that the function did not find."""
+        """List the file that the function did not find, if any."""
         try:
             self.read(folder)
         except MissingData as problem:
@@ -111,18 +111,18 @@ class Arrays:
         return []
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing can be fetched; raises MissingData if something is missing."""
+        """Raise MissingData if something is missing, because nothing can be fetched."""
         self.read(folder)
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set, read twice: a function that gives other data each time would make other runs each time."""
-        dataset = self._called()
-        if dataset.hash != self._called().hash:
+        """The data set, read twice: a function that returns other data each time is refused."""
+        dataset = self._call()
+        if dataset.hash != self._call().hash:
             raise self._problem("its function gives other data when it is called again: draw with a fixed seed")
         return dataset
 
-    def _called(self) -> Dataset:
+    def _call(self) -> Dataset:
         try:
             parts = self.function()
         except FileNotFoundError as error:
@@ -131,38 +131,38 @@ class Arrays:
             raise self._problem(f"its function raises {type(error).__name__}: {error}") from error
         if not isinstance(parts, tuple | list) or len(parts) != 2:
             raise self._problem(f"its function must give the training and the test part, got {type(parts).__name__}")
-        train, test = (self._part(*pair) for pair in zip(("train", "test"), parts, strict=True))
+        train, test = (self._checked_part(*part) for part in zip(("train", "test"), parts, strict=True))
         return Dataset.of(self.info.name, train[:2], test[:2], train[2], test[2])
 
-    def _part(self, part: str, given: Any) -> tuple[NDArray[Any], Labels, Groups | None]:
-        """One part, checked and copied: nobody else can write to it."""
+    def _checked_part(self, part: str, values: Any) -> tuple[NDArray[Any], Labels, Groups | None]:
+        """Check one part and copy it, so that nobody else can write to it."""
         names = ("x", "labels", "groups") if self.info.groups else ("x", "labels")
-        if not isinstance(given, tuple | list) or len(given) != len(names):
-            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {type(given).__name__}")
-        arrays = [np.asarray(array) for array in given]
+        if not isinstance(values, tuple | list) or len(values) != len(names):
+            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {type(values).__name__}")
+        arrays = [np.asarray(array) for array in values]
         count = self.info.train_size if part == "train" else self.info.test_size
         for name, array in zip(names, arrays, strict=True):
             if array.shape[:1] != (count,):
                 raise self._problem(f"{part} {name}: {part}_size is {count:,}, got shape {array.shape}")
-        labels = self._whole(f"{part} labels", arrays[1], self.info.num_classes)
-        groups = self._whole(f"{part} groups", arrays[2]) if self.info.groups else None
-        return self._samples(f"{part} x", arrays[0]), labels, groups
+        labels = self._checked_numbers(f"{part} labels", arrays[1], self.info.num_classes)
+        groups = self._checked_numbers(f"{part} groups", arrays[2]) if self.info.groups else None
+        return self._checked_samples(f"{part} x", arrays[0]), labels, groups
 
-    def _samples(self, what: str, x: NDArray[Any]) -> NDArray[Any]:
+    def _checked_samples(self, what: str, x: NDArray[Any]) -> NDArray[Any]:
         kind, shape = self.info.kind, self.info.input_shape
         if x.shape[1:] != shape:
             raise self._problem(f"{what} must be (N, {', '.join(map(str, shape))}), got {x.shape}")
         if x.dtype.kind not in ("iuf" if kind == "vectors" else "iu"):
             raise self._problem(f"{what}: {FIXES[kind]}, got {x.dtype}")
-        most = self.info.scale if kind == "images" else np.inf
-        if kind != "vectors" and not 0 <= x.min() <= x.max() <= most:
-            raise self._problem(f"{what} must be in [0, {most}], got {x.min()} to {x.max()}")
+        largest = self.info.scale if kind == "images" else np.inf
+        if kind != "vectors" and not 0 <= x.min() <= x.max() <= largest:
+            raise self._problem(f"{what} must be in [0, {largest}], got {x.min()} to {x.max()}")
         if not np.isfinite(x).all():
             raise self._problem(f"{what} must be finite, got NaN or infinity")
         return np.array(x, DTYPES[kind], order="C")
 
-    def _whole(self, what: str, values: NDArray[Any], count: int | None = None) -> NDArray[np.int64]:
-        """(N,) whole numbers from 0, below `count`."""
+    def _checked_numbers(self, what: str, values: NDArray[Any], count: int | None = None) -> NDArray[np.int64]:
+        """Return (N,) whole numbers from 0, below `count`; raise UsageError for others."""
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
             raise self._problem(f"{what} must be whole numbers of shape (N,), got {values.dtype} of {values.shape}")
         if values.min() < 0 or (count is not None and values.max() >= count):
@@ -175,27 +175,27 @@ class Arrays:
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
-    """Return the rules of an entry, each beginning with the field's name -> whether it is broken."""
+    """Return each rule for an entry, beginning with a field's name -> whether the entry breaks it."""
     shape, kind = info.input_shape, info.kind
     numbers = KINDS.get(kind, 0)
-    fitting = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))
+    shape_fits = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))
     try:
-        normal = "none" in info.normalizations
+        rules_fit = "none" in info.normalizations
         if kind == "images":
             rules = info.normalizations.values()
-            normal = bool(rules) and all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
+            rules_fit = bool(rules) and all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
     except (TypeError, ValueError, AttributeError):
-        normal = False
+        rules_fit = False
     return {
         f"kind must be one of {', '.join(KINDS)}": kind not in KINDS,
         f"input_shape must be {numbers} whole numbers > 0 for {kind}, as (channels, rows, columns) or (length,)": (
-            not fitting
+            not shape_fits
         ),
         "num_classes must be a whole number > 1": not _positive(info.num_classes) or info.num_classes < 2,
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
         'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (
-            not normal
+            not rules_fit
         ),
     }
 

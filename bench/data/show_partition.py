@@ -1,6 +1,6 @@
-"""`python -m bench.data partition`: who holds how many samples of which class, as a table, as JSON, as a picture.
+"""`python -m bench.data partition`: the samples of each class that each client holds, as a table, JSON or a picture.
 
-A run with these fields and otherwise default ones gets the same: all training samples, shared out among the clients.
+A run with these fields, and defaults for the others, has the same split: all training samples go to the clients.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MOST_CLIENTS = 1000  # in a picture
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    given = _parser().parse_args(argv)
-    return exit_status(lambda: _show(given))
+    """Run the command and return its exit status."""
+    args = _parser().parse_args(argv)
+    return exit_status(lambda: _show(args))
 
 
 def _parser() -> Parser:
@@ -57,38 +57,38 @@ def _parser() -> Parser:
     return parser
 
 
-def _show(given: argparse.Namespace) -> None:
-    if given.plot:
-        _check_plot(given.plot, given.clients)
-    shown = _shared_out(given)
-    if given.plot:
-        _draw(shown, given.plot)
-    if given.json:
-        sys.stdout.write(json.dumps(shown) + "\n")
+def _show(args: argparse.Namespace) -> None:
+    if args.plot:
+        _check_plot(args.plot, args.clients)
+    report = _make_report(args)
+    if args.plot:
+        _draw(report, args.plot)
+    if args.json:
+        sys.stdout.write(json.dumps(report) + "\n")
     else:
-        _print(shown)
+        _print(report)
 
 
-def _shared_out(given: argparse.Namespace) -> dict[str, Any]:
-    """The facts that are shown, as JSON has them: `counts` are the samples of each class that each client holds."""
-    info = data.info(given.dataset)
-    alpha = given.alpha if partition(given.partition).needs_alpha else None
+def _make_report(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the facts to show, by their JSON keys; `counts` are the samples of each class that each client holds."""
+    info = data.info(args.dataset)
+    alpha = args.alpha if partition(args.partition).needs_alpha else None
     try:
-        setting = Setting(dataset=given.dataset, partition=given.partition, alpha=alpha, num_clients=given.clients)
+        setting = Setting(dataset=args.dataset, partition=args.partition, alpha=alpha, num_clients=args.clients)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    dataset = data.read(given.dataset, given.data_dir)
+    dataset = data.read(args.dataset, args.data_dir)
     if dataset is None:
-        folder = ("--data-dir", given.data_dir) if given.data_dir else ()
-        brings = shell_command("bench.data", "prepare", given.dataset, *folder)
-        raise EnvironmentProblem(f"{given.dataset} is not in {data.data_dir(given.data_dir)}; run {brings}")
+        folder = ("--data-dir", args.data_dir) if args.data_dir else ()
+        command = shell_command("bench.data", "prepare", args.dataset, *folder)
+        raise EnvironmentProblem(f"{args.dataset} is not in {data.data_dir(args.data_dir)}; run {command}")
     labels = dataset.train_y
-    shares = split(setting, labels, given.seed, dataset.train_groups)
+    shares = split(setting, labels, args.seed, dataset.train_groups)
     counts = np.stack([np.bincount(labels[index], minlength=info.num_classes) for index in shares.clients])
     sizes = counts.sum(axis=1)
     return {
         **{name: getattr(setting, name) for name in ("dataset", "partition", "alpha", "num_clients")},
-        "seed": given.seed,
+        "seed": args.seed,
         "partition_hash": shares.hash,
         "samples": len(labels),
         "unused": len(labels) - int(sizes.sum()),
@@ -101,7 +101,7 @@ def _shared_out(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_plot(path: Path, clients: int) -> None:
-    """Raise UsageError or EnvironmentProblem if a picture cannot be drawn, before anything is shared out."""
+    """Raise UsageError or EnvironmentProblem if a picture cannot be drawn, before samples are dealt."""
     if path.suffix.lower() not in (".svg", ".png"):
         raise UsageError(f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.stem}.svg")
     if clients > MOST_CLIENTS:
@@ -109,18 +109,18 @@ def _check_plot(path: Path, clients: int) -> None:
     renderer()
 
 
-def _title(shown: dict[str, Any]) -> str:
-    """Data set and partition in one line."""
-    alpha = "" if shown["alpha"] is None else f", alpha {shown['alpha']:g}"
-    return f"{data.info(shown['dataset']).title}: {shown['partition']}{alpha}, seed {shown['seed']}"
+def _title(report: dict[str, Any]) -> str:
+    """Return data set and partition in one line."""
+    alpha = "" if report["alpha"] is None else f", alpha {report['alpha']:g}"
+    return f"{data.info(report['dataset']).title}: {report['partition']}{alpha}, seed {report['seed']}"
 
 
-def _draw(shown: dict[str, Any], path: Path) -> None:
-    """Write the chart of the papers' figures: a bubble for each client and class, its area the number of samples."""
-    counts, sizes, distinct = shown["counts"], shown["sizes"], shown["distinct_classes"]
+def _draw(report: dict[str, Any], path: Path) -> None:
+    """Draw the chart as in the papers: a bubble for each client and class, its area the number of samples."""
+    counts, sizes, distinct = report["counts"], report["sizes"], report["distinct_classes"]
     samples, classes = f"{min(sizes):,} to {max(sizes):,} samples", f"{min(distinct)} to {max(distinct)} classes"
     panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
-    spec = picture(_title(shown), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
+    spec = picture(_title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
     content = drawn(spec, path.suffix.lower()[1:])
     try:
         with atomic_file(path) as file:
@@ -129,30 +129,30 @@ def _draw(shown: dict[str, Any], path: Path) -> None:
         raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None
 
 
-def _print(shown: dict[str, Any]) -> None:
-    out, counts = console(), np.array(shown["counts"])
-    out.print(_title(shown), style="bold", markup=False)
-    # The classes in as many even parts as the width asks for: three columns come first, a space between any two.
+def _print(report: dict[str, Any]) -> None:
+    out, counts = console(), np.array(report["counts"])
+    out.print(_title(report), style="bold", markup=False)
+    # Split the classes evenly over as many tables as the width requires; three other columns come first.
     classes = counts.shape[1]
-    wide = max(len(str(counts.sum(axis=0).max())), len(str(classes - 1))) + 1
-    first = len("client ") + max(len("samples "), len(str(shown["samples"])) + 1) + len("classes ")
-    for columns in np.array_split(np.arange(classes), -(-classes // max(1, (out.width - first) // wide))):
+    column_width = max(len(str(counts.sum(axis=0).max())), len(str(classes - 1))) + 1
+    first_width = len("client ") + max(len("samples "), len(str(report["samples"])) + 1) + len("classes ")
+    for columns in np.array_split(np.arange(classes), -(-classes // max(1, (out.width - first_width) // column_width))):
         out.print(_table(counts, columns))
     if len(counts) > MOST_ROWS:
         out.print(f"... and {len(counts) - MOST_ROWS:,} more clients; --json has them all")
-    smallest, largest, distinct = shown["smallest"], shown["largest"], shown["distinct_classes"]
+    smallest, largest, distinct = report["smallest"], report["largest"], report["distinct_classes"]
     lines = [
         f"smallest: client {smallest['client']} with {smallest['samples']:,} samples; largest: client "
-        f"{largest['client']} with {largest['samples']:,}; mean {np.mean(shown['sizes']):,.1f}",
+        f"{largest['client']} with {largest['samples']:,}; mean {np.mean(report['sizes']):,.1f}",
         f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; samples left over: "
-        f"{shown['unused']:,}",
-        f"partition hash {shown['partition_hash']}",
+        f"{report['unused']:,}",
+        f"partition hash {report['partition_hash']}",
     ]
     out.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 def _table(counts: NDArray[np.int64], columns: NDArray[np.int64]) -> Table:
-    """Clients and their samples of some classes."""
+    """Return a table of the clients and their samples of some classes."""
     from rich import box
     from rich.table import Column, Table
 

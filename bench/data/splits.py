@@ -1,9 +1,8 @@
 """Splits of the training samples: each client's own, the server's auxiliary set, and the validation set.
 
 A split depends on the setting and the seed alone, so that all algorithms of a comparison train on the same data. Every
-draw has a generator of its own, and gives each sample of the training set a rank: of the samples that may be taken,
-those of lowest rank are. So a larger share contains the smaller one, and changing one part of a setting leaves the
-draws of the others alone.
+draw has its own generator, which ranks all training samples; those of lowest rank are taken from the eligible ones. So
+a larger share contains the smaller one, and changing one field of a setting does not affect the draws for the others.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from bench.data.table import DATASETS
 from bench.errors import UsageError
 from search_spaces.setting import Setting
 
-# The fields of a setting that its split is made of; the others say what is done with the samples.
+# The fields of a setting that determine its split; the others say what is done with the samples.
 FIELDS = (
     "dataset",
     "partition",
@@ -42,14 +41,14 @@ FIELDS = (
 class Split:
     """Positions in the training set, int64, ascending; no sample is in two parts."""
 
-    clients: tuple[Positions, ...]  # what each client trains on, K arrays
+    clients: tuple[Positions, ...]  # each client's training samples, K arrays
     local_tests: tuple[Positions, ...]  # each client's own test samples, K arrays, empty unless the setting keeps some
     auxiliary: Positions  # the server's labelled samples
     validation: Positions  # the samples to select on
     hash: str  # SHA-256 of all parts, hexadecimal
 
     def pooled(self) -> Split:
-        """The same samples, with one client that holds all clients' training samples."""
+        """Return the same split, with one client that holds all clients' training samples."""
         return replace(self, clients=(np.sort(np.concatenate(self.clients)),))
 
 
@@ -57,82 +56,82 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
     """Give the training samples to the clients and the server.
 
     In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
-    validation share, of what `fraction` kept, is taken from what remains; the rest is partitioned; each client keeps
-    its local test share back. Shares are rounded half up. `train_labels` are (N,), as are `groups`: the source or
+    validation share, of the samples kept, is taken from those that remain; the rest is partitioned; each client holds
+    back its local test share. Shares are rounded half up. `train_labels` are (N,), as are `groups`: the source or
     writer of each training sample, if the data set records it (`Dataset.train_groups`).
 
     Raises:
-        UsageError: the setting asks for more than there is, or names an unknown partition, or none of its draws is
+        UsageError: the setting asks for more samples than there are, or names an unknown partition, or no draw is
             accepted.
     """
-    auxiliary, validation, owned = _shared_out(setting, train_labels, seed, groups)
+    auxiliary, validation, dealt = _divide(setting, train_labels, seed, groups)
     ranks = _ranks(seed, "local_test", len(train_labels))
     # A client always keeps one sample to train on.
-    counts = [min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1) for samples in owned]
-    local_tests = tuple(_lowest(samples, ranks, count) for samples, count in zip(owned, counts, strict=True))
-    clients = tuple(np.setdiff1d(*pair, assume_unique=True) for pair in zip(owned, local_tests, strict=True))
-    # Over the parts' own hashes, in order, so that moving a sample between parts shows.
+    counts = [min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1) for samples in dealt]
+    local_tests = tuple(_lowest(samples, ranks, count) for samples, count in zip(dealt, counts, strict=True))
+    clients = tuple(np.setdiff1d(*parts, assume_unique=True) for parts in zip(dealt, local_tests, strict=True))
+    # A hash of the parts' hashes, in order, so that moving a sample between parts changes it.
     hashes = map(content_hash, (clients, local_tests, [auxiliary], [validation]))
     return Split(clients, local_tests, auxiliary, validation, sha256("/".join(hashes).encode()).hexdigest())
 
 
 def feasible(setting: Setting, labels: Positions, seed: int, groups: Positions | None = None) -> str | None:
-    """Why a setting cannot be split, or None if it can. Takes milliseconds if it can, else seconds at worst.
+    """Return why a setting cannot be split, or None if it can. Takes milliseconds if it can, else seconds at worst.
 
-    The arguments are those of `split`. Seeds can differ in the answer if few draws are accepted.
+    The arguments are those of `split`. The answer can depend on the seed if few draws are accepted.
     """
     try:
-        _shared_out(setting, labels, seed, groups)  # what comes after cannot fail
+        _divide(setting, labels, seed, groups)  # the rest of `split` cannot fail
     except UsageError as problem:
         return str(problem)
     return None
 
 
 def split_like(setting: Setting) -> Setting:
-    """The same for all settings that share one split: the fields that it is not made of stand at their defaults."""
+    """Return the setting with all fields that do not affect its split at their defaults: equal for equal splits."""
     return type(setting)(**{name: getattr(setting, name) for name in FIELDS})
 
 
 def generator(seed: int, purpose: str) -> np.random.RandomState:
-    """The generator of one purpose: unrelated to those of other purposes and seeds, the same on every machine."""
+    """Make the generator of one purpose: unrelated to those of other purposes and seeds, the same on every machine."""
     words = np.frombuffer(sha256(f"{seed}/{purpose}".encode()).digest(), dtype="<u4")
     return np.random.RandomState(words)
 
 
 def share_of(share: float, count: int) -> int:
-    """`share` of `count` rounded half up, with the share taken as it is printed: 0.29 of 50 is 14.5, hence 15."""
+    """Round `share` of `count` half up, with the share taken as it is printed: 0.29 of 50 is 14.5, hence 15."""
     return floor(Fraction(repr(share)) * count + Fraction(1, 2))
 
 
 def _ranks(seed: int, purpose: str, count: int) -> Positions:
-    """(N,) a random rank for each training sample."""
+    """Draw (N,) a random rank for each training sample."""
     return generator(seed, purpose).permutation(count)
 
 
 def _lowest(samples: Positions, ranks: Positions, count: int) -> Positions:
-    """The `count` of `samples` that have the lowest ranks, ascending."""
+    """Return the `count` of `samples` that have the lowest ranks, ascending."""
     return np.sort(samples[np.argsort(ranks[samples])[:count]])
 
 
 def _by_class(labels: Positions, samples: Positions) -> Iterable[tuple[int, Positions]]:
-    """Each class that occurs in the training set, with its members among `samples`."""
+    """Yield each class that occurs in the training set, with its members among `samples`."""
     for label in np.unique(labels):
         yield int(label), samples[labels[samples] == label]
 
 
-def _shared_out(
+def _divide(
     setting: Setting, labels: Positions, seed: int, groups: Positions | None
 ) -> tuple[Positions, Positions, list[Positions]]:
-    """The auxiliary samples, those to select on, and what each client gets."""
-    kept = _keep(setting, labels, seed)
-    auxiliary = _auxiliary(setting, labels, kept, seed)
-    remaining = np.setdiff1d(kept, auxiliary, assume_unique=True)
-    validation = _validation(setting, len(kept), remaining, _ranks(seed, "validation", len(labels)))
-    shared = np.setdiff1d(remaining, validation, assume_unique=True)
-    return auxiliary, validation, _partition(setting, labels, groups, shared, seed)
+    """Return the auxiliary samples, the validation samples, and the samples of each client."""
+    pool = _take_fraction(setting, labels, seed)
+    auxiliary = _auxiliary(setting, labels, pool, seed)
+    remaining = np.setdiff1d(pool, auxiliary, assume_unique=True)
+    validation = _validation(setting, len(pool), remaining, _ranks(seed, "validation", len(labels)))
+    rest = np.setdiff1d(remaining, validation, assume_unique=True)
+    return auxiliary, validation, _partition(setting, labels, groups, rest, seed)
 
 
-def _keep(setting: Setting, labels: Positions, seed: int) -> Positions:
+def _take_fraction(setting: Setting, labels: Positions, seed: int) -> Positions:
     everything = np.arange(len(labels))
     if setting.fraction == 1:
         return everything
@@ -148,12 +147,12 @@ def _keep(setting: Setting, labels: Positions, seed: int) -> Positions:
     return np.sort(np.concatenate(parts))
 
 
-def _auxiliary(setting: Setting, labels: Positions, kept: Positions, seed: int) -> Positions:
+def _auxiliary(setting: Setting, labels: Positions, pool: Positions, seed: int) -> Positions:
     count = setting.auxiliary_per_class
     if not count:
-        return kept[:0]
+        return pool[:0]
     ranks, parts = _ranks(seed, "auxiliary", len(labels)), []
-    for label, members in _by_class(labels, kept):
+    for label, members in _by_class(labels, pool):
         # One must be left, or no client could learn the class.
         if count >= len(members):
             raise UsageError(
@@ -164,12 +163,12 @@ def _auxiliary(setting: Setting, labels: Positions, kept: Positions, seed: int) 
     return np.sort(np.concatenate(parts))
 
 
-def _validation(setting: Setting, kept: int, remaining: Positions, ranks: Positions) -> Positions:
-    count = share_of(setting.validation_fraction, kept)
+def _validation(setting: Setting, total: int, remaining: Positions, ranks: Positions) -> Positions:
+    count = share_of(setting.validation_fraction, total)
     if count and count >= len(remaining):
         raise UsageError(
             f"validation_fraction must leave samples to train on, got {setting.validation_fraction:g}: {count} of "
-            f"{kept}, of which auxiliary_per_class={setting.auxiliary_per_class} leaves {len(remaining)}; lower either"
+            f"{total}, of which auxiliary_per_class={setting.auxiliary_per_class} leaves {len(remaining)}; lower either"
         )
     if setting.validation_rule == "last":
         return remaining[len(remaining) - count :]
@@ -177,14 +176,14 @@ def _validation(setting: Setting, kept: int, remaining: Positions, ranks: Positi
 
 
 def _partition(
-    setting: Setting, labels: Positions, groups: Positions | None, shared: Positions, seed: int
+    setting: Setting, labels: Positions, groups: Positions | None, pool: Positions, seed: int
 ) -> list[Positions]:
     entry = partition(setting.partition)
     if entry.groups and (groups is None or data.info(setting.dataset).groups != entry.groups):
-        having = ", ".join(name for name, info in DATASETS.items() if info.groups == entry.groups)
+        suitable = ", ".join(name for name, info in DATASETS.items() if info.groups == entry.groups)
         raise UsageError(
             f"partition {setting.partition} needs the {entry.groups} of each training sample, which {setting.dataset} "
-            f"does not record; use a data set that does ({having}), or another partition, such as lda"
+            f"does not record; use a data set that does ({suitable}), or another partition, such as lda"
         )
-    wanted = Wanted(labels[shared], setting.num_clients, setting.alpha, None if groups is None else groups[shared])
-    return [shared[part] for part in entry.function(wanted, generator(seed, "partition"))]
+    wanted = Wanted(labels[pool], setting.num_clients, setting.alpha, None if groups is None else groups[pool])
+    return [pool[part] for part in entry.function(wanted, generator(seed, "partition"))]

@@ -1,4 +1,4 @@
-"""The data sets as data: what is known of each without reading it. Imports neither torch nor ray, nor numpy."""
+"""The table of data sets: facts of each that need no reading. Imports neither torch nor ray, nor numpy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bench.errors import UsageError
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 SIDE = 32  # rows and columns after `pad32` and `resize32`
-GROUPS = ("", "source", "writer")  # what it may be known of a sample that it comes from
-TOKENS = 128  # what FedGKD (Yao et al. 2021) reads of a text
+GROUPS = ("", "source", "writer")  # origins of a sample that a data set may record
+TOKENS = 128  # of each text, as FedGKD (Yao et al. 2021) reads it
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class DatasetInfo:
 
     Args:
         normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of
-            pixel / scale; what is no image has none.
+            pixel / scale; texts and vectors have none.
     """
 
     name: str
@@ -33,19 +33,19 @@ class DatasetInfo:
     normalizations: Mapping[str, Normalization] = field(hash=False)
     loader: str  # where its `Source` is, as "module:name"
     flip: bool  # whether a mirrored image still shows the same class
-    groups: str = ""  # what a training sample comes from, one of `GROUPS`; empty where that is not known
-    download: int | None = None  # bytes to fetch where nothing is here yet; 0 for none, None if the host alone knows
+    groups: str = ""  # what a training sample comes from, one of `GROUPS`; empty if that is not known
+    download: int | None = None  # bytes to fetch if nothing is here yet; 0 for none, None if only the host knows
     kind: str = "images"  # what a sample is: `images`, `texts` (token ids) or `vectors`
 
     def normalization(self, rule: str) -> Normalization:
-        """Mean and standard deviation of each channel under `rule`, in units of pixel / scale; raises UsageError."""
+        """Return the mean and standard deviation of each channel under `rule`, in pixel / scale; raises UsageError."""
         if rule in self.normalizations:
             return self.normalizations[rule]
         rules = ", ".join(self.normalizations)
         raise UsageError(f"normalization must be one of {rules} for {self.name}, got {rule!r}")
 
     def sized(self, image_size: str) -> DatasetInfo:
-        """The same data set with images of the size that `Setting.image_size` asks for; itself if they have it.
+        """Return the entry with images of the size that `Setting.image_size` names; itself if they have it.
 
         Raises UsageError if the images are too large to be padded.
         """
@@ -74,7 +74,7 @@ def _images(
     flip: bool = False,
     groups: str = "",
 ) -> DatasetInfo:
-    """The entry of a data set of images: `sizes` of the two parts, `loader` in this package, `rules` besides `none`."""
+    """Make the entry of an image data set: `sizes` of both parts, `loader` in this package, `rules` besides `none`."""
     channels = input_shape[0]
     normalizations = {**rules, "none": ((0.0,) * channels, (1.0,) * channels)}
     loader = f"bench.data.{loader}"
@@ -86,7 +86,7 @@ def _images(
 def _texts(
     name: str, title: str, num_classes: int, sizes: tuple[int, int], loader: str, download: int | None = None
 ) -> DatasetInfo:
-    """The entry of a data set of texts; arguments as in `_images`."""
+    """Make the entry of a data set of texts; arguments as in `_images`."""
     loader = f"bench.data.{loader}"
     return DatasetInfo(
         name, title, num_classes, (TOKENS,), *sizes, 1, _PLAIN, loader, False, "", download, kind="texts"

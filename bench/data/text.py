@@ -1,7 +1,7 @@
 """AG News and SST-5 as token ids: the vocabulary, the tokenizer, the files.
 
-Texts are split as DistilBERT does it, by the WordPiece vocabulary of lower-cased English (Devlin et al. 2019): [CLS],
-the pieces, [SEP], at most `TOKENS` in all. They are split once, and the ids are kept as the prepared copy.
+Texts are split as for DistilBERT, by the WordPiece vocabulary of lower-cased English (Devlin et al. 2019): [CLS], the
+pieces, [SEP], at most `TOKENS` in all. They are split once, and the ids are stored in the prepared copy.
 
 Sources: X. Zhang, J. Zhao, Y. LeCun, Character-level Convolutional Networks for Text Classification (2015), out of A.
 Gulli's corpus; R. Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank (2013).
@@ -27,7 +27,7 @@ from bench.data.table import DATASETS, TOKENS
 
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
 TREE = re.compile(r"\(\d .*\)$")
-BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # which trees need for themselves
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # brackets of a text, which are syntax in trees
 
 VOCABULARY = Original(
     "distilbert-base-uncased/vocab.txt",
@@ -43,11 +43,11 @@ Part = list[tuple[str, int]]  # texts, each with its label from 0
 class TextSource(FileSource):
     """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`."""
 
-    development: int = 0  # samples of a part of its own that the training part ends with; 0 for none
+    development: int = 0  # samples of the development part that ends the training part; 0 for none
 
     @abstractmethod
     def texts(self, file: Path) -> Part:
-        """The texts of one of the data set's own files."""
+        """Read the texts of one of the data set's own files."""
 
     def parse(self, folder: Path) -> Dataset:
         """Read and split all texts."""
@@ -61,13 +61,13 @@ class TextSource(FileSource):
         rows = [row for part in parts for row in part]
         vocabulary = self.files[0].find(folder) or folder
         ids, labels = tokens([text for text, _ in rows], vocabulary), np.array([label for _, label in rows], np.int64)
-        last = len(rows) - len(parts[-1])
-        return Dataset.of(self.name, (ids[:last], labels[:last]), (ids[last:], labels[last:]))
+        train_size = len(rows) - len(parts[-1])
+        return Dataset.of(self.name, (ids[:train_size], labels[:train_size]), (ids[train_size:], labels[train_size:]))
 
     def _part(self, files: list[Path]) -> Part:
         rows: Part
         if files[0].suffix == ".jsonl":
-            # Not `splitlines`: a text may hold other separators that it splits at.
+            # Not `splitlines`, which also splits at separators that a text may contain.
             lines = [line for file in files for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
             rows = [(row["text"], row["label"]) for row in map(json.loads, lines)]
         elif files[0].suffix == ".parquet":
@@ -83,24 +83,24 @@ class TextSource(FileSource):
 
 @dataclass(frozen=True)
 class AgNews(TextSource):
-    """The `Source` of AG News: titles and first sentences of news. A text is the title, a blank and the description."""
+    """The `Source` of AG News: titles and first sentences of news. A text is the title, a space and the description."""
 
     def texts(self, file: Path) -> Part:
-        """Rows of class, title and description."""
+        """Read rows of class, title and description."""
         rows = csv.reader(file.read_bytes().decode("utf-8").splitlines(keepends=True), strict=True)
         return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
 
 
 @dataclass(frozen=True)
 class Sst5(TextSource):
-    """The `Source` of SST-5: sentences of film reviews, of the published parse trees the whole sentence.
+    """The `Source` of SST-5: whole sentences of film reviews, from the published parse trees.
 
-    The training part is the official one with the development set behind it, so that `validation_rule = last` can hold
+    The training part is the official one, followed by the development set, so that `validation_rule = last` can hold
     that set out.
     """
 
     def texts(self, file: Path) -> Part:
-        """Sentences of trees."""
+        """Read the sentences of trees."""
         trees = [tree for tree in file.read_bytes().decode("utf-8").split("\n") if tree]
         for tree in trees:
             if not TREE.match(tree) or tree.count("(") != tree.count(")"):
@@ -109,9 +109,9 @@ class Sst5(TextSource):
 
 
 def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
-    """(N, L) ids of N texts, int32, L the tokens of the longest, at most `TOKENS`; shorter ones end with `PAD`.
+    """Return (N, L) ids of N texts, int32, L the tokens of the longest, at most `TOKENS`; shorter ones end with `PAD`.
 
-    `vocabulary`: a file with a piece a line.
+    `vocabulary`: a file with one piece per line.
     """
     from tokenizers import BertWordPieceTokenizer
 

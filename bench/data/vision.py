@@ -1,7 +1,7 @@
 """MNIST, EMNIST's letters, USPS, SVHN and CIFAR, which torchvision downloads and reads; and Tiny-ImageNet.
 
 The files lie where torchvision puts them, so a folder that torchvision has filled can be used as it is; USPS and SVHN
-also where the code of FedBN (Li et al. 2021) puts them. torchvision is imported to download and to prepare, no later.
+may also lie where the code of FedBN (Li et al. 2021) puts them. Only downloading and preparing import torchvision.
 
 Tiny-ImageNet has 200 classes of ImageNet in 64x64 pixels, numbered in the order of their names in WordNet; its
 validation part is the test part. The published archive is read as it is, or Hugging Face's `zh-plus/tiny-imagenet`.
@@ -38,16 +38,16 @@ class Vision(FileSource):
     """The `Source` of a data set that is in `torchvision.datasets`.
 
     Args:
-        parts: arguments of its class there for the training and the test part, which the first and the last of `files`
-            belong to.
+        parts: arguments of its class there for the training and the test part, to which the first and the last of
+            `files` belong.
     """
 
-    theirs: str = ""  # its class there
+    theirs: str = ""  # name of its class there
     parts: tuple[dict[str, Any], dict[str, Any]] = ({"train": True}, {"train": False})
     first_label: int = 0  # number of the first class in the files
 
     def parse(self, folder: Path) -> Dataset:
-        """Read the tables, else the files by torchvision."""
+        """Read the tables if present, else the files by torchvision."""
         tables = self.tables(folder)
         if tables:
             train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
@@ -57,7 +57,7 @@ class Vision(FileSource):
         return Dataset.of(self.name, train, test)
 
     def download(self, folder: Path) -> None:
-        """Have torchvision download all files beside those of `folder`, and keep the missing ones."""
+        """Have torchvision download all files to a temporary folder, and move the missing ones to `folder`."""
         from torchvision import datasets
 
         with TemporaryDirectory(dir=folder, prefix=f".{self.name}-") as scratch:
@@ -68,15 +68,15 @@ class Vision(FileSource):
                 (Path(scratch) / path).replace(folder / path)
 
     def _part(self, folder: Path, file: Original, arguments: dict[str, Any]) -> tuple[Images, Labels]:
-        """(N, C, H, W) pixels and (N,) labels of a part that has this file."""
+        """Read (N, C, H, W) pixels and (N,) labels of the part that has this file."""
         from torchvision import datasets
 
-        theirs = getattr(datasets, self.theirs)
+        base = getattr(datasets, self.theirs)
         # The names of CIFAR's classes may be missing; files of an older torchvision have no checksum.
         hooks = {"_load_meta": lambda self: None, "_check_legacy_exist": lambda self: False}
         place = file.find(folder) or folder
         with self.reading(place, folder):
-            part = type(self.theirs, (theirs,), hooks)(place.parents[file.path.count("/")], **arguments)
+            part = type(self.theirs, (base,), hooks)(place.parents[file.path.count("/")], **arguments)
             pixels = np.asarray(part.data)
             labels = np.asarray(part.labels if hasattr(part, "labels") else part.targets, np.int64) - self.first_label
             if pixels.ndim == 3:
@@ -91,7 +91,7 @@ class TinyImageNet(FileSource):
     """The `Source` of Tiny-ImageNet."""
 
     def parse(self, folder: Path) -> Dataset:
-        """Read the tables, else the archive."""
+        """Read the tables if present, else the archive."""
         if tables := self.tables(folder):
             train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
             return Dataset.of(self.name, train, test)
@@ -104,12 +104,12 @@ class TinyImageNet(FileSource):
             train_images = sorted(path for path in archive.namelist() if "/train/" in path and path.endswith(".JPEG"))
             return Dataset.of(
                 self.name,
-                self._decoded(archive, [(path, labels[path.split("/")[2]]) for path in train_images]),
-                self._decoded(archive, [(f"{base}/val/images/{row[0]}", labels[row[1]]) for row in sorted(rows)]),
+                self._decode(archive, [(path, labels[path.split("/")[2]]) for path in train_images]),
+                self._decode(archive, [(f"{base}/val/images/{row[0]}", labels[row[1]]) for row in sorted(rows)]),
             )
 
-    def _decoded(self, archive: zipfile.ZipFile, images: list[tuple[str, int]]) -> tuple[Images, Labels]:
-        """(N, 3, 64, 64) pixels and (N,) labels of images by path."""
+    def _decode(self, archive: zipfile.ZipFile, images: list[tuple[str, int]]) -> tuple[Images, Labels]:
+        """Decode images, given by path and label, to (N, 3, 64, 64) pixels and (N,) labels."""
         pixels = np.empty((len(images), *self.info.input_shape), np.uint8)
         for position, (path, _) in enumerate(images):
             try:
@@ -134,7 +134,7 @@ EMNIST_LETTERS = Vision(
     info=DATASETS["emnist_letters"],
     form="images and labels in the idx format",
     files=tuple(
-        Original(f"EMNIST/raw/emnist-letters-{part}-ubyte")  # published is the checksum of the archive alone
+        Original(f"EMNIST/raw/emnist-letters-{part}-ubyte")  # only the checksum of the archive is published
         for part in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
     ),
     theirs="EMNIST",

@@ -1,1 +1,1 @@
-"""One federated run: the round, its two backends, evaluation and state. Everything an algorithm need not say."""
+"""One federated run: the round, its two backends, evaluation and state; all that is common to the algorithms."""

@@ -35,11 +35,11 @@ class Problem:
     optimizer: Optimizer
 
     def fed_of(self, client: int) -> FedView:
-        """The view of a client's own hooks: the server's, and what the client knows of itself."""
+        """Return the `fed` of a client's own hooks: the server's, with the client's number and sample counts."""
         return replace(self.fed, member=partial(self.federation.client, client))
 
     def noise(self, generator: torch.Generator) -> Any:
-        """Return the algorithm's draws for one step of a whole batch, on the generator's device."""
+        """Return the algorithm's draws for one step with a full batch, on the generator's device."""
         return self.algorithm.noise(self.fed, generator, self.setting.batch_size)
 
     @cached_property
@@ -56,9 +56,9 @@ class Schedule:
     Args:
         positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with
             other samples of the client, because BatchNorm would see copies of one sample as a constant batch. Without
-            BatchNorm the loop leaves what is filled up out.
-        weight: (steps, B), 0 where filled up.
-        sizes: samples of each step that count.
+            BatchNorm the loop leaves this padding out.
+        weight: (steps, B), 0 for padding.
+        sizes: number of samples of each step, without padding.
     """
 
     positions: Tensor
@@ -66,18 +66,18 @@ class Schedule:
     sizes: tuple[int, ...]
 
     def on(self, device: torch.device, dtype: torch.dtype) -> Schedule:
-        """On a device, weights of that type."""
+        """Move the tensors to a device, and the weights to that type."""
         return Schedule(self.positions.to(device), self.weight.to(device, dtype), self.sizes)
 
     @staticmethod
     def draw(
         generator: torch.Generator, num_examples: int, steps: int, batch_size: int, whole_batches: bool = False
     ) -> Schedule:
-        """Each epoch a fresh order, cut into batches, for as many steps as wanted.
+        """Draw a fresh order for each epoch, cut into batches, for as many steps as wanted.
 
         With `whole_batches` an epoch's short last batch is left out, unless it is the only one.
         """
-        per_epoch = _batches(num_examples, batch_size, whole_batches)
+        per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
         places = torch.arange(per_epoch * batch_size)
         epochs = math.ceil(steps / per_epoch)
         orders = [torch.randperm(num_examples, generator=generator)[places % num_examples] for _ in range(epochs)]
@@ -87,27 +87,27 @@ class Schedule:
 
 
 def draw_schedule(generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int) -> Schedule:
-    """A client's schedule under the setting's step rule; `sizes` are the samples of every client."""
-    epochs, batch_size, whole = setting.local_epochs, setting.batch_size, setting.step_rule == "equal"
+    """Draw a client's schedule under the setting's step rule; `sizes` are the sample counts of all clients."""
+    epochs, batch_size, whole_batches = setting.local_epochs, setting.batch_size, setting.step_rule == "equal"
     steps = {
-        "epochs": epochs * _batches(sizes[client], batch_size, False),
+        "epochs": epochs * _batches_per_epoch(sizes[client], batch_size, False),
         "batches": epochs,
         "equal": epochs * max(1, sum(sizes) // (len(sizes) * batch_size)),
     }[setting.step_rule]
-    return Schedule.draw(generator, sizes[client], steps, batch_size, whole)
+    return Schedule.draw(generator, sizes[client], steps, batch_size, whole_batches)
 
 
-def _batches(num_examples: int, batch_size: int, whole: bool) -> int:
-    """Batches of an epoch."""
-    return max(1, num_examples // batch_size) if whole else math.ceil(num_examples / batch_size)
+def _batches_per_epoch(num_examples: int, batch_size: int, whole_batches: bool) -> int:
+    """Count the batches of an epoch."""
+    return max(1, num_examples // batch_size) if whole_batches else math.ceil(num_examples / batch_size)
 
 
 @dataclass
 class ClientWork:
-    """One client's round. Draws for its steps are on the CPU, for a backend to move at once.
+    """One client's round before training. Draws for its steps are on the CPU; a backend moves them all at once.
 
-    `local` is everything it trains, `memory` of its earlier rounds, `teachers` are frozen models by name, `tables`
-    their outputs on every sample, if inputs do not change from epoch to epoch, and `noise` draws for that hook.
+    `local` is everything that the client trains, `memory` is from its earlier rounds, `teachers` are frozen models by
+    name, `tables` their outputs on every sample, if epochs have the same inputs; the hook `noise` draws from `noise`.
     """
 
     client: int
@@ -121,14 +121,14 @@ class ClientWork:
     _drawn: list[Any] = field(default_factory=list)
 
     def drawn_noise(self, problem: Problem) -> list[Any]:
-        """Draw the `noise` of each step; asked again, the same."""
+        """Return the `noise` of each step, drawn at the first call; later calls return the same."""
         if not self._drawn:
             self._drawn = [problem.noise(self.noise) for _ in range(self.steps)]
         return self._drawn
 
     @property
     def steps(self) -> int:
-        """tau_k."""
+        """Number of local steps, tau_k."""
         return len(self.schedule.sizes)
 
 
@@ -143,7 +143,7 @@ class RoundWork:
     lr: float
 
     def plan(self, num_steps: Tensor) -> Plan:
-        """The plan of a client that takes so many steps."""
+        """Make the plan of a client that takes so many steps."""
         setting = self.problem.setting
         return Plan(self.round, self.lr, setting.momentum, setting.optimizer, num_steps)
 
@@ -152,7 +152,7 @@ class RoundWork:
 class ClientResult:
     """A client's final local model, upload and its bytes, memory, mean training loss in nats, steps and samples.
 
-    `nan_in` has a number for whatever else was trained, by name in `local`: NaN if that has a NaN.
+    `nan_in` has a scalar for each other entry of `local`, by its name: NaN if the entry has a NaN, else 0.
     """
 
     client: int
@@ -167,7 +167,7 @@ class ClientResult:
 
 
 def make_work(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> ClientWork:
-    """Draw everything that a client's round needs, each from its own stream."""
+    """Draw everything that a client's round needs, each part from a stream of its own."""
     setting, federation, algorithm = problem.setting, problem.federation, problem.algorithm
 
     def generator(purpose: str) -> torch.Generator:
@@ -193,7 +193,7 @@ def make_work(problem: Problem, client: int, round: int, message: Message, memor
 
 @torch.no_grad()
 def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> dict[str, Outputs]:
-    """Frozen models' outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features by name."""
+    """Compute outputs of frozen models on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
     if not models:
         return {}
     parts = [{name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()]
@@ -204,7 +204,7 @@ def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> di
 
 
 def leaves_of(net: Network, params: Params) -> Params:
-    """A client's own copy of a model, ready to train: 4-d weights in channels-last memory, trainable ones as leaves."""
+    """Copy a model for a client to train: 4-d weights in channels-last memory, trainable tensors as leaves."""
     copies = {}
     for name, value in params.items():
         layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format
@@ -217,7 +217,7 @@ def leaves_of(net: Network, params: Params) -> Params:
 def finish(
     problem: Problem, work: ClientWork, local: Local, loss: Tensor, message: Message, plan: Plan
 ) -> ClientResult:
-    """Ask the algorithm for the upload and the memory, and make both the client's own."""
+    """Call the algorithm's `upload` for a client's upload and new memory, and make the client's result."""
     federation = problem.federation
     data = federation.data(work.source.index)
     upload, memory = problem.algorithm.upload(problem.net, local, data, message, work.memory, plan)
@@ -225,7 +225,7 @@ def finish(
     return ClientResult(
         client=work.client,
         params=local["params"],
-        upload=upload,  # no copies: before the round is over the server has made its own of all of them
+        upload=upload,  # not copied: the server copies all uploads before the round is over
         bytes_up=num_bytes(upload),
         memory=detached_copy(tensors(memory, federation.device, federation.dtype)),
         loss=loss,

@@ -25,7 +25,7 @@ class Traffic:
     Args:
         communications: exchanges with a cohort: one for local training, one for each server request beyond it.
         bytes_down: from the server, summed over clients.
-        bytes_up: to the server, likewise.
+        bytes_up: to the server, summed over clients.
         train_steps: optimiser steps and gradient requests of a client, averaged over each round's clients.
     """
 
@@ -37,16 +37,16 @@ class Traffic:
 
 @dataclass
 class ClientCohort:
-    """Implements `algorithms.base.Cohort` for m clients.
+    """Implementation of `algorithms.base.Cohort` for m clients.
 
     Args:
         problem: of the run.
-        round: from 1.
+        round: its number, from 1.
         ids: (m,) clients, in the order of the uploads' leading axis.
         num_examples: (m,) n_k.
         lr: local learning rate of the round.
         params: final local models, by client.
-        traffic: where exchanges are counted.
+        traffic: counters to which exchanges are added.
     """
 
     problem: Problem
@@ -59,10 +59,10 @@ class ClientCohort:
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
-        """The mean over the leading client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out.
+        """Average over the leading client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out.
 
         Raises:
-            ValueError: `among` leaves nobody.
+            ValueError: `among` leaves all clients out.
         """
         weights = self.num_examples if among is None else self.num_examples * among.to(self.num_examples)
         if among is not None and not bool(weights.any()):
@@ -71,7 +71,7 @@ class ClientCohort:
         return tree_map(lambda tensor: (tensor * shares.to(tensor).view(-1, *[1] * (tensor.dim() - 1))).sum(0), tree)
 
     def everyone(self) -> ClientCohort:
-        """All K clients, for means over what the server caches."""
+        """Return the cohort of all K clients, for means over values that the server caches."""
         federation = self.problem.federation
         sizes = torch.tensor(federation.sizes, device=federation.device, dtype=federation.dtype)
         ids = torch.arange(len(sizes), device=federation.device)
@@ -80,7 +80,7 @@ class ClientCohort:
     def gradients(
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
-        """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
+        """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
         self._calls += 1
         clients: list[int] = self.ids.tolist()
         answering = [True] * len(clients) if among is None else among.bool().tolist()
@@ -89,32 +89,32 @@ class ClientCohort:
         self.traffic.bytes_down += len(clients) * num_bytes(params)
         self.traffic.bytes_up += sum(num_bytes(grad) for grad in grads)
         self.traffic.train_steps += len(grads) / len(clients)
-        silent = {name: torch.zeros_like(params[name]) for name in self.problem.net.trainable if name in params}
+        zeros = {name: torch.zeros_like(params[name]) for name in self.problem.net.trainable if name in params}
         answers = iter(grads)
-        stacked: Params = stack([next(answers) if answers_now else silent for answers_now in answering])
+        stacked: Params = stack([next(answers) if is_answering else zeros for is_answering in answering])
         return stacked
 
     def _gradient(self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool) -> Params:
-        """One client's, on a fresh mini-batch, or on all of its samples if they are fewer; zero if not depended on."""
+        """Return a client's gradient on a fresh mini-batch, or on all its samples if fewer; zero for unused tensors."""
         net, federation = self.problem.net, self.problem.federation
 
         def generator(*purpose: str) -> torch.Generator:
             return stream(self.problem.seed, *purpose, self.round, self._calls, client)
 
-        held = federation.clients[client]
-        order = torch.randperm(len(held), generator=generator("gradient"))
-        index = held[order[:batch_size].to(federation.device)]
+        client_index = federation.clients[client]
+        order = torch.randperm(len(client_index), generator=generator("gradient"))
+        index = client_index[order[:batch_size].to(federation.device)]
         data, draws, key = federation.data(index), None, None
         if augmented and self.problem.setting.augmentation != "none":
             draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(federation.device)
         x = federation.train.batch(index, draws) if augmented else data.x
         if net.has_dropout:
             key = step_keys(generator("dropout", "gradient"), 1)[0].to(federation.device)
-        # Copies: a model in training mode writes its running statistics into what it is given.
-        given = {name: value.detach().clone() for name, value in params.items()}
-        leaves = {name: given[name].requires_grad_() for name in net.trainable if name in given}
+        # Copied, because a model in training mode writes its running statistics into its parameters.
+        copies = {name: value.detach().clone() for name, value in params.items()}
+        leaves = {name: copies[name].requires_grad_() for name in net.trainable if name in copies}
         with net.dropout(key):
-            losses = loss(net, given, self.params[client], Batch(x, data.y, data.weight))
+            losses = loss(net, copies, self.params[client], Batch(x, data.y, data.weight))
         value = masked_mean(losses, data.weight)
         grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
         return dict(zip(leaves, grads, strict=True))

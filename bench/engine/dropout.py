@@ -1,9 +1,9 @@
-"""Dropout whose masks are a function of a key: alike in every backend, on every device, and after a resume.
+"""Dropout whose masks are a function of a key: the same in every backend, on every device, and after a resume.
 
 A mask is a hash of (key, number of the application within the step, element) in integer arithmetic. There is no
-generator state to save or to race for, a vmapped key gives every client of a stack its own masks, and as elements are
-counted row by row a sample's mask does not depend on the rows that follow it. Texts are counted as if they all were of
-the greatest length, so a token's mask does not depend on how far its batch is padded either.
+generator state to save or to race for, and a vmapped key gives every client of a stack its own masks. Because elements
+are counted row by row, a sample's mask does not depend on the rows that follow it. Texts are counted as if all had the
+greatest length, so a token's mask does not depend on the padding of its batch either.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Whole = TypeVar("Whole", int, Tensor)
 
 
 def mix(x: Whole) -> Whole:
-    """A bijection of 32-bit numbers in which each bit of the input moves each bit of the output.
+    """Map 32-bit numbers one to one, so that each bit of the input affects each bit of the output.
 
-    The hash is lowbias32 (https://nullprogram.com/blog/2018/07/31/). Its second factor is taken below zero, which
-    leaves the lower 32 bits alone and keeps every product within an int64, of a Python int or an int64 tensor.
+    The hash is lowbias32 (https://nullprogram.com/blog/2018/07/31/). Its second factor has 2**32 subtracted, which
+    leaves the lower 32 bits as they are and keeps every product within int64; `x` is a Python int or an int64 tensor.
     """
-    x = x ^ (x >> 16)  # a new tensor: from here on in place, which saves half of the time
+    x = x ^ (x >> 16)  # a new tensor; from here on in place, which saves half of the time
     x *= 0x7FEB352D
     x &= WORD
     x ^= x >> 15
@@ -39,20 +39,20 @@ def mix(x: Whole) -> Whole:
 
 
 def step_keys(generator: torch.Generator, steps: int) -> Tensor:
-    """(steps, 2) int64, a key for each step: 32 bits, and an odd number of 31 bits."""
+    """Draw a key for each step, (steps, 2) int64: 32 bits, and an odd number of 31 bits."""
     keys = torch.randint(2**32, (steps, 2), generator=generator)
     keys[:, 1] = keys[:, 1] >> 1 | 1
     return keys
 
 
 class Masks:
-    """The masks of one network's dropout layers under the key that is set.
+    """The masks of one network's dropout layers under the current key.
 
     Args:
-        length: the greatest length of inputs whose length differs from batch to batch; 0 if none does.
+        length: the greatest length of inputs whose length differs from batch to batch; 0 if all have one length.
 
     Attributes:
-        key: (2,) of `step_keys`, perhaps vmapped; None where nothing is dropped.
+        key: (2,) of `step_keys`, perhaps vmapped; None while nothing is dropped.
     """
 
     def __init__(self, length: int = 0) -> None:
@@ -71,7 +71,7 @@ class Masks:
             self.key, self._applied = before
 
     def kept(self, shape: tuple[int, ...], share: float, device: torch.device) -> Tensor:
-        """The next mask of the step: bool of `shape`, True with probability `share`."""
+        """Make the next mask of the step: bool of `shape`, True with probability `share`."""
         assert self.key is not None, "without a key nothing is dropped"
         self._applied += 1
         words = mix(element_numbers(shape, self._length, device)) * self.key[1]
@@ -81,7 +81,7 @@ class Masks:
 
 
 def element_numbers(shape: tuple[int, ...], length: int, device: torch.device) -> Tensor:
-    """Each element's number, modulo 2**32, in a tensor whose axes but the first have at least `length` places."""
+    """Number the elements, modulo 2**32, as in a tensor whose axes except the first have at least `length` places."""
     numbers, stride = torch.zeros((), dtype=torch.int64, device=device), 1
     for axis, size in reversed(list(enumerate(shape))):
         places = torch.arange(size, device=device) * stride
@@ -91,7 +91,7 @@ def element_numbers(shape: tuple[int, ...], length: int, device: torch.device) -
 
 
 class Dropout(nn.Module):
-    """`nn.Dropout` and its kin with masks of `Masks`: x * kept / (1 - p), each element kept with probability 1 - p.
+    """`nn.Dropout` or a variant with masks of `Masks`: x * kept / (1 - p), each element kept with probability 1 - p.
 
     In evaluation mode, and in training mode while no key is set, it is the identity.
 
@@ -103,7 +103,7 @@ class Dropout(nn.Module):
         self.p, self.channels, self._masks = p, channels, masks
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, ...) to the same shape."""
+        """Drop elements, or channels, of x (B, ...)."""
         if not self.training or not self.p or self._masks.key is None:
             return x
         shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else tuple(x.shape)
@@ -112,7 +112,7 @@ class Dropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
-    """Give every dropout layer of `module` its keyed form, in place; returns their masks, or None without a layer.
+    """Replace every dropout layer of `module` by its keyed form, in place; returns their masks, or None if no layer.
 
     Raises:
         TypeError: a dropout layer has no keyed form.

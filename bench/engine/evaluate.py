@@ -21,14 +21,14 @@ Complete = Callable[[Params, int], Params]
 
 @dataclass(frozen=True)
 class Score:
-    """A model's answers to samples.
+    """A model's score on samples.
 
     Args:
-        right: (C,) int64 on the CPU, how many of each class were classified right.
-        samples: of all classes.
+        right: (C,) int64 on the CPU, number of correctly classified samples of each class.
+        samples: number of samples.
         loss: mean cross entropy, nats.
-        part: of the test set.
-        val_accuracy: share of the validation samples classified right; None if none are held out, or asked for.
+        part: index of the part of the test set.
+        val_accuracy: share of validation samples classified correctly; None if none are held out, or not measured.
     """
 
     right: Tensor
@@ -39,12 +39,12 @@ class Score:
 
     @property
     def accuracy(self) -> float:
-        """Share of the samples classified right."""
+        """Share of the samples classified correctly."""
         return int(self.right.sum()) / self.samples
 
     @property
     def measures(self) -> dict[str, float]:
-        """By the names of the curve."""
+        """The measures, by their names in the curve."""
         measures = {"accuracy": self.accuracy, "loss": self.loss}
         return measures if self.val_accuracy is None else {**measures, "val_accuracy": self.val_accuracy}
 
@@ -56,14 +56,14 @@ Scores = dict[tuple[int, int], Score]  # by client and test part
 def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0) -> Score:
     """Score a whole model on all (inputs, labels) of `chunks`."""
     device = next(iter(params.values())).device
-    right, total = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
-    loss = torch.zeros((), dtype=torch.float64, device=device)  # asked for once: an answer would hold up the next chunk
+    right, samples = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
+    loss = torch.zeros((), dtype=torch.float64, device=device)  # read once: reading it would hold up the next chunk
     for x, y in chunks:
         logits = net.eval(params, x).logits
         right.index_add_(0, y, (logits.argmax(1) == y).long())
         loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
-        total += len(y)
-    return Score(right.cpu(), total, float(loss) / total, part)
+        samples += len(y)
+    return Score(right.cpu(), samples, float(loss) / samples, part)
 
 
 def on_part(net: Network, federation: Federation, params: Params, part: int) -> Score:
@@ -72,26 +72,26 @@ def on_part(net: Network, federation: Federation, params: Params, part: int) -> 
 
 
 def on_test(net: Network, federation: Federation, params: Params) -> list[Score]:
-    """Score a whole model on each part of the test set; `mean_measures` makes one accuracy of them."""
+    """Score a whole model on each part of the test set; `mean_measures` averages these scores."""
     return [on_part(net, federation, params, part) for part in range(len(federation.test_parts))]
 
 
 def mean_measures(scores: list[Score]) -> dict[str, float]:
-    """The unweighted mean of each measure."""
+    """Compute the unweighted mean of each measure."""
     measures = [score.measures for score in scores]
     return {name: sum(values[name] for values in measures) / len(measures) for name in measures[0]}
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Measures one row's model.
+    """Evaluation of one row's model.
 
     A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and the measures are
     the unweighted means over clients. If each client holds one source of the data, they are the unweighted means over
-    the sources' test samples, a personal model being measured on its own source's alone, as FedBN reports.
+    the sources' test samples, and a personal model is measured on those of its own source only, as FedBN reports.
 
-    `complete` makes a row and a client that client's whole model; to `known`, scores of personal models that have not
-    changed, new ones are added.
+    `complete` returns a client's whole model for a row and that client. `known` are scores of personal models that have
+    not changed; new ones are added to it.
     """
 
     net: Network
@@ -100,20 +100,20 @@ class Evaluator:
     known: Scores = field(default_factory=dict)
 
     def scores(self, row: Params) -> list[Score]:
-        """One for each part of the test set; of a personal model, for each client and its parts."""
+        """Return a score for each part of the test set; for a personal model, for each client and its parts."""
         parts, clients = range(len(self.federation.test_parts)), range(len(self.federation.clients))
-        if self._whole(row):
-            return [self._global(row, part) for part in parts]
+        if self._is_whole(row):
+            return [self._score_whole(row, part) for part in parts]
         pairs = [(c, p) for c in clients for p in parts if len(parts) != len(clients) or c == p]
         for client, part in pairs:
             if (client, part) not in self.known:
-                self.known[client, part] = self._global(self.complete(row, client), part)
+                self.known[client, part] = self._score_whole(self.complete(row, client), part)
         return [self.known[pair] for pair in pairs]
 
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
-        """`accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
+        """Return `accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
 
-        In the last round and with local test sets each client's accuracy as well. Fractions in [0, 1], losses in nats.
+        With local test sets, the last round has each client's accuracy as well. Fractions in [0, 1], losses in nats.
         """
         federation, measures = self.federation, mean_measures(scores)
         tests = {client: index for client, index in enumerate(federation.local_tests) if len(index)}
@@ -121,21 +121,21 @@ class Evaluator:
             return measures
         accuracies = {}
         for client, index in tests.items():
-            model = row if self._whole(row) else self.complete(row, client)
+            model = row if self._is_whole(row) else self.complete(row, client)
             accuracies[client] = score(self.net, model, federation.chunks(federation.train, index)).accuracy
         measures |= fairness(list(accuracies.values()), [len(index) for index in tests.values()])
         return measures | {f"{CLIENT_ACCURACY}{client}": value for client, value in accuracies.items() if last}
 
-    def _whole(self, row: Params) -> bool:
+    def _is_whole(self, row: Params) -> bool:
         return set(row) == set(self.net.names)
 
-    def _global(self, params: Params, part: int) -> Score:
+    def _score_whole(self, params: Params, part: int) -> Score:
         federation = self.federation
-        tested = on_part(self.net, federation, params, part)
+        test_score = on_part(self.net, federation, params, part)
         if not len(federation.validation):
-            return tested
-        held_out = score(self.net, params, federation.chunks(federation.train, federation.validation))
-        return replace(tested, val_accuracy=held_out.accuracy)
+            return test_score
+        val_score = score(self.net, params, federation.chunks(federation.train, federation.validation))
+        return replace(test_score, val_accuracy=val_score.accuracy)
 
 
 def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, float]:
@@ -143,7 +143,7 @@ def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, flo
 
     Returns:
         `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients, each counting once;
-        `wlp`, the least.
+        `wlp`, the lowest.
     """
     values = torch.tensor(accuracies, dtype=torch.float64)
     weights = torch.tensor(sizes, dtype=torch.float64)
@@ -155,14 +155,14 @@ def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, flo
 
 
 def nonfinite_reason(round: int, results: list[ClientResult], models: list[Params], message: Message) -> str | None:
-    """Say for the row's `error` what stopped being finite first in a round, or give None.
+    """Describe, for the row's `error`, the first value of a round that is not finite; None if all are.
 
-    Losses and models have to be finite; other things that clients train and the server sends may hold infinities on
+    Losses and models have to be finite; other trees that clients train or the server sends may hold infinities on
     purpose (a mask of -inf), but no NaN. `models` are the server's new model and those that are evaluated, `message` is
     the next round's.
     """
     parts = {
-        f"client {result.client}: {name!r}, which it trains beside its model,": value
+        f"client {result.client}: {name!r}, trained beside its model,": value
         for result in results
         for name, value in result.nan_in.items()
     }
@@ -170,5 +170,5 @@ def nonfinite_reason(round: int, results: list[ClientResult], models: list[Param
     parts |= {f"the server's model {number}": total(model) for number, model in enumerate(models, 1)}
     parts |= {f"the server's {name}": has_nan(tree) for name, tree in message.items() if name != "params"}
     values = torch.stack([value.to(results[0].loss.device) for value in parts.values()]).tolist()
-    lost = [part for part, value in zip(parts, values, strict=True) if not math.isfinite(value)]
-    return f"round {round}, {lost[0]} is not finite" if lost else None
+    nonfinite = [part for part, value in zip(parts, values, strict=True) if not math.isfinite(value)]
+    return f"round {round}, {nonfinite[0]} is not finite" if nonfinite else None

@@ -1,4 +1,4 @@
-"""A run's samples on the training device, and who holds them."""
+"""A run's samples on the training device, and the clients that hold them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from search_spaces.setting import Setting
 
 
 class Federation:
-    """All samples of one run, inputs in `dtype`, and who holds them: the split's indices into the training set."""
+    """All samples of one run, inputs in `dtype`, and the indices of each client's samples in the training set."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class Federation:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        how = (info, setting.normalization, setting.augmentation, device, dtype)
-        self.train, self.test = samples(dataset, "train", *how), samples(dataset, "test", *how)
+        options = (info, setting.normalization, setting.augmentation, device, dtype)
+        self.train, self.test = samples(dataset, "train", *options), samples(dataset, "test", *options)
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
-        self._held = tuple(torch.from_numpy(index) for index in split.clients)
-        self.clients = tuple(index.to(device) for index in self._held)
-        # The test samples of each source where a client holds one source, else all in one part (None).
+        self._clients_on_cpu = tuple(torch.from_numpy(index) for index in split.clients)
+        self.clients = tuple(index.to(device) for index in self._clients_on_cpu)
+        # The test samples of each source if clients hold one source each, else all in one part (None).
         self.test_parts: tuple[Tensor | None, ...] = (None,)
         if setting.partition == "by_source" and (groups := dataset.test_groups) is not None:
             parts = [np.flatnonzero(groups == source) for source in np.unique(groups)]
@@ -46,7 +46,7 @@ class Federation:
         self.auxiliary = torch.from_numpy(split.auxiliary).to(device)
 
     def data(self, index: Tensor) -> Data:
-        """Training samples by index, made when first asked for."""
+        """Return training samples by index; each part of them is made when first read."""
         return Data(
             lambda: self.train.at(index),
             lambda: self.train.labels[index],
@@ -54,29 +54,29 @@ class Federation:
         )
 
     def client(self, number: int) -> Client:
-        """A client, with its number of samples and of samples of each class."""
+        """Return a client, with its number of samples and of samples of each class."""
         counts = self._label_counts[number]
         return Client(number, counts.sum(), counts)
 
     @cached_property
     def _label_counts(self) -> Tensor:
-        """(K, C), counted when an algorithm first asks: few do."""
+        """Samples of each client and class (K, C), counted on first use because few algorithms need them."""
         counts = [torch.bincount(self.train.labels[index], minlength=self._num_classes) for index in self.clients]
         return torch.stack(counts).to(self.dtype)
 
     def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
-        """A client's inputs of one round; `positions` (steps, B) are those of its samples that each step takes.
+        """Return a client's inputs of one round; `positions` (steps, B) are each step's samples among the client's.
 
-        They and `draws` are on the CPU.
+        `positions` and `draws` are on the CPU.
         """
-        return Source(self.train, self.clients[client], self._held[client][positions], draws)
+        return Source(self.train, self.clients[client], self._clients_on_cpu[client][positions], draws)
 
     def chunks(
         self, part: Samples, index: Tensor | None = None, size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs, labels) of all samples of a part, or of those at `index`, in chunks of `size`, in any order.
+        """Yield (inputs, labels) of all samples of a part, or of those at `index`, in chunks of `size`, in any order.
 
-        Without a size, as many as a pass without gradients takes.
+        The default size is that of a pass without gradients.
         """
         index = part.by_cost(index)
         total = len(part.labels) if index is None else len(index)
@@ -88,12 +88,12 @@ class Federation:
 
 @dataclass(frozen=True)
 class Source:
-    """One client's inputs in one round, made batch by batch: a round's clients keep no images of their own.
+    """One client's inputs in one round, made batch by batch, so that clients hold no copies of images.
 
     Args:
-        samples: of training.
+        samples: the training part of the data set.
         index: (n,) the client's samples, on the training device.
-        rows: (steps, B) those that each step takes.
+        rows: (steps, B) the samples of each step.
         draws: (steps, B, 4) int64 of `draw_crops` for each place in the schedule, or None without augmentation.
     """
 
@@ -104,23 +104,23 @@ class Source:
 
     @cached_property
     def widths(self) -> list[int] | None:
-        """As `Samples.widths` says of the steps."""
+        """The input length of each step, as `Samples.widths` returns it."""
         return self.samples.widths(self.rows)
 
     def on(self, device: torch.device) -> Source:
-        """With all that a step reads on this device."""
+        """Move all that a step reads to a device."""
         return replace(self, rows=self.rows.to(device), draws=None if self.draws is None else self.draws.to(device))
 
     def labels(self, step: int, size: int) -> Tensor:
-        """(size,) labels of the first places of a step."""
+        """Return the labels (size,) of a step's first samples."""
         return self.samples.labels[self.rows[step, :size]]
 
     def take(self, step: int, size: int) -> Tensor:
-        """Inputs (size, ...) of the first places of a step."""
+        """Return the inputs (size, ...) of a step's first samples."""
         draws = None if self.draws is None else self.draws[step, :size]
         width = None if self.widths is None else self.widths[step]
         return self.samples.batch(self.rows[step, :size], draws, width)
 
     def chunks(self) -> Iterator[Tensor]:
-        """All inputs, not augmented, a chunk at a time, in the order of the client's samples."""
+        """Yield all inputs, not augmented, in chunks, in the order of the client's samples."""
         yield from map(self.samples.batch, torch.split(self.index, chunk_size(self.index.device)))

@@ -1,4 +1,4 @@
-"""`Loop`: the reference backend, client after client. The fastest for convolutions on a CPU."""
+"""The reference backend, `Loop`, which trains client after client; the fastest for convolutions on a CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.errors import of_hook
 
 
 class Loop:
-    """Trains the clients of a round one by one, batches unpadded unless BatchNorm would see the difference."""
+    """Backend that trains the clients of a round one by one; it pads batches only for networks with BatchNorm."""
 
     name = "loop"
     server = None  # servers' steps are executed one by one
@@ -33,12 +33,12 @@ class Loop:
             try:
                 results.append(self._client(job, work))
             except Exception as error:
-                told = of_hook(error, job.message, work.memory)
-                raise RuntimeError(f"round {job.round}, client {work.client}: {told}") from error
+                reason = of_hook(error, job.message, work.memory)
+                raise RuntimeError(f"round {job.round}, client {work.client}: {reason}") from error
         return results
 
     def train_all(self, jobs: Sequence[RoundWork]) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train each run; yields it with the results of its clients. Raises as `train` does."""
+        """Train each run and yield it with the results of its clients; raises as `train` does."""
         return ((job, self.train(job)) for job in jobs)
 
     def _client(self, job: RoundWork, work: ClientWork) -> ClientResult:
@@ -55,8 +55,8 @@ class Loop:
             batch = _batch(problem, work, step)
             if problem.acts_before_steps:
                 changed = algorithm.before_step(net, local, batch, message, plan)
-                beside = {name: tree_map(Tensor.detach, tree) for name, tree in changed.items() if name != "params"}
-                local = {**apart_from(leaves, beside), "params": local["params"]}
+                extras = {name: tree_map(Tensor.detach, tree) for name, tree in changed.items() if name != "params"}
+                local = {**apart_from(leaves, extras), "params": local["params"]}
             with net.dropout(keys[step]):
                 loss = masked_mean(algorithm.local_loss(net, local, batch, message, work.memory, plan), batch.weight)
             grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
@@ -67,7 +67,7 @@ class Loop:
 
 
 def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
-    """The batch of one step: short at the end of an epoch, filled up only for BatchNorm's sake."""
+    """Make the batch of one step: at the end of an epoch it may be short, unless BatchNorm needs it filled up."""
     size = problem.setting.batch_size if problem.net.batchnorm else work.schedule.sizes[step]
     positions = work.schedule.positions[step, :size]
     x = work.source.take(step, size)
@@ -81,19 +81,19 @@ def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
 
 
 def dropout_keys(problem: Problem, work: ClientWork, round: int) -> Tensor:
-    """(steps, 2) keys of a client's dropout masks in a round, on the CPU."""
+    """Draw (steps, 2) keys of a client's dropout masks in a round, on the CPU."""
     return step_keys(stream(problem.seed, "dropout", round, work.client), work.steps)
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
-    """The mean of per-example losses (B,) over the samples that count.
+    """Average per-example losses (B,) over the samples that count.
 
     Raises:
-        ValueError: a loss of another shape: a mean has counted the padding, any other would broadcast.
+        ValueError: the losses have another shape: a mean would count the padding, any other shape would broadcast.
     """
     if loss.shape != weight.shape:
         raise ValueError(
-            f"a loss is one value a sample, of shape ({len(weight)},), to which a scalar term may be added; got shape "
+            f"a loss has one value per sample, shape ({len(weight)},), to which a scalar term may be added; got shape "
             f"{tuple(loss.shape)}"
         )
     # 0 for a finished client, which has no samples left in a stack.

@@ -27,7 +27,7 @@ class Network:
 
     Dropout layers take their masks from a key (`bench.engine.dropout`), which the backends set for the duration of a
     client's `local_loss`, and of the loss of `cohort.gradients`. Elsewhere, on the server and in other hooks, training
-    mode drops nothing: what is drawn there could not be repeated.
+    mode drops nothing, because masks there could not be repeated.
 
     Args:
         module: returns `Outputs`; `head`, its last linear layer or a sequence that begins with one, gives logits.
@@ -38,7 +38,7 @@ class Network:
         pixel_std: per channel, likewise.
 
     Attributes:
-        tied: further names of tensors that several layers share, each with the one that `names` has.
+        tied: by further name of a tensor that several layers share, the name of it in `names`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Network:
         self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
-        """Training mode: BatchNorm uses the batch and updates `params` in place."""
+        """Run in training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
 
     @property
@@ -85,24 +85,24 @@ class Network:
         return self._masks is not None
 
     def dropout(self, key: Tensor | None) -> AbstractContextManager[None]:
-        """Where training mode drops, by `key`: (2,) of `step_keys`, perhaps vmapped, or None for nothing."""
+        """Let training mode drop by `key` within a context: (2,) of `step_keys`, perhaps vmapped; None for nothing."""
         return nullcontext() if self._masks is None else self._masks.under(key)
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Evaluation mode; gradients flow."""
+        """Run in evaluation mode; gradients flow."""
         if self._statistics and torch.is_grad_enabled():
             # The backward pass reads the running statistics again, and a training pass may have moved them by then.
             params = {name: value.clone() if name in self._statistics else value for name, value in params.items()}
         return self._call(self._eval, params, x)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
-        """Logits (B, C) of features (B, D)."""
-        of_head = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
-        logits: Tensor = self._head(of_head, features)
+        """Return the logits (B, C) of features (B, D)."""
+        head_params = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
+        logits: Tensor = self._head(head_params, features)
         return logits
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Images (..., C, H, W) in [0, 1] as the network expects its inputs."""
+        """Convert images (..., C, H, W) in [0, 1] to inputs of the network."""
         if self._pixel_mean.device != x.device:  # once, because a captured step cannot wait for a copy
             self._pixel_mean, self._pixel_std = self._pixel_mean.to(x.device), self._pixel_std.to(x.device)
         return (x - self._pixel_mean.to(x.dtype)) / self._pixel_std.to(x.dtype)
@@ -117,7 +117,7 @@ class Network:
 
 
 class _Stateless:
-    """A module called with the tensors it shall use.
+    """A module that is called with the tensors to use.
 
     `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of a small model's
     step; here the places are looked up once.
@@ -131,7 +131,7 @@ class _Stateless:
             table[key] = None  # a large model's own values would only fill memory
 
     def __call__(self, params: Params, x: Tensor) -> Any:
-        """Call the module; raises KeyError if a name is missing, or one is given that the module does not have."""
+        """Call the module; raises KeyError if a name is missing, or unknown to the module."""
         try:
             for table, key, name in self._places:
                 table[key] = params[name]
@@ -144,9 +144,9 @@ class _Stateless:
 
 
 def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Each floating-point parameter and buffer: its table, its key there, and its name as torch lists it.
+    """Yield each floating-point parameter and buffer: its table, its key there, and its name as torch lists it.
 
-    What layers share is listed once, by its first name, and has several places.
+    A tensor that layers share is listed once, by its first name, and has several places.
     """
     parameters = {id(value): name for name, value in module.named_parameters()}
     buffers = {id(value): name for name, value in module.named_buffers()}
@@ -159,7 +159,7 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
 
 
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:
-    """Full names of the parameters and buffers that belong to modules of these types."""
+    """Return the full names of the parameters and buffers that belong to modules of these types."""
     return {
         f"{prefix}.{name}"
         for prefix, part in module.named_modules()
@@ -174,7 +174,7 @@ def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
-    """Make a module, initialised from a generator that nothing was drawn from yet; global randomness is not touched.
+    """Make a module, initialised from an unused generator; torch's global random state is not touched.
 
     BatchNorm's batch counters are removed: they are integers, which no server can average.
     """
@@ -188,7 +188,7 @@ def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -
 
 
 def initial_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
-    """w_0: copies of the module's parameters and floating-point buffers."""
+    """Return w_0: copies of the module's parameters and floating-point buffers."""
     values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {
         name: value.detach().to(device=device, dtype=dtype, copy=True)

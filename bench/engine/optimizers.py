@@ -1,8 +1,8 @@
 """Local optimisers as in-place steps on lists of tensors, for one model or for a stack of models.
 
-They compute what `torch.optim.SGD` and `torch.optim.Adam` compute (a test holds them to that) and differ in two ways: a
-stack of clients shares one call, gradient clipping then taking each client's own norm, and the state can be cut down
-when clients finish.
+They compute the same as `torch.optim.SGD` and `torch.optim.Adam` (a test checks that) and differ in two ways: a stack
+of clients shares one call, in which gradients are clipped by each client's own norm, and the state can be cut down when
+clients finish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from search_spaces.setting import Setting
 
 State = dict[str, list[Tensor]]
-Rate = float | Tensor  # one for all, a scalar tensor where the step is captured, or (n,), one for each stacked client
+Rate = float | Tensor  # a number, a scalar tensor if the step is captured, or (n,), one for each stacked client
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Optimizer:
     decayed: tuple[bool, ...]
 
     def init(self, params: Sequence[Tensor]) -> State:
-        """Fresh state: optimisers are made anew each round."""
-        kept = ("first", "second") if self.setting.optimizer == "adam" else ("momentum",) * bool(self.setting.momentum)
-        return {name: [torch.zeros_like(p) for p in params] for name in kept}
+        """Make a fresh state, as each round begins with one."""
+        names = ("first", "second") if self.setting.optimizer == "adam" else ("momentum",) * bool(self.setting.momentum)
+        return {name: [torch.zeros_like(p) for p in params] for name in names}
 
     @torch.no_grad()
     def step(
@@ -48,15 +48,15 @@ class Optimizer:
     ) -> None:
         """Update `params` and `state` in place; gradients may be overwritten. `stacked`: all have a client axis first.
 
-        `count` is the number of the step in its round, from 1, a scalar tensor where the step is captured.
+        `count` is the number of the step in its round, from 1, a scalar tensor if the step is captured.
         """
         grads = list(grads)
         if self.setting.clip_norm:
             clip(grads, self.setting.clip_norm, stacked)
         if decay := self.setting.weight_decay:
-            chosen = [i for i, decays in enumerate(self.decayed) if decays]
-            sums = torch._foreach_add([grads[i] for i in chosen], [params[i] for i in chosen], alpha=decay)
-            for i, grad in zip(chosen, sums, strict=True):
+            indices = [i for i, decays in enumerate(self.decayed) if decays]
+            sums = torch._foreach_add([grads[i] for i in indices], [params[i] for i in indices], alpha=decay)
+            for i, grad in zip(indices, sums, strict=True):
                 grads[i] = grad
         if self.setting.optimizer == "adam":
             self._adam(params, grads, state, lr, count)
@@ -101,24 +101,24 @@ def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], facto
 
 
 def _scalar(factor: float | Tensor, like: Tensor) -> float | Tensor:
-    """A scalar tensor in the type of `like`: of another type, torch would start a kernel for each tensor of a list."""
+    """Cast a scalar tensor to the type of `like`, else torch would start a kernel for each tensor of a list."""
     return factor.to(like.dtype) if isinstance(factor, Tensor) else factor
 
 
 def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:
-    """Scale the gradients of a model to norm `limit` at most, in place; of each client by itself if stacked."""
+    """Scale the gradients of a model to norm `limit` at most, in place; those of each client separately if stacked."""
     axis = 1 if stacked else 0
     norms = torch.stack([g.flatten(axis).norm(dim=-1) if g.dim() > axis else g.abs() for g in grads])
-    # The 1e-6 is that of torch.nn.utils.clip_grad_norm_, which the papers' codes call.
+    # The 1e-6 is that of torch.nn.utils.clip_grad_norm_, which the papers' code calls.
     scale = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
     for grad in grads:
         grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)) if stacked else scale)
 
 
 def decays(setting: Setting, names: Sequence[str], norms: frozenset[str]) -> tuple[bool, ...]:
-    """Return the trainable tensors that weight decay applies to, by `setting.decay_exempt`.
+    """Return for each trainable tensor whether weight decay applies to it, by `setting.decay_exempt`.
 
-    `norm_but_shortcut` exempts normalisation layers save those of residual shortcuts, as FedGKD's code does.
+    `norm_but_shortcut` exempts normalisation layers except those of residual shortcuts, as FedGKD's code does.
     """
     if setting.decay_exempt == "none":
         return tuple(True for _ in names)

@@ -24,38 +24,38 @@ from bench.models import weights
 from bench.planning.cost_model import SERVER_STEPS, Pace
 from search_spaces import Setting
 
-SETTLED = 6  # rounds that do not count: later ones have all teachers of a buffer of five, and generators
-ROUNDS, SECONDS = 5, 0.05  # the least that is timed
+SETTLED = 6  # first rounds, not counted: later ones have all teachers of a buffer of five, and generators
+ROUNDS, SECONDS = 5, 0.05  # the least to time after those
 MORE = 4  # steps, batches and server steps by which two rounds differ
 TESTS = 200  # samples of an evaluation
 LONGEST = 0.4  # seconds after which two rounds are enough
-FEW, SLOW = 4, 0.1  # samples whose round, if it takes so many seconds, stands for larger batches as well
+FEW, SLOW = 4, 0.1  # if a round of FEW samples takes more than SLOW seconds, larger batches are not timed
 HELD_OUT = 32  # validation samples
 ENDLESS = 10**9
 
 
 def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace:
-    """Time short rounds of one client on the CPU, of which each two differ in one thing.
+    """Time short rounds of one client on the CPU: a plain one, and others that differ from it in one respect each.
 
-    Of the setting its data set's shapes, model, batches and optimiser are taken.
+    The setting gives the data set's shapes, the model, the batches and the optimiser.
     """
     few = min(FEW, setting.batch_size)
-    seconds = _round(algorithm, values, replace(setting, batch_size=few))
+    seconds = _round_seconds(algorithm, values, replace(setting, batch_size=few))
     if seconds > SLOW:
         batch = seconds * setting.batch_size / few
         return Pace(client=0.0, batch=0.0, step=batch, sample=seconds / few / 3, server_step=batch)
-    one = _round(algorithm, values, setting)
-    step = max(0.0, _round(algorithm, values, setting, epochs=1 + MORE) - one) / MORE
-    batch = max(0.0, _round(algorithm, values, setting, batches=1 + MORE) - one) / MORE
-    read = TESTS + HELD_OUT * bool(setting.validation_fraction)
-    sample = max(0.0, _round(algorithm, values, setting, evaluated=True) - one) / read
+    plain = _round_seconds(algorithm, values, setting)
+    step = max(0.0, _round_seconds(algorithm, values, setting, epochs=1 + MORE) - plain) / MORE
+    batch = max(0.0, _round_seconds(algorithm, values, setting, batches=1 + MORE) - plain) / MORE
+    evaluated = TESTS + HELD_OUT * bool(setting.validation_fraction)
+    sample = max(0.0, _round_seconds(algorithm, values, setting, evaluated=True) - plain) / evaluated
     server = 0.0
     if algorithm in SERVER_STEPS:
-        server = max(0.0, _round(algorithm, values, setting, server_steps=1 + MORE) - one) / MORE
-    return Pace(max(0.0, one - step), max(0.0, batch - step), step, sample, server)
+        server = max(0.0, _round_seconds(algorithm, values, setting, server_steps=1 + MORE) - plain) / MORE
+    return Pace(max(0.0, plain - step), max(0.0, batch - step), step, sample, server)
 
 
-def _round(
+def _round_seconds(
     algorithm: str,
     values: Mapping[str, Any],
     setting: Setting,
@@ -64,10 +64,10 @@ def _round(
     evaluated: bool = False,
     server_steps: int = 1,
 ) -> float:
-    """Seconds of a round of one client, the median of those that are settled, at least of the later half.
+    """Return the median seconds of one client's rounds, without the first `SETTLED` or, if fewer, the first half.
 
-    Differences of the clock on the wall would be lost in what else the machine does, so this thread's processor time
-    counts. Of operators with several threads it is the time until all have done their share.
+    This thread's processor time counts, because other work of the machine would hide differences of wall-clock time.
+    For operators with several threads it is the time until all have done their share.
 
     Raises:
         RuntimeError: the run diverged, and there is nothing left to time.
@@ -111,8 +111,8 @@ def _round(
 
 
 def main() -> int:
-    """Measure what stdin asks for, a line each: the figures, or `error`."""
-    out, sys.stdout = sys.stdout, sys.stderr  # what an algorithm from outside prints is no figure
+    """Measure each entry of the list on stdin, and write its figures, or its `error`, in a line."""
+    out, sys.stdout = sys.stdout, sys.stderr  # algorithms from outside may print, too
     prepare_process(int(sys.argv[1]))
     for algorithm, values, fields in json.load(sys.stdin):
         try:

@@ -18,14 +18,14 @@ class Pack:
     """Runs of one model, batch size and optimiser, on one data set, under one algorithm.
 
     They may differ in the seed, in how clients are made and drawn, in rounds and epochs, in the learning rate, and in
-    the algorithm's packable numbers. Each gives what it would give alone: bit for bit under `Loop`, within float
-    tolerance in a stack. A member that fails or ends leaves; the others go on.
+    the algorithm's packable numbers. Each has the results that it would have alone: bit for bit under `Loop`, within
+    float tolerance in a stack. A member that fails or ends leaves; the others go on.
 
-    Members may stand at different rounds: those behind catch up first.
+    Members may be at different rounds; the ones behind catch up first.
 
     Attributes:
         failures: errors by member, which are not saved: a retry begins at the member's last save.
-        apart: why the members train one by one after all: a hook that cannot be mapped over them; None if they do not.
+        apart: the error because of which members train one by one, of a hook that cannot be mapped over them; or None.
     """
 
     def __init__(self, members: Sequence[Simulation]) -> None:
@@ -36,11 +36,11 @@ class Pack:
 
     @property
     def active(self) -> list[Simulation]:
-        """The members that go on."""
+        """The members that are neither done nor failed."""
         return [member for member in self.members if not member.done and member not in self.failures]
 
     def advance(self, rounds: int = 1, stop: Callable[[], bool] = lambda: False) -> None:
-        """Up to `rounds` more rounds of those that are behind; `stop` is asked after each."""
+        """Run up to `rounds` rounds, each of the members that are furthest behind; `stop` may end this after each."""
         for _ in range(rounds):
             if not self.active:
                 return
@@ -49,9 +49,9 @@ class Pack:
                 return
 
     def _round(self) -> None:
-        """One round of all active members that have made the fewest."""
-        first = min(member.round for member in self.active)
-        due = [member for member in self.active if member.round == first]
+        """Run one round of the active members that have finished the fewest."""
+        fewest = min(member.round for member in self.active)
+        due = [member for member in self.active if member.round == fewest]
         jobs: dict[Simulation, RoundWork] = {}
         for member in due:
             with self._guard(member), member.clock():
@@ -59,16 +59,16 @@ class Pack:
         for member, job, trained in self._trained(jobs):
             with self._guard(member), member.clock():
                 member.end(job, trained)
-            del job, trained  # before the next are trained: a pack's models together may be more than fit
+            del job, trained  # before the next are trained: all models of a pack may not fit into memory together
 
     def _trained(self, jobs: dict[Simulation, RoundWork]) -> Iterator[Ended]:
-        """Yield the results of each member's clients, as soon as there are any; `jobs` loses it.
+        """Train all jobs: yield each member's results as soon as they are complete, and remove its job from `jobs`.
 
-        Where all together fail, those that are left are tried alone, so that one fails only.
+        If training them together fails, the remaining ones are trained one by one, so that only the faulty one fails.
         """
-        together = None
+        error = None
         if len(jobs) > 1 and not self.apart:
-            together = yield from self._together(jobs)
+            error = yield from self._together(jobs)
         failed = False
         for member in list(jobs):
             trained: list[ClientResult] = []
@@ -78,17 +78,17 @@ class Pack:
             failed |= member in self.failures
             if member not in self.failures:
                 yield member, job, trained
-            del job, trained  # a failure keeps this frame
-        if together and not failed:
-            self.apart = together
+            del job, trained  # a failure keeps this frame alive
+        if error and not failed:
+            self.apart = error
             warnings.warn(
-                f"runs of this pack train one by one, because together they fail: {in_a_line(together)}",
+                f"runs of this pack train one by one, because together they fail: {in_a_line(error)}",
                 Slower,
                 stacklevel=2,
             )
 
     def _together(self, jobs: dict[Simulation, RoundWork]) -> Generator[Ended, None, Exception | None]:
-        """Train the members of one program: yield their results, return the error that ended it."""
+        """Train the members as one program: yield their results, return the error that ended it, if any."""
         members = {id(job): member for member, job in jobs.items()}
         samples = {member: sum(sum(work.schedule.sizes) for work in job.clients) for member, job in jobs.items()}
         running = self.trainer.train_all(list(jobs.values()))
@@ -97,9 +97,9 @@ class Pack:
             try:
                 job, trained = next(running)
             except Exception as error:
-                return without_variables(error)  # past this clause, so that what fails alone fails for itself
+                return without_variables(error)  # retries come after this clause: their errors have no other context
             spent = time.perf_counter() - began
-            for member, count in samples.items():  # each member's share of the time is that of its training samples
+            for member, count in samples.items():  # time is shared out by training samples
                 member.progress.seconds += spent * count / sum(samples.values())
             member = members[id(job)]
             yield member, jobs.pop(member), trained
@@ -111,4 +111,4 @@ class Pack:
         try:
             yield
         except Exception as error:
-            self.failures[member] = without_variables(error)  # a whole stack's tensors, perhaps
+            self.failures[member] = without_variables(error)  # they may hold a whole stack's tensors

@@ -1,4 +1,4 @@
-"""Trees of tensors (dict, tuple, list) as messages, locals, memories and uploads are."""
+"""Functions on trees of tensors (dict, tuple, list), such as messages, locals, memories and uploads."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def tree_map(function: Callable[[Tensor], Any], tree: Any) -> Any:
 
 
 def _rebuilt(like: Any, parts: list[Any]) -> Any:
-    """A list, tuple or named tuple of these parts."""
+    """Make a list, tuple or named tuple of these parts, of the type of `like`."""
     return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
 
 
 def shapes(tree: Any) -> Any:
-    """Replace each tensor by its shape and type: two results are equal if the trees fit each other."""
+    """Replace each tensor by its shape and type: trees of one structure have equal results."""
     return tree_map(lambda tensor: (tuple(tensor.shape), tensor.dtype), tree)
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:
-    """Every tensor of `tree`, in order."""
+    """Yield every tensor of `tree`, in order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, Mapping | list | tuple):
@@ -42,7 +42,7 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 
 
 def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """The tensors of two trees of one structure, side by side; names may stand in another order."""
+    """Yield the tensors of two trees of one structure side by side; their keys may be in different orders."""
     if isinstance(first, Tensor):
         yield first, second
     elif isinstance(first, Mapping):
@@ -54,9 +54,9 @@ def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
-    """List (target, source) of the copies that make one tree another of its structure, all sources as they were before.
+    """List the copies (target, source) that write `values` to `places`, a tree of the same structure.
 
-    A tensor in its place already is left out; a source in the place of another target is copied beforehand.
+    Tensors that are already in place are left out; sources that share memory with a target are copied beforehand.
     """
 
     def place(tensor: Tensor) -> tuple[object, ...]:
@@ -71,15 +71,15 @@ def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
 
 
 def apart_from(changing: Sequence[Tensor], tree: Any) -> Any:
-    """`tree` with copies of the tensors that share memory with tensors that are about to change."""
-    changed = {tensor.untyped_storage().data_ptr() for tensor in changing}
-    return tree_map(lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in changed else tensor, tree)
+    """Return `tree` with copies of those tensors that share memory with tensors about to change."""
+    memory = {tensor.untyped_storage().data_ptr() for tensor in changing}
+    return tree_map(lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor, tree)
 
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """`tree` on `device`, plain numbers turned into tensors: floats and booleans in `dtype`, integers as int64."""
+    """Move `tree` to `device`, with plain numbers as tensors: floats and booleans in `dtype`, integers in int64."""
     if isinstance(tree, Tensor):
-        return tree.to(device)  # drawn on the CPU, perhaps; one that is there already stays the same object
+        return tree.to(device)  # it may be drawn on the CPU; one that is already there stays the same object
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -90,10 +90,10 @@ def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Stack equal trees to one, each tensor with a leading axis over the trees.
+    """Stack trees of one structure into one, each tensor with a leading axis over the trees.
 
     Raises:
-        ValueError: they differ in their names, or in what is no tensor.
+        ValueError: the trees differ in their names, or in values that are not tensors.
     """
     first = trees[0]
     if isinstance(first, Tensor):
@@ -113,13 +113,13 @@ def stack(trees: Sequence[Any]) -> Any:
 
 def _unlike(what: str, first: Any, other: Any) -> ValueError:
     return ValueError(
-        f"what is stacked has to have one structure, and {what} differ: {first!r} and {other!r}; use tensors or "
+        f"stacked trees must have the same structure, but {what} differ: {first!r} and {other!r}; use tensors or "
         "numbers and the same names from the first round on, or train client by client (--backend loop)"
     )
 
 
 def unstack(tree: Any) -> list[Any]:
-    """The trees that `stack` made one of; their tensors are views."""
+    """Undo `stack`: return the trees, whose tensors are views."""
     rows = {id(tensor): tensor.unbind() for tensor in leaves(tree)}
     count = len(next(iter(rows.values())))
 
@@ -130,33 +130,33 @@ def unstack(tree: Any) -> list[Any]:
 
 
 def axes(tree: Any) -> Any:
-    """`in_dims` with which `vmap` maps the leading axis of every tensor, and passes other leaves on."""
+    """Return the `in_dims` with which `vmap` maps the leading axis of every tensor and passes on other leaves."""
     return _pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, tree)
 
 
 def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) -> Any:
-    """Map `function(**parts)` over the leading axis. `dims`: `axes` of the parts, if they were made before."""
+    """Map `function(**parts)` over the leading axis. `dims`: `axes(parts)`, if already known."""
     return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(parts)
 
 
 def detached_copy(tree: Any) -> Any:
-    """`tree` with every tensor detached and copied: a view would keep, and save, the whole it is cut from."""
+    """Detach and copy every tensor of `tree`: a view would keep, and save, the whole tensor it is cut from."""
     return tree_map(lambda tensor: tensor.detach().clone(), tree)
 
 
 def to(tree: Any, device: torch.device | str) -> Any:
-    """`tree` on `device`."""
+    """Move `tree` to `device`."""
     return tree_map(lambda tensor: tensor.to(device), tree)
 
 
 def total(tree: Any) -> Tensor:
-    """The sum of all floating-point entries, a scalar: finite only if they all are (or a sum overflows)."""
+    """Sum all floating-point entries to a scalar: it is not finite if an entry is not, or if a sum overflows."""
     sums = [leaf.sum() for leaf in leaves(tree) if leaf.is_floating_point()]
     return torch.stack([value.to(sums[0]) for value in sums]).sum() if sums else torch.zeros(())
 
 
 def has_nan(tree: Any) -> Tensor:
-    """A scalar that is NaN if any entry is NaN, and 0 if none is."""
+    """Return a scalar that is NaN if any entry is NaN, and 0 if none is."""
     flags = [leaf.isnan().any() for leaf in leaves(tree) if leaf.is_floating_point()]
     if not flags:
         return torch.zeros(())
@@ -165,6 +165,6 @@ def has_nan(tree: Any) -> Tensor:
 
 
 def num_bytes(tree: Any) -> int:
-    """Bytes of the distinct tensors of `tree`: one sent twice under two names travels once."""
+    """Count the bytes of the distinct tensors of `tree`: a tensor under two names travels once."""
     distinct = {id(tensor): tensor for tensor in leaves(tree)}
     return sum(tensor.numel() * tensor.element_size() for tensor in distinct.values())

@@ -20,32 +20,32 @@ from bench.data.dataset import PAD
 
 KEPT_PARTS = 4  # training and test parts of two data sets
 READY_BYTES = 16 * 2**20  # inputs up to this size are made once: small batches are bound by calls, not by memory
-MULTIPLE = 8  # lengths of texts are rounded up to it: fewer shapes, and aligned ones
-# Of augmentation.
+MULTIPLE = 8  # lengths of texts are rounded up to a multiple of it: fewer shapes, and aligned ones
+# Augmentation.
 PADDING = 4
 OFFSETS = 2 * PADDING + 1  # places where a window can start, along each axis
 DEGREES = 15
-PER_DEGREE = 64  # between two angles, a corner of 32x32 pixels moves by 0.006 of a pixel
+PER_DEGREE = 64  # from one angle to the next, a corner of 32x32 pixels moves by 0.006 of a pixel
 ANGLES = 2 * DEGREES * PER_DEGREE + 1
 
 
 class Samples(Protocol):
-    """One part of a data set as inputs, by position in it, with its labels (N,) int64."""
+    """Inputs of one part of a data set, by their positions in it, and its `labels` (N,) int64."""
 
     labels: Tensor
 
     def at(self, index: Tensor | slice) -> Tensor:
-        """Inputs (B, ...) as they are."""
+        """Return inputs (B, ...), not augmented."""
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """Inputs (B, ...) of a training step; draws (B, 4) are of `draw_crops`, the width is one of `widths`."""
+        """Return inputs (B, ...) of a training step; draws (B, 4) are of `draw_crops`, the width is one of `widths`."""
 
     def widths(self, rows: Tensor) -> list[int] | None:
-        """The length of each step's inputs, its samples being a row of (steps, B); None if all have one size."""
+        """Return the input length of each step, whose samples are a row of (steps, B); None if inputs have one size."""
         return None
 
     def by_cost(self, index: Tensor | None) -> Tensor | None:
-        """These samples (None for all) in the order in which they are best cut into chunks."""
+        """Return these samples (None for all) in the order in which they are best cut into chunks."""
         return index
 
 
@@ -59,7 +59,7 @@ def samples(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Samples:
-    """The `train` or `test` part of a data set, of whichever kind its samples are. One copy serves a process's runs."""
+    """Return the `train` or `test` part of a data set. All runs of a process share one copy."""
     labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
     x = getattr(dataset, f"{part}_x")
     if info.kind == "images":
@@ -68,7 +68,7 @@ def samples(
 
 
 class Normaliser:
-    """Pixels (B, H, W, C) to inputs (B, C, H, W) in channels-last memory: (pixel / scale - mean) / std.
+    """Map from pixels (B, H, W, C) to inputs (B, C, H, W) in channels-last memory: (pixel / scale - mean) / std.
 
     Mean and std are laid out over a whole image: broadcasting over the short channel axis would not vectorise.
     """
@@ -81,72 +81,72 @@ class Normaliser:
         self._shape = (-1, height, width, channels)
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """(B, C, H, W)."""
+        """Return the inputs (B, C, H, W) of pixels (B, H, W, C)."""
         return self.shaped(self.rows(pixels.reshape(len(pixels), -1)))
 
     def rows(self, pixels: Tensor) -> Tensor:
-        """(B, H * W * C) inputs of pixels (B, H * W * C)."""
+        """Return the inputs (B, H * W * C) of pixels (B, H * W * C)."""
         return torch.addcmul(self._offset, pixels, self._factor)
 
     def shaped(self, rows: Tensor) -> Tensor:
-        """(B, C, H, W) of rows (B, H * W * C)."""
+        """View rows (B, H * W * C) as (B, C, H, W)."""
         return rows.view(self._shape).permute(0, 3, 1, 2)
 
 
 class Crops:
-    """Windows of images that are padded by 4, mirrored or not, then turned by up to 15 degrees or not.
+    """Random windows of images padded by 4 pixels: mirrored or not, and optionally turned by up to 15 degrees.
 
     Args:
         pixels: (N * H * W + 1, C) uint8, pixel after pixel; the last one is black.
         height: H.
         width: W.
         augmentation: `flip_crop` pads with zeros, `flip_crop_reflect` by reflection; `flip_crop_rotate` pads with zeros
-            and turns the window about its centre by a multiple of 1/64 degrees: each pixel is the nearest one, what was
-            outside is black. `none` has no windows.
+            and turns the window about its centre by a multiple of 1/64 degrees: each pixel is the nearest one, or black
+            if that is outside. `none` has no windows.
     """
 
     def __init__(self, pixels: Tensor, height: int, width: int, augmentation: str) -> None:
         self._pixels = pixels
         self._shape = (height, width)
         self._black = len(pixels) - 1
-        # Half the traffic of int64, where the largest sum fits: an image's first pixel, and a row and a column outside.
-        self._kind = torch.int32 if 3 * self._black < 2**31 else torch.int64
+        # int32 halves the traffic if the largest sum fits: an image's first pixel, and a row and a column outside.
+        self._index_dtype = torch.int32 if 3 * self._black < 2**31 else torch.int64
         reflect, rotate = augmentation == "flip_crop_reflect", augmentation == "flip_crop_rotate"
         # A turned window needs a row outside, which `_rotations` points to.
         rows = F.pad(_windows(height, width, self._black, reflect), (0, int(rotate)), value=self._black)
         columns = _windows(width, 1, self._black, reflect)
-        self._rows = rows.to(pixels.device, self._kind)
-        self._columns = torch.cat([columns, columns.flip(1)]).to(pixels.device, self._kind)
+        self._rows = rows.to(pixels.device, self._index_dtype)
+        self._columns = torch.cat([columns, columns.flip(1)]).to(pixels.device, self._index_dtype)
         self._rotations = _rotations(height, width).to(pixels.device) if rotate else None
 
     def __call__(self, index: Tensor, draws: Tensor) -> Tensor:
-        """The window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 4) int64 of `draw_crops`."""
+        """Return the window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 4) of `draw_crops`."""
         row, column, mirror = draws[:, :3].unbind(1)
         height, width = self._shape
-        rows = self._rows[row] + (index * (height * width)).to(self._kind)[:, None]
+        rows = self._rows[row] + (index * (height * width)).to(self._index_dtype)[:, None]
         columns = self._columns[column + OFFSETS * mirror]
-        # What lies outside an image points at the black pixel or beyond.
-        at = (rows[:, :, None] + columns[:, None, :]).clamp_max_(self._black)
+        # Positions outside an image point at the black pixel or beyond.
+        places = (rows[:, :, None] + columns[:, None, :]).clamp_max_(self._black)
         if self._rotations is not None:
             turned = self._rotations.index_select(0, draws[:, 3])  # int32, which `gather` does not take
-            first = torch.arange(len(at), dtype=turned.dtype, device=at.device)[:, None] * at[0].numel()
-            at = at.view(-1).index_select(0, (turned + first).view(-1))
-        return self._pixels.index_select(0, at.view(-1)).view(len(index), height, width, -1)
+            first = torch.arange(len(places), dtype=turned.dtype, device=places.device)[:, None] * places[0].numel()
+            places = places.view(-1).index_select(0, (turned + first).view(-1))
+        return self._pixels.index_select(0, places.view(-1)).view(len(index), height, width, -1)
 
 
 def _windows(size: int, stride: int, outside: int, reflect: bool) -> Tensor:
-    """(OFFSETS, size) int64: where each row (or column) of a window lies in its image, for each place of the window."""
-    at = torch.arange(-PADDING, size - PADDING) + torch.arange(OFFSETS)[:, None]
+    """Return (OFFSETS, size) int64: for each offset of a window, the places of its rows (or columns) in the image."""
+    row = torch.arange(-PADDING, size - PADDING) + torch.arange(OFFSETS)[:, None]
     if reflect:  # the edge itself is not repeated
-        at = torch.where(at.abs() >= size, 2 * (size - 1) - at.abs(), at.abs())
-    return torch.where((at >= 0) & (at < size), at * stride, outside)
+        row = torch.where(row.abs() >= size, 2 * (size - 1) - row.abs(), row.abs())
+    return torch.where((row >= 0) & (row < size), row * stride, outside)
 
 
 @lru_cache(4)
 def _rotations(height: int, width: int) -> Tensor:
-    """(ANGLES, H * W) int32: the pixel of a window that each pixel of the turned one shows; H * W is outside.
+    """Return (ANGLES, H * W) int32: the pixel of a window that each pixel of the turned one shows; H * W is outside.
 
-    Made on the CPU, in float64: no pixel is so near a tie that another processor could round it the other way.
+    Computed on the CPU, in float64: no pixel is so near a tie that another processor could round it the other way.
     """
     angle = torch.deg2rad(torch.arange(ANGLES, dtype=torch.float64) / PER_DEGREE - DEGREES)
     cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
@@ -159,10 +159,10 @@ def _rotations(height: int, width: int) -> Tensor:
 
 
 def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tensor:
-    """(steps, batch_size, 4) int64: row and column offsets in [0, 8], mirror in {0, 1}, angle in [0, 1920].
+    """Draw (steps, batch_size, 4) int64: row and column offsets in [0, 8], mirror in {0, 1}, angle in [0, 1920].
 
-    The angle counts 1/64 degrees from -15; it is drawn last, and whatever the augmentation: crops and flips of a seed
-    are the same with and without rotation.
+    The angle counts 1/64 degrees from -15. It is always drawn, and last, so that the crops and flips of a seed are the
+    same with and without rotation.
     """
     offsets = torch.randint(0, OFFSETS, (steps, batch_size, 2), generator=generator)
     mirror = torch.randint(0, 2, (steps, batch_size, 1), generator=generator)
@@ -171,7 +171,7 @@ def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tenso
 
 
 class Images(Samples):
-    """Images x (N, C, H, W) uint8, in memory once, normalised and augmented batch by batch; labels (N,) int64."""
+    """Images x (N, C, H, W) uint8, stored once, normalised and augmented batch by batch; labels (N,) int64."""
 
     def __init__(
         self,
@@ -192,11 +192,11 @@ class Images(Samples):
         self._crops = Crops(pixels, height, width, augmentation)
 
     def at(self, index: Tensor | slice) -> Tensor:
-        """(B, C, H, W)."""
+        """Return inputs (B, C, H, W)."""
         return self._normalise(self.pixels[index])
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """(B, C, H, W), augmented if there are draws."""
+        """Return inputs (B, C, H, W), augmented if there are draws."""
         if draws is not None:
             return self._normalise(self._crops(index, draws))
         if self._ready is not None:
@@ -206,13 +206,13 @@ class Images(Samples):
 
     @cached_property
     def _ready(self) -> Tensor | None:
-        """(N, H * W * C) all inputs, if they are few."""
+        """All inputs (N, H * W * C), or None if they are too large to be made at once."""
         rows = self.pixels.flatten(1)
         return self._normalise.rows(rows) if rows.numel() * self._dtype.itemsize <= READY_BYTES else None
 
 
 class Texts:
-    """Texts: token ids (N, L), padded with `PAD`, in memory once; each batch is as long as its longest text."""
+    """Texts: token ids (N, L), padded with `PAD`, stored once; each batch is as long as its longest text."""
 
     def __init__(self, ids: np.ndarray, labels: Tensor) -> None:
         self.labels = labels
@@ -222,25 +222,25 @@ class Texts:
         self._lengths_on_cpu = self._lengths.cpu()
 
     def at(self, index: Tensor | slice) -> Tensor:
-        """(B, L) int64, L for the longest text of these."""
+        """Return token ids (B, L) int64, with L for the longest of these texts."""
         return self._ids[index, : self._rounded(int(self._lengths[index].max()))].long()
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """(B, L) int64; with a `width` for L the device is not asked for an answer."""
+        """Return token ids (B, L) int64; `width` gives L without waiting for the device."""
         return self.at(index) if width is None else self._ids[:, :width].index_select(0, index).long()
 
     def widths(self, rows: Tensor) -> list[int]:
-        """L of each step, whose samples are a row of (steps, B)."""
+        """Return L of each step, whose samples are a row of (steps, B)."""
         return [self._rounded(longest) for longest in self._lengths_on_cpu[rows.cpu()].amax(1).tolist()]
 
     def by_cost(self, index: Tensor | None) -> Tensor:
-        """The shortest first, so that chunks have texts of like lengths."""
+        """Sort texts by length, the shortest first, so that the texts of a chunk have similar lengths."""
         if index is None:
             return self._lengths.argsort(stable=True)
         return index[self._lengths[index].argsort(stable=True)]
 
     def _rounded(self, length: int) -> int:
-        # A text without a token is still a row of one width or another.
+        # Texts without a token still need a width above 0.
         return min(max(1, -(-length // MULTIPLE)) * MULTIPLE, self._ids.shape[1])
 
 
@@ -252,9 +252,9 @@ class Vectors(Samples):
         self._x = torch.from_numpy(np.array(x)).to(labels.device, dtype)
 
     def at(self, index: Tensor | slice) -> Tensor:
-        """(B, D)."""
+        """Return inputs (B, D)."""
         return self._x[index]
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """(B, D)."""
+        """Return inputs (B, D)."""
         return self._x.index_select(0, index)

@@ -1,4 +1,4 @@
-"""The server's knowledge of the federation as hooks see it, and the steps of a server that trains something."""
+"""The view of the federation that hooks get, and the executor of a server's own training steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ServerSteps:
-    """Executes the steps of one run's server; if `capture` gives a maker of executors, captured once and replayed."""
+    """Executor of one server's training steps: captured and replayed if `capture` returns a factory of executors."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class ServerSteps:
         self._executors: dict[ServerStep, StepExecutor | None] = {}
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
-        """As `algorithms.base.Fed.repeat` says."""
-        _refuse_what_is_of_one_round(step)
+        """Take one step for each of `inputs`, as `algorithms.base.Fed.repeat` describes."""
+        _refuse_bound_values(step)
         state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
         lengths = {len(tensor) if tensor.dim() else None for tensor in leaves(inputs)}
         if len(lengths) != 1 or None in lengths:
@@ -55,19 +55,19 @@ class ServerSteps:
                 return self._replayed(executor, step, state, inputs, given, count)
             except (NotCapturable, torch.OutOfMemoryError) as problem:
                 reason = str(problem)
-            # Outside the handler, whose traceback would keep what the attempt took.
+            # Outside the handler, whose traceback would keep the attempt's memory.
             self._executors[step] = executor = None
             give_back_gpu_memory()
-        state = detached_copy(state)  # a network in training mode writes its running statistics into what it is given
+        state = detached_copy(state)  # a network in training mode writes its running statistics into its parameters
         for one_input in unstack(inputs) if count else ():
-            state = tree_map(Tensor.detach, _checked(self._net, step, state, one_input, given))
-        if reason:  # after the steps: one that is wrong whether captured or not has raised its own error
+            state = tree_map(Tensor.detach, _take_step(self._net, step, state, one_input, given))
+        if reason:  # after the steps, so that a step that fails uncaptured, too, has raised its own error
             warnings.warn(
                 f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
                 Slower,
                 stacklevel=2,
             )
-        return detached_copy(state)  # a part of the inputs would keep them whole
+        return detached_copy(state)  # a view of the inputs would keep all of them
 
     def _replayed(
         self, executor: StepExecutor, step: ServerStep, state: Any, inputs: Any, given: Any, count: int
@@ -77,12 +77,12 @@ class ServerSteps:
         clock = place("clock", torch.zeros(1, dtype=torch.int64, device=self._device), axes=0)
 
         def act() -> None:
-            """Read the inputs at the clock, and move the state on in its place."""
+            """Take the step for the inputs at the clock, and update the state in place."""
             one_input = tree_map(lambda tensor: tensor.index_select(0, clock)[0], inputs)
-            after = _checked(net, step, tree_map(Tensor.detach, state), one_input, given)
-            if moved := moves(state, tree_map(Tensor.detach, after)):
-                places, values = zip(*moved, strict=True)
-                torch._foreach_copy_(places, values)
+            after = _take_step(net, step, tree_map(Tensor.detach, state), one_input, given)
+            if copies := moves(state, tree_map(Tensor.detach, after)):
+                targets, sources = zip(*copies, strict=True)
+                torch._foreach_copy_(targets, sources)
             clock.add_(1)
 
         executor.run((), act, count, None)
@@ -91,10 +91,10 @@ class ServerSteps:
 
 @dataclass(frozen=True)
 class FedView:
-    """Implements `algorithms.base.Fed`.
+    """Implementation of `algorithms.base.Fed`.
 
-    `steps` executes the server's training steps, `initialise` gives a new network's parameters drawn from a generator,
-    and `member` the client whose hook is called; it is None in the server's hooks.
+    `steps` executes the server's training steps, `initialise` draws a new network's parameters from a generator, and
+    `member` returns the client whose hook is called; it is None in the server's hooks.
     """
 
     net: Network
@@ -109,17 +109,17 @@ class FedView:
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return self.net.num_classes
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one example."""
+        """Shape of one example."""
         return self.net.input_shape
 
     @property
     def feature_dim(self) -> int:
-        """D."""
+        """Number of features, D."""
         return self.net.feature_dim
 
     @property
@@ -127,44 +127,44 @@ class FedView:
         """The client whose hook is called."""
         if self.member is None:
             raise AttributeError(
-                "fed.client is known in init_client and start alone: let clients upload what the server needs of them"
+                "fed.client is known in init_client and start only: let clients upload what the server needs"
             )
         return self.member()
 
     def initialised(self, *keys: str | int) -> Params:
-        """A new network's parameters and floating-point buffers."""
+        """Draw a new network's parameters and floating-point buffers, by these keys."""
         return self.initialise(self.stream("initialised", *keys))
 
     def stream(self, *keys: str | int) -> torch.Generator:
-        """The server's generator for these keys."""
+        """Make the server's generator for these keys."""
         return stream(self.seed, "server", *keys)
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
-        """Take one step for each of `inputs`, on a GPU captured once and replayed; gives the last state."""
+        """Take one step for each of `inputs`, on a GPU captured once and replayed; returns the last state."""
         return self.steps.repeat(step, state, inputs, given)
 
 
-def _refuse_what_is_of_one_round(step: ServerStep) -> None:
-    """Refuse a step that would be captured with something that belongs to one round."""
+def _refuse_bound_values(step: ServerStep) -> None:
+    """Refuse a step that binds values, as a closure does: a capture of it would fix those of one round."""
     code, name = getattr(step, "__code__", None), getattr(step, "__qualname__", repr(step))
-    whose = getattr(step, "__self__", None)
-    if code is None or not (isinstance(whose, Algorithm) or (whose is None and "<" not in name)):
+    owner = getattr(step, "__self__", None)
+    if code is None or not (isinstance(owner, Algorithm) or (owner is None and "<" not in name)):
         raise TypeError(f"a server's step must be a method of the algorithm, or a function of a module, got {name}")
-    if closed_over := sorted(set(code.co_freevars) - {"__class__"}):  # which a method that says `super()` closes over
+    if closed_over := sorted(set(code.co_freevars) - {"__class__"}):  # methods that call `super()` close over that
         raise TypeError(
             f"{name} closes over {', '.join(closed_over)}: pass it in `state`, `inputs` or `given`, so that a captured "
             "step reads each round's; a decorator closes over what it wraps"
         )
 
 
-def _checked(net: Net, step: ServerStep, state: Any, one_input: Any, given: Any) -> Any:
-    """Execute a step once; raises ValueError if it writes into its input, or its state has another structure."""
+def _take_step(net: Net, step: ServerStep, state: Any, one_input: Any, given: Any) -> Any:
+    """Execute a step once; raises ValueError if it writes into its input, or returns a state of another structure."""
     expected = shapes(state)
-    read = [(tensor, tensor._version) for tree in (one_input, given) for tensor in leaves(tree)]
+    versions = [(tensor, tensor._version) for tree in (one_input, given) for tensor in leaves(tree)]
     after = step(net, state, one_input, given)
-    if any(tensor._version != version for tensor, version in read):
+    if any(tensor._version != version for tensor, version in versions):
         raise ValueError(
-            f"{step.__qualname__} writes into what it is given: what a server's step changes belongs in its state"
+            f"{step.__qualname__} modifies its arguments in place: a server step returns a new state instead"
         )
     if shapes(after) != expected:
         raise ValueError(

@@ -47,7 +47,7 @@ class Progress:
         samples: training examples processed, each epoch counted.
         seconds: of computation, over all sessions of the run.
         diverged: whether a loss or a model stopped being finite, which ends the run.
-        complaint: the round, client and term of that.
+        complaint: the round, client and name of that value.
         started: seconds since 1970 (UTC).
     """
 
@@ -64,13 +64,13 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        seed: of every random stream but the data set's own test split.
+        seed: of every random stream; the data set's own test split does not depend on it.
         dataset: pixels and labels, the images of their own size.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
-        folder: where the state lies, or None for a run that is never saved.
+        folder: of the saved state; None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
-        initial: w_0, with all names of the network; None for the weights that the seed draws.
+        initial: w_0, with all names of the network; None for weights drawn from the seed.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Simulation:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as soon as the last
         # user drops it, not by the garbage collector, which might free captured graphs during another capture.
-        weakly = weakref.proxy(self)
+        weak_self = weakref.proxy(self)
         self.device = torch.device(device)
         if self.device.type == "cuda":  # TF32 if and only if asked for; on a CPU there is none
             torch.set_float32_matmul_precision("high" if setting.precision == "tf32" else "highest")
@@ -102,9 +102,9 @@ class Simulation:
         module = make_module(factory, seed)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
-        dtype, on = self.net.dtype, self.device  # not `self`, which nothing of the run may refer to
+        dtype, run_device = self.net.dtype, self.device  # not `self`, which the lambdas below must not hold
         split = split.pooled() if "pooled" in algorithm.needs else split
-        self.federation = Federation(dataset, info, split, setting, on, dtype)
+        self.federation = Federation(dataset, info, split, setting, run_device, dtype)
         self.fed = FedView(
             net=self.net,
             num_clients=len(self.federation.clients),
@@ -112,33 +112,33 @@ class Simulation:
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
-            steps=ServerSteps(self.net, on, dtype, lambda: weakly.trainer.server),
-            initialise=lambda drawn: initial_params(drawn_module(factory, drawn), dtype, on),
+            steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
+            initialise=lambda generator: initial_params(drawn_module(factory, generator), dtype, run_device),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
-        drawn = initial_params(module, dtype, on)
+        drawn = initial_params(module, dtype, run_device)
         self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
         self.server: Server = algorithm.init_server(self.fed, self._initial)
-        stated, given = algorithm.rows, tuple(algorithm.evaluated(self.server))
-        if set(stated) != set(given):
+        declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
+        if set(declared) != set(rows):
             name = type(algorithm).__name__
-            raise ValueError(f"{name}.evaluated gives the rows {given}, its `rows` states {stated}: make them agree")
+            raise ValueError(f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree")
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
-        self.tracker = Tracker(track, self.net, self.federation, lambda *given: weakly.local_model(*given))
+        self.tracker = Tracker(track, self.net, self.federation, lambda *args: weak_self.local_model(*args))
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
         self._sent: tuple[Server, Message] | None = None
 
     @property
     def round(self) -> int:
-        """Finished rounds."""
+        """Number of finished rounds."""
         return self.server.round
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the run is over: it has made its rounds, or it diverged."""
         return self.round >= self.setting.rounds or self.progress.diverged
 
     def advance(self, rounds: int = 1) -> None:
@@ -152,23 +152,23 @@ class Simulation:
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """Count the time as the run's own, what is spent on tracking left out."""
+        """Add the time spent in the block to the run's seconds, without the time spent on tracking."""
         began, tracking = time.perf_counter(), self.tracker.seconds
         yield
         self.progress.seconds += time.perf_counter() - began - (self.tracker.seconds - tracking)
 
     def save(self) -> None:
-        """Write the state: the server whole, of the memories those that changed since the last save."""
+        """Write the state: the whole server, and the memories that changed since the last save."""
         assert self.folder is not None, "a simulation without a folder cannot be saved"
         server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
-        about = {"backend": self.backend, "track": sorted(self.tracker.what)}
-        self.folder.save(self.round, server, changed, about)
+        facts = {"backend": self.backend, "track": sorted(self.tracker.what)}
+        self.folder.save(self.round, server, changed, facts)
         self._changed.clear()
 
     def load(self) -> bool:
-        """Go on from the folder's state; False if there is none."""
+        """Load the folder's state to go on from; returns False if there is none."""
         if self.folder is None or (manifest := self.folder.manifest()) is None:
             return False
         server, memories = self.folder.load(manifest, self.device)
@@ -182,34 +182,34 @@ class Simulation:
         return True
 
     def participants(self, round: int) -> list[int]:
-        """The clients of a round, drawn uniformly without replacement, in ascending order."""
+        """Draw the clients of a round uniformly without replacement, and return them in ascending order."""
         order = torch.randperm(self.fed.num_clients, generator=stream(self.seed, "participation", round))
         return sorted(order[: self.setting.cohort_size].tolist())
 
     def local_model(self, row: Params, client: int) -> Params:
-        """A personal model: what the client would start from, `row`'s own tensors winning."""
+        """Return a personal model: the tensors of `row`, and else those that the client would start from."""
         message = self._message()
-        client = min(client, self.fed.num_clients - 1)  # pooled data have one client, whose model is everybody's
+        client = min(client, self.fed.num_clients - 1)  # pooled data have a single client, whose model serves all
         generator = stream(self.seed, "start", self.round, client)
         local = self.algorithm.start(self.problem.fed_of(client), message, self._memory(client), generator)
         return {**local["params"], **row}
 
     def _message(self) -> Message:
-        """The message of the server as it now stands; made once, because personal models are evaluated with it too."""
+        """Return the current server's message; made once, because personal models are evaluated with it too."""
         if self._sent is None or self._sent[0] is not self.server:
             message = tensors(self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype)
             self._sent = (self.server, message)
         return self._sent[1]
 
     def _memory(self, client: int) -> Memory:
-        """Return a client's memory, on the device; one that has not trained yet has its made anew, not stored."""
+        """Return a client's memory, on the device; until the client has trained, it is made anew and not stored."""
         if client in self.memories:
             return dict(to(self.memories[client], self.device))
-        first = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
-        return dict(tensors(first, self.device, self.net.dtype))
+        memory = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
+        return dict(tensors(memory, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
-        """Prepare the next round; nothing of the run has changed yet."""
+        """Prepare the next round without changing the run."""
         number = self.round + 1
         message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
         clients = [
@@ -219,7 +219,7 @@ class Simulation:
         return RoundWork(self.problem, clients, message, number, lr)
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
-        """Finish the round that `begin` prepared, with its clients' results: server, memories, evaluation."""
+        """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
@@ -231,10 +231,10 @@ class Simulation:
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
-        for suffix, scores in self._scores.items():  # of clients that have trained since they were evaluated
+        for suffix, scores in self._scores.items():  # drop the scores of clients that have trained since
             self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in cohort.params}
-        models = {id(model): model for model in [server.params, *self.algorithm.evaluated(server).values()]}
-        reason = nonfinite_reason(number, trained, list(models.values()), self._message())
+        distinct = {id(model): model for model in [server.params, *self.algorithm.evaluated(server).values()]}
+        reason = nonfinite_reason(number, trained, list(distinct.values()), self._message())
         self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained)
@@ -262,18 +262,18 @@ class Simulation:
         self.progress.samples += sum(result.samples for result in trained)
 
     def _evaluate(self, job: RoundWork, trained: list[ClientResult]) -> None:
-        alone = not num_bytes(self._message())
+        nothing_sent = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)
-        further = {"train_loss": loss, **asdict(self.progress.traffic), **local}
+        shared = {"train_loss": loss, **asdict(self.progress.traffic), **local}
         for suffix, row in self.algorithm.evaluated(self.server).items():
-            # A client that nobody sends anything has the model it had, until it trains again.
-            known = self._scores.setdefault(suffix, {}) if alone and not row else {}
-            evaluator = Evaluator(self.net, self.federation, self.local_model, known)
+            # A client that is sent nothing has the same model until it trains again.
+            cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
+            evaluator = Evaluator(self.net, self.federation, self.local_model, cached)
             scores = evaluator.scores(row)
             self.tracker.row(self.round, suffix, row, scores, self.done)
             curve = self.progress.curves.setdefault(suffix, [])
-            measures = {**evaluator.measures(row, scores, self.done), **further}
+            measures = {**evaluator.measures(row, scores, self.done), **shared}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
 
 
@@ -287,7 +287,7 @@ def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
-    """`auto` resolved: clients stacked on a GPU, one by one on a CPU, where convolutions gain nothing from stacking."""
+    """Resolve `auto`: stack clients on a GPU, not on a CPU, where convolutions gain nothing from stacking."""
     if backend == "auto":
         return "stacked" if device.type == "cuda" else "loop"
     if backend not in BACKENDS:

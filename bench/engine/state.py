@@ -2,8 +2,8 @@
 
 `server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's memory, and
 `manifest.json`, written last, names the files of one round, each with its SHA-256, and has a digest of its own: a bit
-that a disk has changed stops a run instead of changing its results. Files that no manifest names are removed
-afterwards. Only tensors and plain values are stored, and loaded with `weights_only`.
+that a disk has changed stops a run instead of changing its results. Other files are removed afterwards. Only tensors
+and plain values are stored, and loaded with `weights_only`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 
 class StateFolder:
-    """The folder of one run's state, `OUT/state/RUN_KEY`, made when first written.
+    """The folder of one run's state, `OUT/state/RUN_KEY`, which the first save creates.
 
     The manifest keeps `run`, plain values that name a run which has no row yet.
     """
@@ -46,7 +46,7 @@ class StateFolder:
             manifest: dict[str, Any] = json.loads(file.read_text())
             if manifest.get("version") != STATE_VERSION:
                 raise ValueError(f"version {manifest.get('version')!r}, and this version reads {STATE_VERSION}")
-            if manifest.get("digest") != digest({name: of for name, of in manifest.items() if name != "digest"}):
+            if manifest.get("digest") != digest({key: value for key, value in manifest.items() if key != "digest"}):
                 raise ValueError("it has changed since it was written")
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise self._damaged(file, str(error)) from error
@@ -57,24 +57,24 @@ class StateFolder:
     ) -> None:
         """Write the state after `round`, which the next load returns.
 
-        `memories` are those that changed since the last save, the others' files stay; `facts` go into the manifest.
+        `memories` are those that changed since the last save; the files of others stay. `facts` go into the manifest.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         server_file = f"server-{round}.pt"
-        old = self.manifest() or {"memories": {}, "sha256": {}}
-        # An empty memory needs no file, but must be known: it is not what a client begins with.
+        previous = self.manifest() or {"memories": {}, "sha256": {}}
+        # An empty memory has no file but an entry, because a client may begin with another memory.
         files = {str(client): f"memory-{client}-{round}.pt" if memory else "" for client, memory in memories.items()}
         trees: dict[str, Any] = {files[str(client)]: memory for client, memory in memories.items() if memory}
         trees[server_file] = dict(server)
-        sums = old["sha256"] | {name: self._write(name, tree) for name, tree in trees.items()}
-        kept = {**old["memories"], **files}
-        named = {server_file, *filter(None, kept.values())}
+        hashes = previous["sha256"] | {name: self._write(name, tree) for name, tree in trees.items()}
+        memory_files = {**previous["memories"], **files}
+        named = {server_file, *filter(None, memory_files.values())}
         manifest = {
             "version": STATE_VERSION,
             "round": round,
             "server": server_file,
-            "memories": kept,
-            "sha256": {name: sums[name] for name in sorted(named)},
+            "memories": memory_files,
+            "sha256": {name: hashes[name] for name in sorted(named)},
             **({"run": dict(self._run)} if self._run else {}),
             **facts,
         }
@@ -98,7 +98,7 @@ class StateFolder:
         return server, memories
 
     def remove(self) -> None:
-        """Forget the run: its row is stored."""
+        """Delete the state of a run whose row is stored."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, name: str, tree: Any) -> str:
@@ -107,10 +107,10 @@ class StateFolder:
             torch.save(tree, file)
         return content_hash(self.path / name)
 
-    def _read(self, name: str, sums: Mapping[str, str], device: torch.device | str) -> Any:
+    def _read(self, name: str, hashes: Mapping[str, str], device: torch.device | str) -> Any:
         file = self.path / name
         try:
-            if content_hash(file) != sums[name]:
+            if content_hash(file) != hashes[name]:
                 raise ValueError("it has changed since it was written")
             return torch.load(file, map_location=device, weights_only=True)
         except Exception as error:

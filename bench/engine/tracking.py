@@ -2,7 +2,7 @@
 
 `bench.artifacts` lists the arrays and reads them. A final model is loaded by its run key and used as any other:
 
-    params = load_model("leaderboards", run_key)          # {name: tensor}; of FedBN's and `local`, with client=3
+    params = load_model("leaderboards", run_key)          # {name: tensor}; for FedBN and `local`, with client=3
     module = models.make("resnet8", (3, 32, 32), 10)
     module.load_state_dict(params)
     logits = module.eval()(images).logits                 # images (B, ...) normalised as the run's were
@@ -32,26 +32,26 @@ from bench.engine.network import Network
 from bench.engine.rng import stream
 
 FEATURE_SAMPLES = 1000
-_Kept = dict[str, Any]  # names of `bench.artifacts` -> list or tensor
+_Arrays = dict[str, Any]  # names of `bench.artifacts` -> list or tensor
 
 
 class Tracker:
-    """Watches the evaluations of one run. It changes nothing that the run computes.
+    """Observer of one run's evaluations. It changes nothing that the run computes.
 
     Attributes:
-        what: after `load`, what the saved run tracked as well: a curve that has begun is not broken off.
-        seconds: spent here, over all sessions of the run; the run's own do not count them.
+        what: names of `TRACKS`; after `load` also those that the saved run tracked, so that their curves go on.
+        seconds: spent here, over all sessions of the run; not counted in the run's own.
     """
 
     def __init__(self, what: Collection[str], net: Network, federation: Federation, complete: Complete) -> None:
         self.what = frozenset(what)
         self.seconds = 0.0
         self._net, self._federation, self._complete = net, federation, complete
-        self._shared: _Kept = {}
-        self._rows: dict[str, _Kept] = {}
+        self._shared: _Arrays = {}
+        self._rows: dict[str, _Arrays] = {}
 
     def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
-        """Measure the clients' own models after an evaluated round, and keep what they were sent.
+        """Measure the clients' own models after an evaluated round, and keep the tracked part of their message.
 
         Returns:
             Values for every row's curve: `local_accuracy`, the unweighted mean over these clients, if it is tracked.
@@ -76,44 +76,44 @@ class Tracker:
             if not local:
                 return {}
             accuracy = [mean_measures(parts)["accuracy"] for parts in scores.values()]
-            kept = {"rounds": job.round, "clients": list(scores), "accuracy": accuracy}
-            _append(self._shared, {f"local/{name}": value for name, value in kept.items()})
+            values = {"rounds": job.round, "clients": list(scores), "accuracy": accuracy}
+            _append(self._shared, {f"local/{name}": value for name, value in values.items()})
             return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
-        """Keep the tracked values of an evaluated model; its accuracy was made of `scores`."""
-        kept = self._rows.setdefault(suffix, {})
+        """Keep the tracked values of an evaluated model, whose accuracy is the mean over `scores`."""
+        arrays = self._rows.setdefault(suffix, {})
         with self._clock():
             if "classes" in self.what:
-                _append(kept, {"classes/rounds": round, "classes/global": self._by_class(scores)})
-                kept["classes/personal"] = set(row) != set(self._net.names)
+                _append(arrays, {"classes/rounds": round, "classes/global": self._by_class(scores)})
+                arrays["classes/personal"] = set(row) != set(self._net.names)
             if not (last and "features" in self.what):
                 return
             if set(row) == set(self._net.names):
-                kept["features/global"] = self._features(row)
+                arrays["features/global"] = self._features(row)
             elif len(self._federation.clients) == 1:
-                kept["features/global"] = self._features(self._complete(row, 0))
+                arrays["features/global"] = self._features(self._complete(row, 0))
 
     def state(self) -> dict[str, Any]:
-        """The argument of `load`."""
+        """Return the state to save, which is the argument of `load`."""
         return {"what": sorted(self.what), "seconds": self.seconds, "shared": self._shared, "rows": self._rows}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved run, which may have been tracked otherwise, or not at all."""
+        """Go on from a saved run, which may have tracked other data, or none."""
         self.what |= frozenset(state.get("what", ()))
         self.seconds = state.get("seconds", 0.0)
         self._shared, self._rows = state.get("shared", {}), state.get("rows", {})
 
     def arrays(self, suffix: str) -> dict[str, Any]:
-        """All that was kept for a row, by the names of `bench.artifacts`."""
-        kept = {**self._shared, **self._rows.get(suffix, {})}
+        """Return all that was tracked for a row, by the names of `bench.artifacts`."""
+        arrays = {**self._shared, **self._rows.get(suffix, {})}
         if "classes" in self.what:
             labels = self._federation.train.labels
-            kept["classes/counts"] = torch.stack([self._counts(labels[own]) for own in self._federation.clients])
+            arrays["classes/counts"] = torch.stack([self._counts(labels[index]) for index in self._federation.clients])
         if "features" in self.what:
-            at = self._feature_samples()
-            kept |= {"features/samples": at, "features/labels": self._federation.test.labels[at]}
-        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in kept.items()}
+            index = self._feature_samples()
+            arrays |= {"features/samples": index, "features/labels": self._federation.test.labels[index]}
+        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in arrays.items()}
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -122,7 +122,7 @@ class Tracker:
         self.seconds += time.perf_counter() - began
 
     def _by_class(self, scores: list[Score]) -> list[float]:
-        """(C,) accuracy of each class, the mean over the scores that have samples of it."""
+        """Return the accuracy of each class (C,), the mean over the scores that have samples of it."""
         labels, parts = self._federation.test.labels, self._federation.test_parts
         counts = [self._counts(labels if part is None else labels[part]) for part in parts]
         shares = torch.stack([score.right.double() / counts[score.part] for score in scores])
@@ -139,25 +139,25 @@ class Tracker:
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:
-        """The same for every run on a data set, whatever its seed."""
+        """Draw test samples, the same for every run on a data set, whatever its seed."""
         labels = self._federation.test.labels
         drawn = torch.randperm(len(labels), generator=stream(0, "tracked features"))
         return drawn[:FEATURE_SAMPLES].sort().values.to(labels.device)
 
 
 def drift(net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]) -> dict[str, Any]:
-    """Measure how unlike the clients of a round are, and how far they move: what FedGKD's section 4.1 assumes bounded.
+    """Measure how much the clients of a round differ, and how far they move; FedGKD's section 4.1 assumes bounds on it.
 
-    In symbols: w_t is the model that the clients of a round receive, w_{t+1}^k what client k makes of it, F_k(w) the
+    In symbols: w_t is the model that the clients of a round receive, w_{t+1}^k is client k's after training, F_k(w) the
     mean cross entropy of w on k's n_k training samples, in evaluation mode, and p_k = n_k / sum_j n_j over the round's
     clients.
 
     Returns:
-        For m clients, norms being Euclidean, over trainable parameters, in double precision. If clients begin with
-        models of their own (FedBN, `local`), client k's stands for w_t wherever k does.
+        Values for m clients. Norms are Euclidean, over trainable parameters, in double precision. If clients begin with
+        models of their own (FedBN, `local`), w_t is client k's own in every term of client k.
 
         rounds: the round's number.
-        clients: (m,) who took part.
+        clients: (m,) the round's clients.
         shares: (m,) p_k.
         gradients: (m,) ||grad F_k(w_t)||, the bound on a local solution's error in Assumption 2 (Eq. 6).
         mean_gradient: ||sum_k p_k grad F_k(w_t)||, which stands for ||grad f(w_t)||.
@@ -168,14 +168,14 @@ def drift(net: Network, federation: Federation, job: RoundWork, trained: list[Cl
     """
     sizes = torch.tensor([len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64)
     shares = sizes / sizes.sum()
-    mean, norms, moved = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
+    mean, norms, moves = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
     for work, result, share in zip(job.clients, trained, shares.tolist(), strict=True):
         received = work.local["params"]
         gradient = _gradient(net, federation, received, work.client, job.problem.setting.batch_size)
         mean = mean + share * gradient
         norms.append(gradient.norm())
-        moved.append((_flat(net, result.params) - _flat(net, received)).norm())
-    gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moved).cpu(), mean.norm().cpu()
+        moves.append((_flat(net, result.params) - _flat(net, received)).norm())
+    gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moves).cpu(), mean.norm().cpu()
     return {
         "rounds": job.round,
         "clients": [work.client for work in job.clients],
@@ -189,7 +189,7 @@ def drift(net: Network, federation: Federation, job: RoundWork, trained: list[Cl
 
 
 def _gradient(net: Network, federation: Federation, params: Params, client: int, batch_size: int) -> Tensor:
-    """(d,) float64: grad F_k, in batches of local training's size, whose gradients fit into memory."""
+    """Compute grad F_k (d,) in float64, in batches of local training's size, whose gradients fit into memory."""
     params, index = leaves_of(net, params), federation.clients[client]
     leaves = [params[name] for name in net.trainable]
     total = torch.zeros((), dtype=torch.float64, device=federation.device)
@@ -201,12 +201,12 @@ def _gradient(net: Network, federation: Federation, params: Params, client: int,
 
 
 def _flat(net: Network, params: Params) -> Tensor:
-    """(d,) float64: all trainable entries."""
+    """Concatenate all trainable entries, (d,) float64."""
     return torch.cat([params[name].detach().double().reshape(-1) for name in net.trainable])
 
 
 def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
-    """The final model of a row that was run with `--track models`.
+    """Load the final model of a row that was run with `--track models`.
 
     Args:
         out: results folder.
@@ -219,13 +219,13 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
 
     Raises:
         FileNotFoundError: no model of that row was kept.
-        ValueError: each client has its own, and none of them is named.
+        ValueError: each client has its own, and `client` is not one of them.
     """
     from safetensors.torch import load_file
 
     path = artifacts.path_of(out, key, "safetensors")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no model was kept of run {key[:16]}; run it with --track models --force")
+        raise FileNotFoundError(f"{path}: run {key[:16]} has no stored model; run it with --track models --force")
     tensors = load_file(path)
     shared = {name: value for name, value in tensors.items() if "/" not in name}
     owners = sorted({int(name.partition("/")[0]) for name in tensors if "/" in name})
@@ -243,13 +243,13 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
 
 
 def fingerprint(params: Params) -> str:
-    """16 hexadecimal digits that are equal for models of equal names and equal values, to the last bit."""
+    """Return 16 hexadecimal digits that are equal for models of equal names and equal values, to the last bit."""
     digest = hashlib.sha256()
     for name in sorted(params):
         digest.update(name.encode() + params[name].numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def _append(kept: _Kept, values: Mapping[str, Any]) -> None:
+def _append(arrays: _Arrays, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        kept.setdefault(name, []).append(value)
+        arrays.setdefault(name, []).append(value)

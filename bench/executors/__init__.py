@@ -1,6 +1,6 @@
-"""Runs what was planned as trials, by Ray Tune or inline.
+"""Execution of planned runs as trials, by Ray Tune or inline.
 
-`trainable(name)` gives a `tune.Trainable` class for anyone's own `Tuner`.
+`trainable(name)` makes a `tune.Trainable` class for use in any `Tuner`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
-    """A `tune.Trainable` class that runs federated simulations of one algorithm.
+    """Make a `tune.Trainable` class that runs federated simulations of one algorithm.
 
     Args:
         algorithm: registry name.

@@ -1,9 +1,9 @@
-"""`--log`: a sweep's rows in TensorBoard, Weights & Biases or MLflow while they grow, by a thread of the driver.
+"""`--log`: growing curves in TensorBoard, Weights & Biases or MLflow, written by a thread of the driver.
 
 Every result row is one run of a tool: steps are rounds, keys are the curve's metrics and `best_accuracy`, the best test
-accuracy so far. Ray Tune's own callbacks would give one run for all seeds of a trial and all rows of a run, and steps
-that count reports instead of rounds. The stored curves stay the source: a run that goes on after an interruption gives
-its whole curve again, and is written anew.
+accuracy so far. Ray Tune's own callbacks would make one run of all seeds of a trial and all rows of a run, with steps
+that count reports instead of rounds. The stored curves remain the source: a run that goes on after an interruption
+reports its whole curve again, and the tool's run is replaced.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from leaderboards.rows.frames import records
 if TYPE_CHECKING:
     from bench.engine.simulation import Point
 
-PROJECT = "fedkd-bench"  # of Weights & Biases and MLflow, unless their own variables name another
-# The columns of TensorBoard's HPARAMS besides hyper-parameters: all fields of the setting would be too many.
+PROJECT = "fedkd-bench"  # in Weights & Biases and MLflow, unless their own variables name another
+# Columns in TensorBoard's HPARAMS besides the hyper-parameters, because all fields of the setting would be too many.
 HPARAMS = ("algorithm", "dataset", "model", "partition", "alpha", "participation", "rounds", "lr", "seed", "run_key")
 MLFLOW_BATCH = 1000  # metrics that MLflow takes at once
 MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
-CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending
+CLOSE_SECONDS = 60.0  # a tool that hangs must not keep a finished sweep from ending
 WHOLE = ("finished", "stopped")  # statuses of rows with a curve
 
 Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds ascending
@@ -50,25 +50,25 @@ Config = Mapping[str, Any]  # of a row, named like the columns of `runs`; `hp_*`
 
 
 class Tool(Protocol):
-    """A tool with one run for each row. `where` tells one destination from another; `look` is how a person sees it."""
+    """A logging tool with one run for each row. `where` identifies its destination; `look` tells how to view it."""
 
     where: str
     look: str
 
     def begin(self, name: str, config: Config) -> Any:
-        """Open a row's run, anew if the tool has it already; return the tool's handle of it."""
+        """Open the run of a row, replacing one that the tool has already; return the tool's handle of it."""
 
     def write(self, run: Any, rounds: Rounds) -> None:
-        """Write the values of some rounds so that they can be seen at once."""
+        """Write the values of some rounds so that they are visible at once."""
 
     def end(self, run: Any, status: str) -> None:
         """Close a run: finished, failed, stopped or interrupted."""
 
 
 class TensorBoard:
-    """A folder of event files for each row, with its usual columns under HPARAMS.
+    """TensorBoard, with a folder of event files for each row, and its columns of `HPARAMS`.
 
-    Written without `SummaryWriter`, whose thread dies of a full disk, after which its callers wait for ever.
+    `SummaryWriter` is not used, because a full disk kills its thread, after which its callers wait for ever.
     """
 
     def __init__(self, folder: Path, offline: bool) -> None:
@@ -82,11 +82,11 @@ class TensorBoard:
         self.look = f"tensorboard --logdir {self._folder}"
 
     def begin(self, name: str, config: Config) -> Any:
-        """Begin a new file beside older ones, beyond which an open TensorBoard may not look."""
+        """Begin a new file; older ones stay, because an open TensorBoard may not look beyond them."""
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
         file = self._writer(str(folder / "events"))
-        # A reader forgets here the older files' values from step 0 on.
+        # At this event, readers drop the values of older files from step 0 on.
         self._put(file, session_log=self._event.SessionLog(status=self._event.SessionLog.START))
         columns = {name: value for name, value in config.items() if name in HPARAMS or name.startswith("hp_")}
         *first, last = self._hparams(columns, ["best_accuracy", "accuracy"])
@@ -102,7 +102,7 @@ class TensorBoard:
         run[0].flush()
 
     def end(self, run: Any, status: str) -> None:
-        """Close the file; TensorBoard tells only sessions that ended from others."""
+        """Close the file; TensorBoard only distinguishes sessions that have ended from others."""
         file, last = run
         if status in WHOLE:
             self._put(file, summary=last)
@@ -113,9 +113,9 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases for each row, whose name is its id; entity, project and mode are wandb's variables.
+    """Weights & Biases, with a run for each row by its name as id; wandb's variables set entity, project and mode.
 
-    Raises EnvironmentProblem if it would go online, and there is no key.
+    Raises EnvironmentProblem if it is to go online, and there is no API key.
     """
 
     def __init__(self, folder: Path, offline: bool) -> None:
@@ -134,7 +134,7 @@ class Wandb:
         self.look = synced if mode == "offline" else f"W&B {self._project}"
 
     def begin(self, name: str, config: Config) -> Any:
-        """Begin a run anew: without `resume` the server drops what it has of the id."""
+        """Begin a run anew: without `resume`, the server drops its data of the same id."""
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._mode == "offline":
             for old in (self._folder / "wandb").glob(f"offline-run-*-{name}"):
@@ -163,7 +163,7 @@ class Wandb:
 
 
 class Mlflow:
-    """A run of MLflow for each row, found again by its tag `run_key`; store and experiment are MLflow's variables.
+    """MLflow, with a run for each row, identified by the tag `run_key`; its variables set store and experiment.
 
     Raises EnvironmentProblem if the store needs the network and `offline` is set.
     """
@@ -174,24 +174,24 @@ class Mlflow:
         from mlflow import entities
         from mlflow.tracking import MlflowClient
 
-        for chatty in ("alembic", "mlflow"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
+        for logger in ("alembic", "mlflow"):
+            logging.getLogger(logger).setLevel(logging.WARNING)
         folder = folder / "mlflow"
         folder.mkdir(parents=True, exist_ok=True)
-        named = os.environ.get("MLFLOW_TRACKING_URI")
-        store = named or f"sqlite:///{folder / 'mlflow.db'}"
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        store = uri or f"sqlite:///{folder / 'mlflow.db'}"
         if offline and not store.startswith(("sqlite:", "file:", "/")):
             raise EnvironmentProblem(f"--offline: MLflow's store is {store}; unset MLFLOW_TRACKING_URI, or log online")
         self.look = f"mlflow ui --backend-store-uri {store}"
         self._client, self._entities = MlflowClient(store), entities
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        self.where = f"{re.sub('//[^/]*@', '//', store)} {experiment}"  # a password is nobody's to keep
-        known = self._client.get_experiment_by_name(experiment)
-        artifacts = None if named else (folder / "artifacts").as_uri()
-        self._experiment = known.experiment_id if known else self._client.create_experiment(experiment, artifacts)
+        self.where = f"{re.sub('//[^/]*@', '//', store)} {experiment}"  # without a password, which must not be stored
+        existing = self._client.get_experiment_by_name(experiment)
+        artifacts = None if uri else (folder / "artifacts").as_uri()
+        self._experiment = existing.experiment_id if existing else self._client.create_experiment(experiment, artifacts)
 
     def begin(self, name: str, config: Config) -> Any:
-        """Begin a run in place of the one that the store has of this row."""
+        """Begin a run that replaces any older run of the same row in the store."""
         key = config["run_key"]
         for old in self._client.search_runs([self._experiment], f"tags.run_key = '{key}'"):
             self._client.delete_run(old.info.run_id)
@@ -201,7 +201,7 @@ class Mlflow:
         return run
 
     def write(self, run: Any, rounds: Rounds) -> None:
-        """Write many rounds at once."""
+        """Write the rounds in batches."""
         now = int(1000 * time.time())
         metrics = [self._entities.Metric(*point, now, at) for at, values in rounds.items() for point in values.items()]
         for start in range(0, len(metrics), MLFLOW_BATCH):
@@ -216,7 +216,7 @@ TOOLS: Mapping[str, Callable[[Path, bool], Tool]] = {"tensorboard": TensorBoard,
 
 
 def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool]:
-    """Make some of `bench.execution.LOGS`, whose files lie in `OUT/logs`.
+    """Make the tools of some `names` in `bench.execution.LOGS`; their files are in `OUT/logs`.
 
     Raises EnvironmentProblem if a package is not installed, there is no key, or the store cannot be used.
     """
@@ -236,7 +236,7 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A row under way: the handle of each tool that has begun it, and the best accuracy that it has reached."""
+    """A growing curve: the run handle of each tool that has begun it, and the best accuracy so far."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
@@ -249,11 +249,11 @@ class _Curve:
 
 
 class LogWriter(Observer):
-    """An observer that writes the rows of a sweep.
+    """An observer that writes the curves of a sweep to logging tools.
 
-    A tool that fails is left out from then on, with one warning: no run is touched by it, and the next command with the
-    same `--log` writes what is missing from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has
-    to their end, and where.
+    A tool that fails is dropped with one warning: runs are not affected, and the next command with the same `--log`
+    writes the missing rows from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has completely,
+    and their destination.
     """
 
     needs_curves = True
@@ -271,19 +271,19 @@ class LogWriter(Observer):
         self._jobs.put(partial(self._write, trial.units, report["curves"]))
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Close the trial's rows; a run that was still running ends as the trial did."""
+        """Close the trial's rows; a run that was still running gets the status of the trial."""
         statuses = {key: status for key, status in report.get("statuses", {}).items() if status != "running"}
         for unit in trial.units:
             for key in unit.rows.values():
                 self._jobs.put(partial(self._end, key, statuses.get(key, report["status"])))
 
     def catch_up(self, store: Store, keys: Collection[str]) -> int:
-        """Write the stored rows among `keys` that a tool lacks; returns their number. A row without its curve waits."""
+        """Write the stored rows of `keys` that a tool lacks; return their number. Rows without a curve are left out."""
         written = {name: file.read_text().splitlines() for name, file in self._files.items() if file.exists()}
         runs = store.runs()
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
-            lines = {name: _line(tool, row["run_key"], row["status"]) for name, tool in self.tools.items()}
+            lines = {name: _written_line(tool, row["run_key"], row["status"]) for name, tool in self.tools.items()}
             if names := [name for name, line in lines.items() if line not in written.get(name, ())]:
                 lacking[row["run_key"]] = row, names
         curves = store.curves(lacking).groupby("run_key")
@@ -294,12 +294,12 @@ class LogWriter(Observer):
         return len(curves)
 
     def close(self) -> None:
-        """End the open runs as interrupted, and wait until all is written."""
+        """End the open runs as interrupted, and wait until everything is written."""
         self._jobs.put(None)
         with suppress(KeyboardInterrupt):
             self._thread.join(CLOSE_SECONDS)
         if self._thread.is_alive():
-            _warn(f"--log {','.join(self.tools)} has not finished and is left")
+            _warn(f"--log {','.join(self.tools)} did not finish in time and is abandoned")
 
     def _work(self) -> None:
         while job := self._jobs.get():
@@ -333,7 +333,7 @@ class LogWriter(Observer):
             accuracy = metrics.get("accuracy", curve.best)
             curve.best = curve.best if curve.best >= accuracy else accuracy
             metrics["best_accuracy"] = curve.best
-        for name, tool in self._asked(names):
+        for name, tool in self._usable(names):
             with self._guarded(name):
                 if name not in curve.runs:
                     curve.runs[name] = tool.begin(curve.name, curve.config)
@@ -345,21 +345,21 @@ class LogWriter(Observer):
             self._close(curve, status if status in (*WHOLE, "failed") else "interrupted")
 
     def _close(self, curve: _Curve, status: str) -> None:
-        for name, tool in self._asked(curve.runs):
+        for name, tool in self._usable(curve.runs):
             with self._guarded(name):
                 tool.end(curve.runs[name], status)
                 if status in WHOLE:
                     self._files[name].parent.mkdir(parents=True, exist_ok=True)
                     with self._files[name].open("a") as file:
-                        file.write(_line(tool, curve.config["run_key"], status) + "\n")
+                        file.write(_written_line(tool, curve.config["run_key"], status) + "\n")
 
-    def _asked(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
-        """The tools among `names` that have not failed."""
+    def _usable(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
+        """List the tools among `names` that have not failed."""
         return [(name, self.tools[name]) for name in names if name in self.tools]
 
     @contextmanager
     def _guarded(self, name: str) -> Iterator[None]:
-        """Leave a tool out that fails."""
+        """Drop a tool that fails, with a warning."""
         try:
             yield
         except (Exception, SystemExit) as error:
@@ -367,8 +367,8 @@ class LogWriter(Observer):
             _warn(f"--log {name} failed and is left out, the runs go on: {with_its_kind(error)}")
 
 
-def _line(tool: Tool, key: str, status: str) -> str:
-    """A row's line in `.written`."""
+def _written_line(tool: Tool, key: str, status: str) -> str:
+    """Format a row's line in `.written`."""
     return f"{key} {status} {tool.where}"
 
 
@@ -381,9 +381,9 @@ def _config(
     setting: Mapping[str, Any],
     seed: int,
 ) -> Config:
-    named = {f"hp_{name}": value for name, value in hyperparameters.items()}
-    about = {"seed": seed, "algorithm": algorithm, "algorithm_version": version, "paper": paper, "run_key": key}
-    return {**named, **setting, **about}
+    columns = {f"hp_{name}": value for name, value in hyperparameters.items()}
+    identity = {"seed": seed, "algorithm": algorithm, "algorithm_version": version, "paper": paper, "run_key": key}
+    return {**columns, **setting, **identity}
 
 
 @contextmanager
@@ -397,13 +397,13 @@ def logged(
     """
     writer = LogWriter(make_tools(names, store.out, offline), store.out)
     try:
-        # Keys of the sweep's rows that are not about to be made; some may not be stored.
-        coming = {unit.key for unit in to_do}
-        keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
+        # Keys of the sweep's rows that no run will make now; some may not be stored.
+        pending = {unit.key for unit in to_do}
+        keys = {key for unit in plan.units if unit.key not in pending for key in unit.rows.values()}
         if plan.searches:
             keys |= set(searched_rows(plan, store).run_key)
-        if late := writer.catch_up(store, keys):
-            say(f"curves of {counted(late, 'stored run')} are logged, too")
+        if count := writer.catch_up(store, keys):
+            say(f"curves of {counted(count, 'stored run')} are logged, too")
         yield [writer]
     finally:
         writer.close()
@@ -411,6 +411,6 @@ def logged(
 
 
 def _warn(text: str) -> None:
-    """Warn on stderr, which a live display takes and shows above its bars."""
+    """Warn on stderr; a live display captures it and shows the line above its bars."""
     sys.stderr.write(f"warning: {text}; the same command, given again, writes what is missing there\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Optuna: distributions of a search that keep its relations, and a sampler filled with the stored results."""
+"""Search by Optuna: distributions that satisfy a space's relations, and a sampler filled with stored results."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import optuna
 
 _READ = ("algorithm", "setting_json", "run_key", "status", "best_val_accuracy", "hp_json")
-FIELD = "setting."  # begins the name of a setting field, because a hyper-parameter may be called `lr` as well
-PATIENCE = 20  # proposals per wanted configuration: where few are left, a sampler repeats itself
+FIELD = "setting."  # prefix of the name of a setting field, because a hyper-parameter may be called `lr` as well
+PATIENCE = 20  # proposals per wanted configuration: if few are left, a sampler repeats itself
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class History:
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations with a saved run that can go on, or a failed one.
+        begun: Optuna's values of configurations with a saved run that can go on, or with a failed run.
     """
 
     known: list[tuple[dict[str, Any], float]] = field(default_factory=list)
@@ -39,9 +39,9 @@ class History:
 
 
 def distributions(search: Search) -> dict[str, Any]:
-    """Optuna's distributions by name, without the names that have a single value.
+    """Make Optuna's distributions by name, without the names that have a single value.
 
-    Grids that relations bind together are chosen as one: its name is theirs joined with commas, its values JSON lists.
+    Grids that relations bind become one distribution: its name is theirs joined by commas, its values are JSON lists.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -52,12 +52,12 @@ def distributions(search: Search) -> dict[str, Any]:
     joint = {name: values for name, values in grids.items() if name in bound}
     if joint:
         relations = [relation for relation in search.where if names_in(relation) <= joint.keys()]
-        kept = [
+        valid = [
             json.dumps(values)
             for values in product(*joint.values())
             if all(holds(relation, dict(zip(joint, values, strict=True))) for relation in relations)
         ]
-        space[",".join(joint)] = CategoricalDistribution(kept)
+        space[",".join(joint)] = CategoricalDistribution(valid)
     for name, value in choices.items():
         if isinstance(value, Range):
             space[name] = FloatDistribution(value.low, value.high, log=True)
@@ -67,7 +67,7 @@ def distributions(search: Search) -> dict[str, Any]:
 
 
 def _choices(search: Search) -> dict[str, Grid | Range]:
-    """The values of all hyper-parameters, and of the fields of the setting that are chosen, by their names here."""
+    """Return the values of all hyper-parameters, and of the tuned fields of the setting, by their names here."""
     return {**search.values, **{FIELD + name: value for name, value in search.tuned.items()}}
 
 
@@ -88,7 +88,7 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> tuple[dict[str, Value],
 
 
 def chosen_units(search: Search, chosen: Mapping[str, Any], seeds: int) -> list[RunSpec]:
-    """Make all seeds of the configuration of Optuna's values."""
+    """Make the runs, one for each seed, of the configuration with Optuna's values."""
     configuration, setting = decode(search, chosen)
     return units_of(replace(search, setting=setting), configuration, seeds)
 
@@ -96,7 +96,7 @@ def chosen_units(search: Search, chosen: Mapping[str, Any], seeds: int) -> list[
 def encode(
     search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value], setting: Setting
 ) -> dict[str, Any] | None:
-    """Optuna's values of a configuration; None if the search, whose `distributions` these are, cannot choose it."""
+    """Convert a configuration to Optuna's values; None if the search cannot choose it. `space`: its `distributions`."""
     values = {**configuration, **{FIELD + name: getattr(setting, name) for name in search.tuned}}
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
@@ -114,7 +114,7 @@ def encode(
 
 
 def varied(searches: Sequence[Search]) -> dict[str, Varied]:
-    """By algorithm, as names of trials take it: what its settings differ in, and the hyper-parameters chosen."""
+    """Find the setting fields that differ, and the tuned hyper-parameters, by algorithm, for the names of trials."""
     fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
     names = {}
     for search in searches:
@@ -124,46 +124,46 @@ def varied(searches: Sequence[Search]) -> dict[str, Varied]:
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:
-    """Configurations that are still to be tried: asked for, possible, and not `known` (`History.known`)."""
+    """Count the configurations still to try: wanted, possible, and not `known` (`History.known`)."""
     return int(max(0, min(plan.request.configurations, size(search)) - len(known)))
 
 
 def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
-    """The configurations to try before the sampler is asked: those begun, and the whole rest if all are wanted.
+    """List the configurations to try before the sampler proposes any: those begun, and all others if all are wanted.
 
-    A sampler would repeat itself on the rest of a small grid. Of a larger space with the learning rate in it, the
-    setting's own is tried with values that the sampler draws: every algorithm has that one among its tries.
+    A sampler would repeat itself on the rest of a small grid. In a larger space with the learning rate in it, the
+    setting's own rate is tried with other values from the sampler, so that every algorithm has it among its tries.
     """
     first = list(past.begun)
     space = distributions(search)
     if size(search) > plan.request.configurations:
-        usual = {FIELD + name: getattr(search.setting, name) for name in search.tuned}
-        usual = {name: value for name, value in usual.items() if not hasattr(space.get(name), "choices")}
+        preset = {FIELD + name: getattr(search.setting, name) for name in search.tuned}
+        preset = {name: value for name, value in preset.items() if not hasattr(space.get(name), "choices")}
         tried = [*first, *(chosen for chosen, _ in past.known)]
-        return first if not usual or any(usual.items() <= chosen.items() for chosen in tried) else [*first, usual]
+        return first if not preset or any(preset.items() <= chosen.items() for chosen in tried) else [*first, preset]
     choices = [dict(zip(space, values, strict=True)) for values in product(*(dist.choices for dist in space.values()))]
-    had = [chosen for chosen, _ in past.known] + first
-    return first + [chosen for chosen in choices if chosen not in had]
+    seen = [chosen for chosen, _ in past.known] + first
+    return first + [chosen for chosen in choices if chosen not in seen]
 
 
 def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]:
-    """The history of each search; empty with `--force`. The store is read once.
+    """Read the history of each search, empty with `--force`; the store is read only once.
 
     Under ASHA a stopped configuration counts as tried, with the accuracy that it had reached.
     """
     if plan.request.force or not searches:
         return [History() for _ in searches]
     runs = Store(Path(out)).runs(columns=_READ)
-    states: dict[str, dict[str, str]] = {}  # a damaged one is left to the run that needs it
+    states: dict[str, dict[str, str]] = {}  # without damaged ones, which the runs that need them report
     for key, manifest in saved_runs(Path(out)).items():
         with suppress(LookupError, TypeError):
             if manifest["version"] == STATE_VERSION:
                 states[key] = {name: str(manifest["run"][name]) for name in ("algorithm", "setting_json", "hp_json")}
     by_search = []
     for search in searches:
-        own = runs[runs.algorithm == search.algorithm]
-        own = own[own.setting_json.isin([text for text in own.setting_json.unique() if search.covers(text)])]
-        rows = {str(row.run_key): row for row in own.itertuples()}
+        frame = runs[runs.algorithm == search.algorithm]
+        frame = frame[frame.setting_json.isin([text for text in frame.setting_json.unique() if search.covers(text)])]
+        rows = {str(row.run_key): row for row in frame.itertuples()}
         saved = {
             key: run
             for key, run in states.items()
@@ -194,8 +194,8 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
             history.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
             continue
-        going = any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys)
-        if going or any(row.status == "failed" for row in stored):
+        resumable = any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys)
+        if resumable or any(row.status == "failed" for row in stored):
             history.begun.append(chosen)
     return history
 
@@ -220,20 +220,20 @@ class Proposer:
         self._values = {canonical_json(chosen): value for chosen, value in past.known}
 
     def propose(self) -> optuna.Trial | None:
-        """Ask for a new configuration; None if no more are wanted, or the sampler only repeats itself."""
+        """Propose a new configuration; None if no more are wanted, or the sampler only repeats itself."""
         while self.wanted and self._patience:
-            asked = self.study.ask(self._space)
-            name = canonical_json(asked.params)
+            trial = self.study.ask(self._space)
+            name = canonical_json(trial.params)
             if name not in self._values:
                 self._values[name] = math.nan
                 self.wanted -= 1
-                return asked
+                return trial
             self._patience -= 1
-            self.tell(asked, self._values[name])
+            self.tell(trial, self._values[name])
         return None
 
     def tell(self, asked: optuna.Trial, value: float) -> None:
-        """Note the objective of a proposal; NaN if it has none."""
+        """Record the objective of a proposal; NaN if it has none."""
         from optuna.trial import TrialState
 
         self._values[canonical_json(asked.params)] = value

@@ -23,68 +23,68 @@ PLAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Watched:
-    """A trial as observers know it: its name and its runs."""
+    """A trial as observers see it: its name and its runs."""
 
     name: str
     units: tuple[RunSpec, ...]
 
     @property
     def key(self) -> str:
-        """The run key of its first run: names may be alike."""
+        """The run key of the first run, because names may be equal."""
         return self.units[0].key
 
     @property
     def rounds(self) -> int:
-        """Rounds of its longest run."""
+        """Rounds of the longest run."""
         return max(unit.setting.rounds for unit in self.units)
 
     def share(self, report: Mapping[str, Any]) -> float:
-        """The share of its rounds that is done."""
+        """Return the share of the trial's rounds that is done."""
         return float(report["rounds_done"] / sum(unit.setting.rounds for unit in self.units))
 
 
 def watched(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
-    """Name the trial of some runs of one algorithm. `varied` has the names that differ in the sweep, by algorithm."""
+    """Name the trial of some runs of one algorithm. `varied`: the names that differ in the sweep, by algorithm."""
     return Watched(trial_name(units, varied), tuple(units))
 
 
 class Observer:
-    """Watches the trials of a sweep. `needs_curves`: it reads the curves of reports (`Execution.report_curves`)."""
+    """An observer of a sweep's trials. `needs_curves`: it reads the curves of reports (`Execution.report_curves`)."""
 
     needs_curves = False
 
     def started(self, trial: Watched) -> None:
-        """A trial begins."""
+        """Handle the start of a trial."""
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A trial reported."""
+        """Handle a report of a trial."""
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A trial ended, its status in the report."""
+        """Handle the end of a trial, with its status in the report."""
 
 
 def work_of(units: Sequence[RunSpec]) -> float:
-    """The samples that runs train on: by them a sweep's progress is told."""
+    """Count the samples that runs train on, by which a sweep's progress is measured."""
     return sum(samples_of(unit.setting)[0] for unit in units)
 
 
 class Tally:
-    """Trials done, the share of the work that is over, and the time left, of so many trials and their work together."""
+    """Counts of finished trials, the share of the work that is done, and the time left. `work`: of all `trials`."""
 
     def __init__(self, trials: int, work: float) -> None:
         self.done = self.failed = 0
         self._trials, self._work = trials, work
-        self._over: dict[str, float] = {}  # key -> work of a trial that is done, or that nobody will do
-        # Time and share at the first report: start-up before it says nothing about the pace.
+        self._over: dict[str, float] = {}  # key of a trial -> its work that is done, or will never be
+        # Time and share at the first report, because the start-up before it says nothing about the pace.
         self._first: tuple[float, float] | None = None
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Note a report."""
+        """Record a report."""
         self._over[trial.key] = work_of(trial.units) * trial.share(report)
         self._first = self._first or (time.monotonic(), self.fraction)
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Note an end."""
+        """Record the end of a trial."""
         if report.get("status") != "interrupted":
             self._over[trial.key] = work_of(trial.units)
             self.done += 1
@@ -92,7 +92,7 @@ class Tally:
 
     @property
     def fraction(self) -> float:
-        """Share of the whole work that is over."""
+        """Share of the whole work that is done."""
         return min(1.0, sum(self._over.values()) / self._work) if self._work else 1.0
 
     @property
@@ -104,18 +104,18 @@ class Tally:
         return (time.monotonic() - began) * (1 - self.fraction) / (self.fraction - before)
 
     def counts(self) -> str:
-        """`2/3 trials, 1 failed`."""
+        """Format the trials that are done: `2/3 trials, 1 failed`."""
         failed = f", {self.failed} failed" if self.failed else ""
         return f"{self.done}/{counted(self._trials, 'trial')}{failed}"
 
     def line(self, news: str) -> str:
         """Describe the sweep in a line, with `news` at its end."""
-        left = f", about {duration(self.seconds_left)} left" if self.seconds_left > 0 else ""
-        return f"{self.counts()}{left} · {news}"
+        time_left = f", about {duration(self.seconds_left)} left" if self.seconds_left > 0 else ""
+        return f"{self.counts()}{time_left} · {news}"
 
 
 class Quiet(Observer):
-    """A display of failures alone; the base of the others."""
+    """A display that shows only failures; the base of the others."""
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Show what went wrong in a trial."""
@@ -127,7 +127,7 @@ class Quiet(Observer):
         tell(line)
 
     def close(self) -> None:
-        """Leave stderr as it was."""
+        """Restore stderr."""
 
 
 class Plain(Quiet):
@@ -184,7 +184,7 @@ class Live(Quiet):
         self._tasks[trial.key] = self._progress.add_task(trial.name, total=1.0, round="", accuracy="")
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Renew the trial's bar and the sweep's."""
+        """Update the trial's bar and the sweep's."""
         self._tally.reported(trial, report)
         self._progress.update(
             self._tasks[trial.key],
@@ -192,14 +192,14 @@ class Live(Quiet):
             round=f"{report['round']}/{trial.rounds}",
             accuracy=_percent(report["accuracy"]),
         )
-        self._renew()
+        self._update_sweep()
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Replace the trial's bar by a line that stays; a trial that never began leaves none."""
         self._tally.ended(trial, report)
         if trial.key in self._tasks:
             self._progress.remove_task(self._tasks.pop(trial.key))
-        self._renew()
+        self._update_sweep()
         if line := ending(trial, report):
             self.say(line)
 
@@ -208,40 +208,40 @@ class Live(Quiet):
         self._progress.console.print(printable(line), markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the sweep's bar, and the terminal as it was."""
+        """Stop the display and restore the terminal; the sweep's bar stays visible."""
         self._progress.stop()
 
-    def _renew(self) -> None:
-        """Draw the sweep's bar as the tally stands."""
+    def _update_sweep(self) -> None:
+        """Draw the sweep's bar according to the tally."""
         self._progress.update(self._sweep, description=self._tally.counts(), completed=self._tally.fraction)
 
 
 def _percent(value: float | None) -> str:
-    """`93.50 %`; empty without a value."""
+    """Format a share as `93.50 %`; empty without a value."""
     return "" if value is None or math.isnan(value) else f"{100 * value:.2f} %"
 
 
 def trouble(trial: Watched, report: Mapping[str, Any]) -> str:
-    """Describe what went wrong in a trial in a line; empty if nothing did."""
+    """Describe the failure or divergence of a trial in a line; empty if there is none."""
     if report.get("status") == "failed":
         return f"failed: {trial.name}: {report.get('error')}"
     return f"diverged: {trial.name}: {report['diverged']}" if report.get("diverged") else ""
 
 
 def ending(trial: Watched, report: Mapping[str, Any]) -> str:
-    """Say how a trial ended; empty if it never began, as hundreds of a sweep that is interrupted."""
+    """Describe how a trial ended; empty if it never began, like many trials of an interrupted sweep."""
     how = str(report.get("status"))
     if not report.get("round") and how in ("interrupted", "environment"):
         return ""
-    if how == "environment":  # the reason is said when the sweep ends
-        how = "not all of it can go on"
+    if how == "environment":  # the reason is printed when the sweep ends
+        how = "some of its runs cannot continue"
     values = {"accuracy": report.get("accuracy"), "best": report.get("best_accuracy")}
     shown = [f", {name} {_percent(value)}" for name, value in values.items() if _percent(value)]
     return trouble(trial, report) or f"{how}{''.join(shown)}: {trial.name}"
 
 
 def make_display(trials: int, work: float, quiet: bool) -> Quiet:
-    """Choose the display that fits where stderr goes."""
+    """Choose a display: only failures, bars on a terminal, or plain lines."""
     if quiet:
         return Quiet()
     terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")

@@ -1,4 +1,4 @@
-"""Tune's callback: passes a sweep's events on, and makes up the last report of a dead worker."""
+"""A Tune callback that passes a sweep's events on, and makes the last report of a dead worker in its place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.planning.run_spec import RunSpec
 
 
 class Watcher(tune.Callback):
-    """Passes on the events of one trainable's trials, their last reports and their workers' warnings."""
+    """A callback that passes on the events, last reports and workers' warnings of one trainable's trials."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Watcher(tune.Callback):
         return {}
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
-        """Warn in this process as the workers did meanwhile."""
+        """Repeat the new warnings of the workers in this process."""
         with suppress(OSError), Path(self._execution.notice_file or "").open("rb") as file:
             file.seek(self._warned)
             lines, newline, _rest = file.read().rpartition(b"\n")
@@ -53,7 +53,7 @@ class Watcher(tune.Callback):
                 warnings.warn(line, Slower, stacklevel=2)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Tell that a trial begins; not again on another worker."""
+        """Pass on that a trial begins, but not again when it moves to another worker."""
         if trial.trial_id not in self._begun:
             self._begun.add(trial.trial_id)
             for observer in self._observers:
@@ -62,22 +62,22 @@ class Watcher(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
-        """Tell a report; a machine that is not ready ends the whole sweep."""
+        """Pass on a report; a machine that is not ready ends the whole sweep."""
         for observer in self._observers:
             observer.reported(self._watched(trial), result)
         if result["ends_sweep"]:
             self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Count a trial. The scheduler ended a trial that still runs; some of its runs may have failed before."""
+        """Pass on the end of a trial. If it still runs, the scheduler ended it; some of its runs may have failed."""
         report = dict(trial.last_result)
         if report.get("status") == "running":
-            ended = "failed" if report.get("error") else "stopped"
-            report["status"] = "environment" if report.get("unusable") else ended
+            status = "failed" if report.get("error") else "stopped"
+            report["status"] = "environment" if report.get("unusable") else status
         self._ended(trial, report)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Tell that a trial goes on on another worker; a machine that is not ready ends the whole sweep."""
+        """Warn that a trial continues on another worker; a machine that is not ready ends the whole sweep."""
         if self._closed:
             return
         error = _error_of(trial)
@@ -89,7 +89,7 @@ class Watcher(tune.Callback):
             warnings.warn(f"{reason} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Count a trial without a last report: an interrupted or a failed one, or a machine that is not ready."""
+        """Pass on the end of a trial without a last report: interrupted, failed, or on a machine that is not ready."""
         if self._closed:
             return
         name, error = self._watched(trial).name, _error_of(trial)
@@ -101,12 +101,12 @@ class Watcher(tune.Callback):
             reason = f"{_reason(error)}, {trial.num_failures} times"
             report = {
                 "status": "failed",
-                "error": f"{name}: {reason}{self._record(trial, reason)}",
+                "error": f"{name}: {reason}{self._record_failures(trial, reason)}",
             }
         self._ended(trial, report)
 
     def close(self) -> None:
-        """Hear no more errors: Ray, which is given up, ends the trials."""
+        """Ignore errors from now on: Ray is given up, which ends the trials."""
         self._closed = True
 
     def _ended(self, trial: Trial, report: dict[str, Any]) -> None:
@@ -131,8 +131,8 @@ class Watcher(tune.Callback):
         if self._execution.stop_file:
             Path(self._execution.stop_file).touch()
 
-    def _record(self, trial: Trial, reason: str) -> str:
-        """Write the failed rows; return why they cannot be stored, if so."""
+    def _record_failures(self, trial: Trial, reason: str) -> str:
+        """Write the failed rows; return why they cannot be stored, or an empty text."""
         from bench.trial.run import record_failure
 
         prevented = ""
@@ -162,7 +162,7 @@ def _error_of(trial: Trial) -> BaseException | None:
 
 
 def _reason(error: BaseException | None) -> str:
-    """Say what ended a worker. Ray's own words on a death fill a page."""
+    """Describe in a line why a worker ended, because Ray's own message fills a page."""
     if isinstance(error, OutOfMemoryError):
         return "Ray ended its worker, because memory ran out (fewer trials at once: --max-concurrent)"
     if isinstance(error, RayActorError) and error.actor_init_failed:

@@ -1,4 +1,4 @@
-"""The Ray of a sweep: started on this machine or joined, and watched while trials run."""
+"""The Ray cluster of a sweep: started on this machine or joined, and watched while trials run."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ ASK_SECONDS = 1.0
 LEAVE_SECONDS = 15.0
 SILENT_SECONDS = 20.0  # Ray kills a driver whose head has been silent for 60 s
 ROOMLESS_SECONDS = 30.0
-SCALING_SECONDS = 300.0  # of a cluster that was joined: an autoscaler may be replacing nodes
+SCALING_SECONDS = 300.0  # for a cluster that was joined: an autoscaler may be replacing nodes
 
 
 class ClusterLost(RuntimeError):
-    """No trial can go on any more; the message says why."""
+    """The error that no trial can go on; the message says why."""
 
 
 def start(resources: Resources) -> bool:
-    """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
+    """Join the requested cluster, or start Ray on this machine, whatever clusters run there already.
 
-    The processes of a Ray started here block SIGTERM, which batch systems send to all processes of a job: trials save,
-    and end by the sweep's stop file.
+    The processes of a Ray started here block SIGTERM, which batch systems send to all processes of a job: the sweep's
+    stop file makes trials save and end instead.
 
     Returns:
-        Whether it has to be left again; not a Ray that this process has anyway.
+        Whether the sweep has to leave it at the end; False for a Ray that this process had already.
 
     Raises:
-        EnvironmentProblem: it cannot be reached, or cannot start.
+        EnvironmentProblem: the cluster cannot be reached, or Ray cannot start.
     """
     if ray.is_initialized() and not resources.address:
         return False
     check_address(resources.address)
-    here: dict[str, Any] = {
+    local_options: dict[str, Any] = {
         "num_cpus": cpu_count(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
@@ -61,7 +61,7 @@ def start(resources: Resources) -> bool:
             address=resources.address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR if resources.verbose else logging.CRITICAL,
-            **({} if resources.address else here),
+            **({} if resources.address else local_options),
         )
     except Exception as error:  # Ray has no class of its own for a start that fails
         failed = "Ray cannot start"
@@ -70,42 +70,42 @@ def start(resources: Resources) -> bool:
         raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray took it for itself, and would answer one that came meanwhile
+            signal.signal(signal.SIGTERM, handler)  # Ray replaced it, and would handle a signal that came meanwhile
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return True
 
 
 def leave() -> bool:
-    """Leave the cluster, and end one that was started here; return whether that could be done in time.
+    """Leave the cluster, and end it if it was started here; return whether that was done in time.
 
-    Its processes block SIGTERM, for which Ray would wait a second each: they are killed once Ray has disconnected.
+    Its processes block SIGTERM, and Ray would wait a second for each: they are killed once Ray has disconnected.
     """
-    started, until = _started_by("self"), time.monotonic() + LEAVE_SECONDS
+    started, deadline = _started_by("self"), time.monotonic() + LEAVE_SECONDS
     shutdown = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
     shutdown.start()
-    while shutdown.is_alive() and ray.is_initialized() and time.monotonic() < until:
+    while shutdown.is_alive() and ray.is_initialized() and time.monotonic() < deadline:
         time.sleep(0.01)
     for process in started:
         with suppress(OSError):
             os.kill(process, signal.SIGKILL)
-    shutdown.join(max(1.0, until - time.monotonic()))
+    shutdown.join(max(1.0, deadline - time.monotonic()))
     return not shutdown.is_alive()
 
 
 def give_up() -> None:
-    """Leave a cluster that is lost. What Tune's objects raise without Ray, when they are collected, is not said.
+    """Leave a lost cluster, and hide the errors that Tune's objects raise when they are collected without Ray.
 
-    A head that is silent, but lives, keeps Ray from ending: then this process ends without it.
+    A head that lives but does not answer keeps Ray from ending: then this process exits without waiting for it.
     """
-    before = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
     def hook(raised: Any) -> None:
         if not getattr(raised.object, "__module__", "").startswith("ray."):
-            before(raised)
+            previous_hook(raised)
 
     sys.unraisablehook = hook
     if not leave():
-        atexit.register(_end_at_once)  # called before Ray's own, which would wait for ever
+        atexit.register(_end_at_once)  # called before Ray's own handler, which would wait for ever
 
 
 def _end_at_once() -> None:
@@ -115,10 +115,10 @@ def _end_at_once() -> None:
 
 
 def _started_by(parent: int | str) -> list[int]:
-    """Processes of Ray that a process started, and all that these did. None where there is no /proc."""
+    """List the Ray processes that a process started, and all their descendants; none without /proc."""
     processes = []
     for file in Path(f"/proc/{parent}/task").glob("*/children"):
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process ended meanwhile
             for child in map(int, file.read_text().split()):
                 if parent != "self" or PROGRAMS in Path(f"/proc/{child}/cmdline").read_bytes():
                     processes += [child, *_started_by(child)]
@@ -126,7 +126,7 @@ def _started_by(parent: int | str) -> list[int]:
 
 
 def check_address(address: str | None) -> None:
-    """Raise EnvironmentProblem if nobody listens: Ray itself would try for many minutes."""
+    """Raise EnvironmentProblem if nothing listens at the address, because Ray itself would try for many minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon:
         return
@@ -139,9 +139,9 @@ def check_address(address: str | None) -> None:
 
 
 def concurrent(resources: Resources) -> int:
-    """Count the trials that fit, for whose room Tune would wait for ever; raises EnvironmentProblem if none does."""
+    """Count the trials that fit at once; raises EnvironmentProblem if none does, because Tune would wait for ever."""
     nodes = _live(_nodes())
-    fits = _places(nodes, resources)
+    fits = _count_places(nodes, resources)
     if fits < 1:
         cores, devices = (sum(node["Resources"].get(name, 0) for node in nodes) for name in ("CPU", "GPU"))
         raise EnvironmentProblem(
@@ -152,24 +152,24 @@ def concurrent(resources: Resources) -> int:
 
 
 class Watch:
-    """Asks the cluster every second, in a thread of its own, whether it is there and has room for a trial.
+    """A thread that asks the cluster every second whether it is alive and has room for a trial.
 
-    Tune does not: without a live node it waits for ever, and without the cluster's head Ray kills the driver.
+    Tune does not ask: without a live node it waits for ever, and without the cluster's head Ray kills the driver.
     """
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._node = ray.get_runtime_context().get_node_id()
         self._answered = self._fitted = self._judged = time.monotonic()
-        self._alone = False  # without the node of this machine, by which Ray reaches the others
+        self._alone = False  # the node of this machine, through which Ray reaches the others, is dead
         self._over = threading.Event()
         threading.Thread(target=self._ask, name="watch", daemon=True).start()
 
     def lost_reason(self, stopping: bool) -> str:
-        """Say why no trial can go on; empty if one can. A `stopping` sweep has no patience: nothing is to come."""
+        """Say why no trial can go on; empty if one can. A `stopping` sweep waits only seconds for room."""
         now, resources = time.monotonic(), self._resources
         paused, self._judged = now - self._judged, now
-        if paused > 5 * ASK_SECONDS:  # this process was stopped, and goes on: nobody has asked meanwhile
+        if paused > 5 * ASK_SECONDS:  # this process was suspended, and could not ask meanwhile
             self._answered, self._fitted = self._answered + paused, self._fitted + paused
         patience = SCALING_SECONDS if resources.address else ROOMLESS_SECONDS
         if stopping:
@@ -186,16 +186,16 @@ class Watch:
         return ""
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._over.set()
 
     def _ask(self) -> None:
         while not self._over.wait(ASK_SECONDS):
-            with suppress(Exception):  # silence tells the rest
+            with suppress(Exception):  # `lost_reason` notices the silence
                 nodes = _nodes()
                 self._answered = time.monotonic()
                 live = _live(nodes)
-                if _places(live, self._resources):
+                if _count_places(live, self._resources):
                     self._fitted = self._answered
                 self._alone = self._node in {node["NodeID"] for node in nodes} - {node["NodeID"] for node in live}
 
@@ -208,7 +208,7 @@ def _live(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _places(nodes: list[dict[str, Any]], resources: Resources) -> int:
-    """Count the trials that nodes hold at once; of their whole resources, not the free ones."""
-    have = [node["Resources"] for node in nodes]
-    return sum(fitting(one.get("CPU", 0), one.get("GPU", 0), resources.cpus, resources.gpus) for one in have)
+def _count_places(nodes: list[dict[str, Any]], resources: Resources) -> int:
+    """Count the trials that nodes hold at once, by their total resources, not the free ones."""
+    totals = [node["Resources"] for node in nodes]
+    return sum(fitting(total.get("CPU", 0), total.get("GPU", 0), resources.cpus, resources.gpus) for total in totals)

@@ -1,4 +1,4 @@
-"""The Ray executor: trials as Tune trials, actors reused, on a Ray of their own or on a cluster."""
+"""The Ray executor: runs trials as Tune trials, with reused actors, on a local Ray or on a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from search_spaces import Setting
 if TYPE_CHECKING:
     from bench.executors.optuna_search import Proposer
 
-WORKER_DEATHS = 3  # that a trial survives: it goes on from its last save, on any worker
+WORKER_DEATHS = 3  # deaths that a trial survives: it goes on from its last save, on any worker
 
 
 def run_ray(sweep: Sweep) -> None:
@@ -61,7 +61,7 @@ def run_ray(sweep: Sweep) -> None:
 
 
 def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
-    """Make a trainable whose configuration is an index into these trials, each with its own execution."""
+    """Make a trainable whose configuration is an index into `trials`; `how` has the execution of each."""
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         return list(trials[config["index"]]), how[config["index"]]
@@ -71,16 +71,16 @@ def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> typ
 
 
 def _run_trials(sweep: Sweep) -> None:
-    """Run trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
+    """Run trials side by side. Under ASHA, packs compare their own configurations, and Tune compares other trials."""
     trials, pack = sweep.trials, sweep.resources.pack
     compared = sweep.plan.request.scheduler == "asha" and pack == 1
-    how = [scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials]
+    executions = [scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials]
     space = {"index": tune.grid_search(list(range(len(trials))))}
-    _fit(sweep, listed(trials, how), space, contests_of(trials) if compared else None)
+    _fit(sweep, listed(trials, executions), space, contests_of(trials) if compared else None)
 
 
 def _run_searches(sweep: Sweep) -> None:
-    """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
+    """Sample the configurations of every search that are wanted and not stored, all searches side by side."""
     from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 
     searches, request = sweep.plan.searches, sweep.plan.request
@@ -89,11 +89,11 @@ def _run_searches(sweep: Sweep) -> None:
     wanted = sum(proposer.wanted for proposer in proposers.values())
     if not wanted:
         return
-    how = [scheduled(sweep.plan, search.setting, sweep.execution) for search in searches]
+    executions = [scheduled(sweep.plan, search.setting, sweep.execution) for search in searches]
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
-        number = config["search"]
-        return chosen_units(searches[number], config["chosen"], request.seeds), how[number]
+        index = config["search"]
+        return chosen_units(searches[index], config["chosen"], request.seeds), executions[index]
 
     _fit(
         sweep,
@@ -113,7 +113,7 @@ def _fit(
     searcher: Any = None,
     samples: int = 1,
 ) -> None:
-    """Fit, then remove Tune's own files: the rows are stored by then."""
+    """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
     root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
     watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
     tuner = tune.Tuner(
@@ -145,18 +145,18 @@ def _fit(
 
 
 def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
-    """Fit in a thread, so that signals and dead clusters are met while Tune waits.
+    """Run Tune in a thread, so that signals and dead clusters are noticed while Tune waits.
 
     Raises:
-        ClusterLost: the thread is left, because no trial can go on.
+        ClusterLost: no trial can go on; the thread is abandoned.
     """
-    raised: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def fit() -> None:
         try:
             tuner.fit()
-        except BaseException as error:  # raised below, where it is seen
-            raised.append(error)
+        except BaseException as error:  # raised below, in the calling thread
+            errors.append(error)
 
     thread, watch = threading.Thread(target=fit, name="tune", daemon=True), Watch(sweep.resources)
     thread.start()
@@ -167,46 +167,46 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
                 raise ClusterLost(problem)
     finally:
         watch.close()
-    if raised and "environment" not in sweep.outcome.statuses:  # a full disk fails Tune, too
-        raise raised[0]
+    if errors and "environment" not in sweep.outcome.statuses:  # a full disk fails Tune, too
+        raise errors[0]
 
 
 class ProposerSearcher(Searcher):
-    """The samplers of several searches as one of Tune: a configuration is `search`, an index, and `chosen`, its values.
+    """A Tune searcher over several samplers: a configuration has `search`, an index, and `chosen`, its values.
 
-    One sampler after another proposes all that it lacks, without waiting for trials of another to end.
+    One sampler after another proposes all its configurations, without waiting for the trials of another to end.
     """
 
     def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
         super().__init__(metric="objective", mode="max")
         self._proposers, self._stopping = proposers, stopping
-        self._asked: dict[str, Any] = {}  # trial -> place and Optuna's trial
+        self._proposed: dict[str, Any] = {}  # Tune's trial -> index of its search, and Optuna's trial
 
     def suggest(self, trial_id: str) -> Any:
         """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted any more."""
         for index, proposer in self._proposers.items():
-            asked = None if self._stopping() else proposer.propose()
-            if asked is not None:
-                self._asked[trial_id] = index, asked
-                return {"search": index, "chosen": asked.params}
+            trial = None if self._stopping() else proposer.propose()
+            if trial is not None:
+                self._proposed[trial_id] = index, trial
+                return {"search": index, "chosen": trial.params}
         return Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the trial's sampler."""
-        index, asked = self._asked[trial_id]
-        self._proposers[index].tell(asked, float(result["objective"]) if result and not error else math.nan)
+        """Tell the sampler the objective of the trial."""
+        index, trial = self._proposed[trial_id]
+        self._proposers[index].tell(trial, float(result["objective"]) if result and not error else math.nan)
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing: a sweep goes on from its rows and states, never from Tune's own files."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing, as `save`."""
+        """Restore nothing, because `save` saves nothing."""
 
 
 def asha(setting: Setting) -> ASHAScheduler:
-    """Tune's ASHA over the reports of trials of a setting.
+    """Make Tune's ASHA scheduler for the trials of a setting.
 
-    Its rungs are those of packs: evaluated rounds, because trials without a value could not be told apart.
+    Its rungs are those of packs: evaluated rounds, because trials without a value cannot be compared.
     """
     first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
     return ASHAScheduler(
@@ -220,16 +220,16 @@ def asha(setting: Setting) -> ASHAScheduler:
 
 
 def contests_of(trials: Sequence[Sequence[RunSpec]]) -> Contests:
-    """The contests of trials whose configuration is an `index` into these."""
-    entered = [contest(units) for units in trials]
-    rules = {one: asha(units[0].setting) for one, units in dict(zip(entered, trials, strict=True)).items()}
-    return Contests("index", [rules[one] for one in entered])
+    """Make the scheduler of trials whose configuration is an `index` into `trials`."""
+    keys = [contest(units) for units in trials]
+    rules = {key: asha(units[0].setting) for key, units in dict(zip(keys, trials, strict=True)).items()}
+    return Contests("index", [rules[key] for key in keys])
 
 
 class Contests(FIFOScheduler):
-    """One ASHA for each contest; no trial waits for another contest to end.
+    """A scheduler with one ASHA for each contest; no trial waits for another contest to end.
 
-    A trial's configuration has under `name` an index into `rules`, which are one object within a contest.
+    A trial's configuration has under `name` an index into `rules`; trials of one contest share one rule object.
     """
 
     def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
@@ -253,5 +253,5 @@ class Contests(FIFOScheduler):
         self._rule(trial).on_trial_remove(tune_controller, trial)
 
     def _rule(self, trial: Trial) -> ASHAScheduler:
-        place: int = trial.config[self._name]
-        return self._rules[place]
+        index: int = trial.config[self._name]
+        return self._rules[index]

@@ -1,4 +1,4 @@
-"""The `tune.Trainable` shell around a trial."""
+"""The `tune.Trainable` classes: thin shells around a trial."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FederatedTrainable(tune.Trainable):
     trial: RunGroup
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the runs that the configuration asks for; their saved state is taken up by itself."""
+        """Build the runs of the configuration, which continue from their saved states, if there are any."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             # Ctrl-C reaches workers as well, which end by the sweep's stop file.
@@ -57,45 +57,45 @@ class FederatedTrainable(tune.Trainable):
         self.trial = RunGroup(units, execution)
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
-        """The runs of a configuration and how to execute them."""
+        """Return the runs of a configuration, and their execution."""
         return [unit_of(self.algorithm, self.defaults, config)], execution_of({**self.defaults, **config})
 
     def step(self) -> dict[str, Any]:
-        """Some rounds, then a report."""
+        """Train some rounds and return a report."""
         return self.trial.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the runs where the engine keeps them; Tune's checkpoint is a pointer there.
 
         Raises:
-            EnvironmentProblem: they cannot be saved; of what was reported before nothing is raised.
+            EnvironmentProblem: the runs cannot be saved, unless that was reported before.
         """
-        known = self.trial.problem
-        self._keep()
-        if self.trial.problem and not known:
+        reported = self.trial.problem
+        self._save_runs()
+        if self.trial.problem and not reported:
             raise EnvironmentProblem(self.trial.problem)
         keys = [run.unit.key for run in self.trial.runs]
         (Path(checkpoint_dir) / POINTER).write_text(json.dumps({"runs": keys}))
 
-    def _keep(self) -> None:
+    def _save_runs(self) -> None:
         self.trial.save()
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override] # Tune gives what was saved
-        """Nothing to load: `setup` has taken up the state. Only another trial's checkpoint is refused.
+        """Load nothing, because `setup` has loaded the state; refuse a checkpoint of another trial.
 
         Raises:
             ValueError: the checkpoint is of other runs, as under population-based training.
         """
         keys = json.loads((Path(checkpoint_dir) / POINTER).read_text())["runs"]
-        own = [run.unit.key for run in self.trial.runs]
-        if keys != own:
+        own_keys = [run.unit.key for run in self.trial.runs]
+        if keys != own_keys:
             raise ValueError(
-                f"a checkpoint of run {keys[0][:16]} cannot start run {own[0][:16]}: a run's state belongs to its "
+                f"a checkpoint of run {keys[0][:16]} cannot start run {own_keys[0][:16]}: a run's state belongs to its "
                 "configuration; use a scheduler that does not copy checkpoints between trials (ASHA, median stopping)"
             )
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take on the next trial in the same process."""
+        """Start the next trial in the same process."""
         self.trial.close()
         self.setup(new_config)
         return True
@@ -106,18 +106,18 @@ class FederatedTrainable(tune.Trainable):
 
 
 class SweepTrainable(FederatedTrainable):
-    """Base of what `bench.sweep` gives to Tune; `bench.executors.ray_executor` binds it to a plan."""
+    """Base of the trainables of `bench.sweep`, bound to a plan by `bench.executors.ray_executor`."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
 
-    def _keep(self) -> None:
-        # A sweep's only checkpoints are those at the end, for which Tune waits, as it does not for `cleanup`.
+    def _save_runs(self) -> None:
+        # A sweep's trials checkpoint only at their end. Tune waits for that, but not for `cleanup`.
         self.trial.end()
 
 
 @lru_cache(maxsize=1)  # a worker takes on trial after trial
 def write_warnings(path: str) -> None:
-    """Let this process append the suite's own warnings to a file from now on, a line each."""
+    """Append the suite's own warnings in this process to a file from now on, a line each."""
 
     def append(line: str) -> None:
         with suppress(OSError), Path(path).open("a") as file:
@@ -127,19 +127,19 @@ def write_warnings(path: str) -> None:
 
 
 def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
-    """Bind a class to one registry entry. Paths are made absolute now, in the driver: workers run elsewhere.
+    """Make a trainable class of one algorithm. Paths become absolute here in the driver: workers run elsewhere.
 
     Raises:
-        UsageError: a name or a value that is not allowed, which is said here and not in every worker.
+        UsageError: a name or a value is not allowed; it is raised here, not in every worker.
     """
     name = find_algorithm(algorithm).name
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(Path(bound[key]).resolve())
-    known = {*SPECIAL_KEYS, *entry(name).defaults(), *setting_fields()}
-    for key in bound.keys() - known:
-        raise unknown("configuration key", key, known)
+    allowed = {*SPECIAL_KEYS, *entry(name).defaults(), *setting_fields()}
+    for key in bound.keys() - allowed:
+        raise unknown("configuration key", key, allowed)
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
@@ -151,15 +151,15 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
 def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
     """Make one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
-    A later configuration goes over an earlier one, and within one a name over the same one in `setting`. A name that
-    both have (FedDKD's lr) means the setting's in `setting`, else the algorithm's.
+    A later configuration overrides an earlier one, and within one a flat name overrides the same name in `setting`. A
+    name of both a setting field and a hyper-parameter (FedDKD's lr) means the former in `setting`, else the latter.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
-    given = {name: value for layer in layers for name, value in layer.items()}
-    own = entry(algorithm).defaults()
-    values = {f"{algorithm}.{name}": (str(value),) for name, value in own.items()}  # one configuration, never a grid
+    merged = {name: value for layer in layers for name, value in layer.items()}
+    hyper = entry(algorithm).defaults()
+    values = {f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()}  # one configuration, never a grid
     for layer in layers:
         setting = layer.get("setting") or {}
         if not isinstance(setting, Mapping):
@@ -167,13 +167,13 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
         flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
-        for named, of_algorithm in ((setting, own.keys() - setting_fields().keys()), (flat, own.keys())):
-            for name, value in named.items():
-                values[f"{algorithm}.{name}" if name in of_algorithm else name] = (str(value),)
+        for mapping, hyper_names in ((setting, hyper.keys() - setting_fields().keys()), (flat, hyper.keys())):
+            for name, value in mapping.items():
+                values[f"{algorithm}.{name}" if name in hyper_names else name] = (str(value),)
     (dataset,) = values.pop("dataset", ("digits",))
-    plan = make_plan(Request((algorithm,), dataset, given.get("paper"), values))
+    plan = make_plan(Request((algorithm,), dataset, merged.get("paper"), values))
     try:
-        seed: Any = cast("seed", given.get("seed", 0), "int")
+        seed: Any = cast("seed", merged.get("seed", 0), "int")
     except ValueError as error:
         raise UsageError(str(error)) from None
     if seed < 0:
@@ -182,7 +182,7 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
-    """Make the execution inside anyone's own Tuner: a GPU if Tune gave one, one thread per CPU that it gave."""
+    """Make the execution inside a user's own Tuner: a GPU if Tune assigned one, and a thread for each assigned CPU."""
     device = given.get("device") or ("cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu")
     return Execution(
         out=given["out"],
@@ -197,6 +197,6 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
 
 
 def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parse `track` of a configuration, text or a list."""
+    """Parse `track` of a configuration, which is text or a list."""
     words = given.get("track", ())
     return tracks_of([words] if isinstance(words, str) else words)

@@ -1,4 +1,4 @@
-"""Executes a plan's trials by Ray Tune, or one after another in this process, which needs no Ray."""
+"""Execution of a plan's trials by Ray Tune, or one after another in this process, without Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RAY_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # what Tune still does when its cluster is given up would start another one
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # else Tune, which goes on for a while without its cluster, would start another
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
@@ -48,17 +48,17 @@ def run_plan(
     """Run the missing `units` of a plan, and its searches; `observers` watch the trials beside the display.
 
     Raises:
-        EnvironmentProblem: no cluster, or no trial could be placed.
+        EnvironmentProblem: there is no cluster, or it cannot place a trial.
     """
     out = Path(execution.out)
     remove_leftovers(out)
     interruption = Interruption(out, display.say)
-    everyone, outcome = (*observers, display), Outcome()
+    all_observers, outcome = (*observers, display), Outcome()
     execution = replace(
         execution,
         stop_file=str(interruption.path),
         notice_file=str(out / "state" / f".said-{uuid.uuid4().hex[:8]}"),
-        report_curves=any(observer.needs_curves for observer in everyone),
+        report_curves=any(observer.needs_curves for observer in all_observers),
     )
     execute = import_executor(resources.executor)
     budget = resources.time_budget
@@ -69,7 +69,7 @@ def run_plan(
     try:
         with interruption, warnings_said(display.say):
             trials = trials_of(plan, units, resources.pack)
-            execute(Sweep(plan, trials, execution, resources, everyone, outcome, interruption))
+            execute(Sweep(plan, trials, execution, resources, all_observers, outcome, interruption))
     finally:
         timer.cancel()
         Path(str(execution.notice_file)).unlink(missing_ok=True)
@@ -79,12 +79,12 @@ def run_plan(
 
 @contextmanager
 def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
-    """Give the suite's own warnings to `say`, each text once; others are shown as before."""
-    before, told = warnings.showwarning, set[str]()
+    """Pass the suite's own warnings to `say`, each text once; other warnings are shown as before."""
+    before, seen = warnings.showwarning, set[str]()
 
     def say_once(line: str) -> None:
-        if line not in told:
-            told.add(line)
+        if line not in seen:
+            seen.add(line)
             say(f"warning: {line}")
 
     divert_warnings(say_once)
@@ -95,7 +95,7 @@ def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove what killed sweeps left below `out`/state; a day old, because another sweep may be using its own."""
+    """Remove files of killed sweeps below `out`/state, if they are a day old: another sweep may use newer ones."""
     for path in (out / "state").glob(".*-*"):
         with suppress(OSError):  # gone meanwhile, or another user's
             if path.name.startswith((".said-", ".stop-", ".tune-")) and time.time() - path.stat().st_mtime > 86400:
@@ -103,7 +103,7 @@ def remove_leftovers(out: Path) -> None:
 
 
 def import_executor(name: str) -> Callable[[Sweep], None]:
-    """Import the executor of a name, `inline` or `ray`; raises EnvironmentProblem if Ray cannot be imported."""
+    """Import the executor `inline` or `ray`; raises EnvironmentProblem if Ray cannot be imported."""
     if name == "inline":
         return run_inline
     for variable, value in RAY_ENVIRONMENT.items():
@@ -121,8 +121,8 @@ def run_inline(sweep: Sweep) -> None:
     plan, execution = sweep.plan, sweep.execution
     differing = varied_names([unit for units in sweep.trials for unit in units])
     for units in sweep.trials:
-        how = scheduled(plan, units[0].setting, execution, sweep.resources.pack)
-        if _run(watched(units, differing), how, sweep)["ends_sweep"]:
+        trial_execution = scheduled(plan, units[0].setting, execution, sweep.resources.pack)
+        if _run_trial(watched(units, differing), trial_execution, sweep)["ends_sweep"]:
             return
     if plan.searches:
         _run_searches(sweep)
@@ -136,15 +136,15 @@ def _run_searches(sweep: Sweep) -> None:
     names = varied(plan.searches)
     for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
         proposer = Proposer(plan, search, past)
-        while not execution.stopping and (asked := proposer.propose()):
-            units = chosen_units(search, asked.params, plan.request.seeds)
-            report = _run(watched(units, names), execution, sweep)
+        while not execution.stopping and (proposal := proposer.propose()):
+            units = chosen_units(search, proposal.params, plan.request.seeds)
+            report = _run_trial(watched(units, names), execution, sweep)
             if report["ends_sweep"]:
                 return
-            proposer.tell(asked, report["objective"] if report["status"] == "finished" else math.nan)
+            proposer.tell(proposal, report["objective"] if report["status"] == "finished" else math.nan)
 
 
-def _run(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
+def _run_trial(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
     from bench.trial.trial import RunGroup  # torch, which the driver of a sweep under Ray does without
 
     for observer in sweep.observers:
@@ -156,7 +156,7 @@ def _run(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
         for observer in sweep.observers:
             observer.reported(trial, report)
     group.end()
-    report = group.report()  # with the errors of the end
+    report = group.report()  # with errors from the end
     group.close()
     for observer in sweep.observers:
         observer.ended(trial, report)

@@ -1,4 +1,4 @@
-"""The trials of a plan: what is missing, how runs are grouped and executed, and how all of it ends."""
+"""The trials of a plan: missing runs, their grouping into trials, their execution, and the outcome of a sweep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from search_spaces import Setting
 if TYPE_CHECKING:
     import pandas as pd
 
-ECHO_SECONDS = 1.0  # `timeout` sends SIGTERM to its command, and then to the whole group, which that is in as well
+ECHO_SECONDS = 1.0  # `timeout` sends SIGTERM to its command, and then to the whole group, which includes that command
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Resources:
     gpus: float = 0.0  # share of a GPU of each trial
     address: str | None = None  # of an existing Ray cluster; None starts one here
     time_budget: float | None = None  # seconds after which the sweep stops as if interrupted
-    pack: int = 1  # most runs of a trial, which one program trains
+    pack: int = 1  # most runs of a trial, trained by one program
     verbose: bool = False  # Ray's own messages are shown, on stderr
 
 
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """The command's exit status; a problem that the user must mend comes first."""
+        """The command's exit status; a problem that the user has to solve takes precedence."""
         if "environment" in self.statuses:
             return EXIT_ENVIRONMENT
         if self.interrupted or "interrupted" in self.statuses:
@@ -72,15 +72,15 @@ class Outcome:
 
 
 class Interruption:
-    """Ends a sweep gently by a file that trials, which are processes of their own, look for after each round.
+    """A gentle end of a sweep, by a stop file that trials, which are separate processes, look for after each round.
 
-    As a context it lets the first SIGINT or SIGTERM make the file, and a second one kill; of SIGTERM only a later one.
+    As a context it makes the file at the first SIGINT or SIGTERM; another kills, but SIGTERM only after `ECHO_SECONDS`.
     """
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
         folder = out / "state"
         folder.mkdir(parents=True, exist_ok=True)
-        # A name of its own: several sweeps may write into one folder.
+        # The name is unique, because several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
         self._signalled: float | None = None
@@ -99,11 +99,11 @@ class Interruption:
         self.path.unlink(missing_ok=True)
 
     def stop(self, why: str) -> None:
-        """Make the file: the sweep ends as interrupted."""
+        """Make the stop file, so that the sweep ends as interrupted."""
         self.raised = True
         self.path.touch()
         killing = "Ctrl-C twice kills" if self._signalled is None else "once more to kill"
-        self._say(f"stopping ({why}): rounds in hand are finished and saved; {killing}")
+        self._say(f"stopping ({why}): current rounds are finished and saved; {killing}")
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
@@ -119,7 +119,7 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The parts of a sweep as an executor runs it: every trial and search of a plan, and who is told of them."""
+    """Everything that an executor needs of a sweep: the trials and searches of a plan, and their observers."""
 
     plan: Plan
     trials: Sequence[Sequence[RunSpec]]
@@ -131,7 +131,7 @@ class Sweep:
 
 
 def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
-    """The units whose rows are not stored yet; a scheduler's own stopped runs count as stored."""
+    """List the units whose rows are not stored yet; runs that the plan's scheduler stopped count as stored."""
     if plan.request.force:
         return list(plan.units)
     statuses = store.status()
@@ -140,39 +140,39 @@ def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
 
 
 def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
-    """The stored rows that the plan's searches may have made: run_key, status, algorithm, setting_json."""
+    """Return the stored rows that may come from the plan's searches: run_key, status, algorithm, setting_json."""
     runs = store.runs(columns=("run_key", "status", "algorithm", "setting_json"))
     rows = [*zip(runs.algorithm, runs.setting_json, strict=True)]
-    own = plan.of_searches(rows)
-    return runs[[row in own for row in rows]]
+    searched = plan.of_searches(rows)
+    return runs[[row in searched for row in rows]]
 
 
 def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
     """Group units into trials of at most `pack` runs; a configuration's seeds may be more.
 
-    `by_configuration` keeps all seeds of a configuration together, one contest after another, and in a pack only
-    configurations of one: ASHA compares these, by means over their seeds.
+    `by_configuration` keeps all seeds of a configuration together, one contest after another, and a pack has only
+    configurations of one contest, because ASHA compares these by means over their seeds.
     """
     if not by_configuration:
         return packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
 
-    def same(unit: RunSpec) -> str:
+    def seedless(unit: RunSpec) -> str:
         return replace(unit, seed=0).key
 
-    trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
+    trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (seedless(u), u.seed)), key=seedless)]
     contests: dict[Hashable, list[list[RunSpec]]] = {}
     for members in trials:
         contests.setdefault(contest(members), []).append(members)
-    return [found for rivals in contests.values() for found in (packs_of(rivals, pack) if pack > 1 else rivals)]
+    return [trial for rivals in contests.values() for trial in (packs_of(rivals, pack) if pack > 1 else rivals)]
 
 
 def contest(units: Sequence[RunSpec]) -> Hashable:
-    """The key of a trial's contest: ASHA compares only within an algorithm and a setting, because others differ."""
+    """Return the key of a trial's contest: ASHA compares only runs of the same algorithm and setting."""
     return units[0].algorithm, units[0].setting
 
 
 def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
-    """Group the missing units. Under ASHA packs are made whole again, because stopped runs count at their rungs."""
+    """Group the missing units. Under ASHA packs include stored runs, because stopped ones count at their rungs."""
     asha = plan.request.scheduler == "asha"
     if not asha or pack == 1:
         return group(units, asha, pack)
@@ -194,7 +194,7 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
 
 
 def divert_warnings(say: Callable[[str], None]) -> None:
-    """Give the suite's own warnings to `say` from now on, a line each; others are shown as before."""
+    """Pass the suite's own warnings to `say` from now on, a line each; other warnings are shown as before."""
     before = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:

@@ -25,29 +25,29 @@ _COSTS = (Axis("traffic", "traffic of a run, MB", log=True), Axis("seconds", "ti
 
 def ranks(runs: Runs, figure: str) -> Found:
     """Find a critical-difference diagram for each setting with several cells that rank the same algorithms."""
-    found = [(comparison, _pools(comparison)) for comparison in comparisons(runs.records, BY)]
+    candidates = [(comparison, _pools(comparison)) for comparison in comparisons(runs.records, BY)]
     sketches = [
         Sketch(file_name(figure, comparison), partial(_ranks, runs, comparison, pools))
-        for comparison, pools in found
+        for comparison, pools in candidates
         if all(pool.cells > 1 and len(pool.standings) > 1 for pool in pools.values())
     ]
     return Found(tuple(sketches), "no setting here has two algorithms that are ranked in two cells")
 
 
 def _pools(comparison: Problem) -> dict[str, Pooled]:
-    """Pool the accuracies over the cells, by what the accuracy is of."""
+    """Pool each accuracy over the cells, under the name of the models that it is of."""
     pools = {}
     for metric in (METRICS["best_accuracy"], METRICS["final_accuracy"]):
         cells = {cell.place: values_of(cell, metric) for cell in comparison.cells}
         pools[metric.of] = pooled(
-            {place: {name: own.values() for name, own in values.items()} for place, values in cells.items()}
+            {place: {name: seeds.values() for name, seeds in values.items()} for place, values in cells.items()}
         )
     return pools
 
 
 def _ranks(runs: Runs, comparison: Problem, pools: dict[str, Pooled]) -> Spec:
     panels = [_rank_panel(pool, runs.labels, of) for of, pool in pools.items()]
-    drawn = {one.algorithm for pool in pools.values() for one in pool.standings}
+    drawn = {standing.algorithm for pool in pools.values() for standing in pool.standings}
     cells = max(pool.cells for pool in pools.values())
     notes = [
         f"Average rank over {cells} cells, by mean accuracy of the global model on the test set. The Nemenyi test at "
@@ -63,12 +63,12 @@ def _rank_panel(pool: Pooled, labels: tuple[str, ...], of: str) -> Spec:
     critical = critical_difference(last, pool.cells)
     data = [
         {
-            "algorithm": one.algorithm,
-            "rank": one.average_rank,
-            "low": max(1, one.average_rank - critical / 2),  # no rank is less than 1, or more than the last
-            "high": min(last, one.average_rank + critical / 2),
+            "algorithm": standing.algorithm,
+            "rank": standing.average_rank,
+            "low": max(1, standing.average_rank - critical / 2),  # no rank is less than 1, or more than the last
+            "high": min(last, standing.average_rank + critical / 2),
         }
-        for one in pool.standings
+        for standing in pool.standings
     ]
     ticks = {"values": [1, *(at for at in whole_numbers(1, last) if at > 1)], "format": "d"}
     scale = {"domain": [1, last], "padding": 8, "nice": False}
@@ -121,10 +121,10 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
 
 
 def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
-    """Give the points of a panel: cost and accuracy of each algorithm that is ranked."""
+    """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
     for name, runs in ranked_runs(cell).items():
         if x.field == "seconds":
-            cost = min(run["seconds"] for run in runs.values())  # what disturbs a run only makes it longer
+            cost = min(run["seconds"] for run in runs.values())  # disturbances only make a run longer
         else:
             cost = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs.values()) / len(runs) / 1e6
         yield {"algorithm": name, "x": cost, **mean_and_spread([run[_FINAL.field] for run in runs.values()])}

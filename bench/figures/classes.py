@@ -1,8 +1,8 @@
 """FedCAD's Fig. 1: one client's data, and accuracy by class of global models and of its local models, as strips.
 
-In print, all local models are trained from one global model, FedAvg's after ten rounds. So they are here in runs of one
-round that `--start-from` begins with a stored model; in other runs each is trained from the global model of its own
-algorithm, in the last round: that is what a run keeps.
+In print, all local models are trained from one global model, FedAvg's after ten rounds. Here this holds for runs of one
+round that `--start-from` begins with a stored model; in other runs each local model is trained from the global model of
+its own algorithm in the last round, because a run keeps only these.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "cl
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """Find the pictures that some runs make: one for each setting."""
-    return picture_of_each(runs, figure, partial(_kept, runs), spec, _LACKING)
+    """Find the pictures that the runs allow, one for each setting."""
+    return picture_of_each(runs, figure, partial(_runs_to_show, runs), spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
@@ -42,17 +42,17 @@ def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     first, seed = next(iter(arrays_of.values())), next(iter(kept.values()))["seed"]
     client = int(first["classes/clients"][0])
     counts = first["classes/counts"][client]
-    held = [_field(f"samples of client {client}", at, int(count), f"{count:,}") for at, count in enumerate(counts)]
-    start = _start(runs, comparison)
+    samples = [_field(f"samples of client {client}", at, int(count), f"{count:,}") for at, count in enumerate(counts)]
+    start = _start_strip(runs, comparison)
     rows = [
         *start,
         *(row for name, arrays in arrays_of.items() for row in _accuracies(name, arrays, client, bool(start))),
     ]
     names = list(dict.fromkeys(row["name"] for row in rows))
-    wide = label_width([*names, held[0]["name"]])
-    most, holder, number = max(1, int(counts.max())), [held[0]["name"]], len(counts)
-    above = strips(held, holder, number, "samples", most, dark=DARK, numbered=False, label_width=wide)
-    below = strips(rows, names, number, "accuracy, %", 100, label_width=wide)
+    margin = label_width([*names, samples[0]["name"]])
+    largest, sample_names, classes = max(1, int(counts.max())), [samples[0]["name"]], len(counts)
+    above = strips(samples, sample_names, classes, "samples", largest, dark=DARK, numbered=False, label_width=margin)
+    below = strips(rows, names, classes, "accuracy, %", 100, label_width=margin)
     notes = [
         f"Test accuracy by class, %, and the data of client {client}, whose local models these are; seed {seed}",
         "All local models are trained from the one global model above, as in print"
@@ -61,19 +61,19 @@ def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
         *further(comparison, arrays_of, "not tracked, or on pooled data"),
     ]
     return picture(
-        title(comparison), notes, [[above], [below]], beside=wide + 10, resolve={"scale": {"color": "independent"}}
+        title(comparison), notes, [[above], [below]], beside=margin + 10, resolve={"scale": {"color": "independent"}}
     )
 
 
-def _kept(runs: Runs, comparison: Problem) -> dict[str, Run]:
-    """Label -> run that keeps what is needed; none on pooled data, which belong to no client."""
-    kept = runs.keeping(comparison.records, "classes")
-    clients = {name: len(runs.arrays(run, _NEEDED)["classes/counts"]) for name, run in kept.items()}
-    return {name: kept[name] for name in runs.labels if clients.get(name) == comparison.setting["num_clients"]}
+def _runs_to_show(runs: Runs, comparison: Problem) -> dict[str, Run]:
+    """Return label -> run that keeps the arrays needed; none on pooled data, which belong to no client."""
+    tracked = runs.keeping(comparison.records, "classes")
+    clients = {name: len(runs.arrays(run, _NEEDED)["classes/counts"]) for name, run in tracked.items()}
+    return {name: tracked[name] for name in runs.labels if clients.get(name) == comparison.setting["num_clients"]}
 
 
-def _start(runs: Runs, comparison: Problem) -> list[Field]:
-    """The stored model that runs of one round begin with, if it is of the same data set and its accuracies are kept."""
+def _start_strip(runs: Runs, comparison: Problem) -> list[Field]:
+    """Return the strip of the stored model that runs of one round begin with; [] if its accuracies are not kept."""
     run = {"run_key": comparison.setting.get("start_from", "")}
     if not run["run_key"] or comparison.setting["rounds"] > 1 or "classes" not in runs.held(run):
         return []
@@ -83,9 +83,9 @@ def _start(runs: Runs, comparison: Problem) -> list[Field]:
 
 
 def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> Iterator[Field]:
-    """The client's model at the end of the last round; before it, unless all have one, the model that it began with.
+    """Yield a strip of the client's model after the last round; before it, unless `common_start`, of the global one.
 
-    Where that was not evaluated, it is the one after the round.
+    That is the global model before the round, or after the round if the former was not evaluated.
     """
     rounds = arrays["classes/rounds"].tolist()
     before = rounds.index(rounds[-1] - 1) if rounds[-1] - 1 in rounds else -1

@@ -1,7 +1,7 @@
 """`python -m bench.figures`: the papers' figures and two of any board, from stored runs, as SVG and PNG.
 
-The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 where the request is
-wrong, or the runs lack what a figure needs; 3 where a file cannot be read or written, or a package is missing.
+The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 if the request is
+wrong, or the runs lack data that a figure needs; 3 if a file cannot be read or written, or a package is missing.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def _parser() -> Parser:
 
 
 def _figures(arguments: argparse.Namespace) -> None:
-    asked, where = _asked(arguments), filters(arguments)
+    figures, where = _requested(arguments), filters(arguments)
     target: Path = arguments.to
     if target.exists() and not target.is_dir():
         raise UsageError(f"--to names a folder, {target} is a file")
     drawing = bool(arguments.names or arguments.all)
     if drawing and not arguments.dry_run:
-        renderer()  # its absence is said before work is done
+        renderer()  # reports a missing package before any work is done
     from bench.figures.runs import read
 
     outs = folders_of(arguments.out)
     runs = read(outs, where, *selection(arguments))
-    drawable = {figure: figure.find(runs) for figure in asked}
+    drawable = {figure: figure.find(runs) for figure in figures}
     if not drawing:
         sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")
         return
@@ -89,8 +89,8 @@ def _figures(arguments: argparse.Namespace) -> None:
     _draw(drawable, target, arguments.format, arguments.dry_run)
 
 
-def _asked(arguments: argparse.Namespace) -> list[Figure]:
-    """Return the figures that are asked for, or all; raises UsageError."""
+def _requested(arguments: argparse.Namespace) -> list[Figure]:
+    """Return the requested figures, or all; raises UsageError."""
     names = some_of(arguments.names, FIGURES, "figure")
     if names and arguments.all:
         raise UsageError(f"{' '.join(names)} with --all: give one of the two")
@@ -98,22 +98,22 @@ def _asked(arguments: argparse.Namespace) -> list[Figure]:
 
 
 def _listing(drawable: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
-    there = [figure for figure, pictures in drawable.items() if pictures.sketches]
-    yield f"{len(there)} of {counted(len(drawable), 'figure')} can be drawn from {', '.join(map(str, outs))}"
-    for figure in there:
+    ready = [figure for figure, pictures in drawable.items() if pictures.sketches]
+    yield f"{len(ready)} of {counted(len(drawable), 'figure')} can be drawn from {', '.join(map(str, outs))}"
+    for figure in ready:
         names = [sketch.name for sketch in drawable[figure].sketches]
         yield f"  {figure.name:<13}{figure.shows}"
         yield f"{_INDENT}{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
-    if len(there) < len(drawable):
+    if len(ready) < len(drawable):
         yield "\nthe others lack runs, which these commands make:"
-    for figure in [figure for figure in drawable if figure not in there]:
+    for figure in [figure for figure in drawable if figure not in ready]:
         yield from _missing(figure, drawable[figure], outs)
 
 
 def _missing(figure: Figure, pictures: Found, outs: Sequence[Path]) -> Iterator[str]:
     yield f"  {figure.name:<13}{figure.shows}"
     yield f"{_INDENT}{pictures.lacking}"
-    folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into rows of others
+    folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into a file of rows
     yield f"{_INDENT}{figure.command(folder)}"
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of one picture: cells that differ in the fields of its panels only, and the words that say so."""
+"""Comparisons: the cells of one picture, which differ only in the fields of its panels, and the notes on them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from leaderboards.flags import FLAGS, flags_of, why_not_selected
 from leaderboards.problems import Problem, problems, setting_of
 from leaderboards.shell_text import typed
 
-_SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
-_NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
+_TITLE = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
+_NAMED = ("dataset", "alpha", "participation", "local_epochs")  # come first in a file's name
 
 
 def comparisons(
@@ -30,8 +30,8 @@ def comparisons(
         where: only these values of these fields.
         only: the fields that matter; None for all.
     """
-    asked = (where or {}).items()
-    chosen = [r for r in records if all(setting_of(r["setting_json"]).get(name) == value for name, value in asked)]
+    conditions = (where or {}).items()
+    chosen = [r for r in records if all(setting_of(r["setting_json"]).get(name) == value for name, value in conditions)]
     finished = [
         record
         for problem in problems(chosen, across, only=only)
@@ -42,8 +42,8 @@ def comparisons(
 
 
 def others(shown: Problem) -> list[str]:
-    """Word what tells a comparison from those beside it and its title lacks."""
-    return [field_words(shown, name) for name in shown.differing if name not in _SAID]
+    """Describe the fields that distinguish a comparison from the others and are not in its title."""
+    return [field_words(shown, name) for name in shown.differing if name not in _TITLE]
 
 
 def file_name(figure: str, shown: Problem) -> str:
@@ -52,16 +52,16 @@ def file_name(figure: str, shown: Problem) -> str:
     for name in dict.fromkeys((*_NAMED[1:], *shown.differing)):
         at = shown.by.index(name) if name in shown.by else None
         values = [shown.setting.get(name) if at is None else place[at] for place in shown.places]
-        known = values[0] is not None and name != "local_epochs"
-        if len(set(map(repr, values))) == 1 and (known or (name in shown.differing and name != "alpha")):
+        has_value = values[0] is not None and name != "local_epochs"
+        if len(set(map(repr, values))) == 1 and (has_value or (name in shown.differing and name != "alpha")):
             parts.append(f"{name}{typed(values[0])}")
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
 
 def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
-    """Write the small lines of a picture, with what must be known of it before it is trusted.
+    """Write the notes of a picture, which include all caveats.
 
-    `drawn` are the labels of the algorithms that it shows; `why` says why it lacks one that has a selected
+    `drawn` are the labels of the algorithms that it shows; `why` says why it lacks an algorithm that has a selected
     configuration.
     """
     lines = others(shown)
@@ -81,12 +81,12 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
             reason = why if record["selected"] else why_not_selected(record)
             absent[label_of(record)] = "diverged" if record["diverged"] else reason
     for reason in dict.fromkeys(absent.values()):
-        lines.append(f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})")
+        lines.append(f"Not shown: {', '.join(name for name, cause in absent.items() if cause == reason)} ({reason})")
     return lines
 
 
 def seeds_said(counts: Collection[int]) -> str:
-    """Say how many seeds are behind lines and their bands."""
+    """Describe how many seeds are behind lines and their bands."""
     fewest, most = min(counts), max(counts)
     if most == 1:
         return "1 seed"

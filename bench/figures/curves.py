@@ -36,7 +36,7 @@ class Curves:
     """A figure whose panels are curves, a line per algorithm.
 
     Args:
-        ys: what is measured; panels from top to bottom, or from left to right where `across` is empty.
+        ys: what is measured; panels from top to bottom, or from left to right if `across` is empty.
     """
 
     what: str
@@ -46,10 +46,10 @@ class Curves:
     across: tuple[str, ...] = ()  # fields of the setting; panels from left to right
     where: Mapping[str, Any] = field(default_factory=dict)
     equal: bool = False  # lines end where the first of them does, so that all have spent the same
-    several: bool = False  # nothing is drawn where there is only one panel to a row
+    several: bool = False  # nothing is drawn if there is only one panel in a row
 
     def __call__(self, runs: Runs, figure: str) -> Found:
-        """Find the pictures of this figure that some runs make."""
+        """Find the pictures of this figure that the runs allow."""
         sketches = [
             Sketch(file_name(figure, comparison), partial(self.spec, runs, comparison))
             for comparison in comparisons(runs.records, self.across, self.where)
@@ -88,17 +88,17 @@ class Curves:
         """Return the points of a panel."""
         points = {label_of(record): list(self._line(runs, record, y)) for record in cell.selected}
         if self.equal:
-            # One that never communicates has spent nothing, whatever it has learnt.
+            # An algorithm that never communicates has no cost at which it could be compared.
             points = {name: line for name, line in points.items() if line and line[-1]["x"] > 0}
             end = min((line[-1]["x"] for line in points.values()), default=0.0)
             points = {name: [row for row in line if row["x"] <= end] for name, line in points.items()}
         return [row for line in points.values() for row in line]
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
-        """Give the points of one algorithm: the rounds that all its seeds have."""
-        seeds = list(record["run_of_seed"].values())
-        values = [runs.curve(run, y.field) for run in seeds]
-        places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seeds]
+        """Yield the points of one algorithm: the rounds that all its seeds have."""
+        seed_runs = list(record["run_of_seed"].values())
+        values = [runs.curve(run, y.field) for run in seed_runs]
+        places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seed_runs]
         for at in sorted(set.intersection(*map(set, values), *map(set, places))):
             yield {
                 "algorithm": label_of(record),
@@ -128,7 +128,7 @@ long_at_equal_communication = replace(
     at_equal_communication, where=_LONG, lacking="no finished run here has 15 local epochs"
 )
 long_at_equal_steps = replace(at_equal_steps, where=_LONG, lacking=long_at_equal_communication.lacking)
-# In print the two numbers of epochs have weight decays of their own.
+# In print the two numbers of epochs have different weight decays.
 at_equal_steps_by_epochs = replace(
     at_equal_steps,
     lacking="no setting here has finished runs with several numbers of local epochs",

@@ -33,7 +33,7 @@ _NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """A partition."""
+    """A partition of the training samples among clients."""
 
     label: str
     seed: int
@@ -41,22 +41,22 @@ class Holding:
 
 
 def partitions(runs: Runs, figure: str, *, shaded: bool) -> Found:
-    """Find pictures with a panel for each alpha; they look at nothing that a partition does not depend on.
+    """Find pictures with a panel for each alpha; only fields on which a partition depends tell them apart.
 
-    `shaded`: as fields, else as bubbles.
+    `shaded`: draw shaded fields instead of bubbles.
     """
     sketches = []
     for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
         labels = labels_of(comparison)
-        if found := [holding for cell in comparison.cells if (holding := held_by(runs, cell, labels[cell.place]))]:
-            sketches.append(Sketch(file_name(figure, comparison), partial(_partitions, comparison, found, shaded)))
+        if shown := [holding for cell in comparison.cells if (holding := held_by(runs, cell, labels[cell.place]))]:
+            sketches.append(Sketch(file_name(figure, comparison), partial(_partitions, comparison, shown, shaded)))
     return Found(tuple(sketches), _NO_PARTITION)
 
 
-def _partitions(comparison: Problem, found: Sequence[Holding], shaded: bool) -> Spec:
+def _partitions(comparison: Problem, shown: Sequence[Holding], shaded: bool) -> Spec:
     what = "Training samples of each client and class, by " + ("colour" if shaded else "area")
-    notes = [f"{what}; {seeds_of(found)}", *others(comparison)]
-    return picture(title(comparison), notes, [panels_of(found, shaded)])
+    notes = [f"{what}; {seeds_of(shown)}", *others(comparison)]
+    return picture(title(comparison), notes, [panels_of(shown, shaded)])
 
 
 bubbles, heat_map = partial(partitions, shaded=False), partial(partitions, shaded=True)
@@ -66,14 +66,14 @@ def held_by(runs: Runs, cell: Cell, label: str) -> Holding | None:
     """Return the partition of a cell's lowest seed, as tracked, else counted in the data; None if neither is here."""
     finished = [run for record in cell.records for run in record["runs"] if run["status"] == "finished"]
     for run in sorted(finished, key=lambda run: (run["seed"], "classes" not in runs.held(run))):
-        counts = _tracked(runs, run) if "classes" in runs.held(run) else _counted(run)
+        counts = _tracked_counts(runs, run) if "classes" in runs.held(run) else _recount(run)
         if counts is not None:
             return Holding(label, run["seed"], counts)
     return None
 
 
 def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
-    """Draw a panel for each partition, alike in what a bubble or a colour means."""
+    """Draw a panel for each partition, all with the same scale of bubbles or colours."""
     most = max((int(holding.counts.max()) for holding in found), default=1)
     side = SIDE if len(found) > 1 else WIDE_SIDE
     return [
@@ -82,26 +82,26 @@ def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
 
 
 def seeds_of(found: Iterable[Holding]) -> str:
-    """Print the seeds: `seeds 0, 1`."""
+    """Format the seeds: `seeds 0, 1`."""
     seeds = sorted({holding.seed for holding in found})
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-def _tracked(runs: Runs, run: Run) -> Counts | None:
-    """Return the tracked counts; None of a run on pooled data, which has but one client."""
+def _tracked_counts(runs: Runs, run: Run) -> Counts | None:
+    """Return the tracked counts; None for a run on pooled data, which has only one client."""
     counts = np.asarray(runs.arrays(run, ["classes/counts"])["classes/counts"], np.int64)
     return counts if counts.shape[0] == run["num_clients"] else None
 
 
-def _counted(run: Run) -> Counts | None:
-    """Share out the samples again; None if the partition is not the run's."""
+def _recount(run: Run) -> Counts | None:
+    """Deal the samples again and count them; None if the partition is not the run's."""
     setting = json.loads(run["setting_json"])
-    shared = _shared_out(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
-    return shared[0] if shared and shared[1] == run["partition_hash"] else None
+    partition = _count_partition(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
+    return partition[0] if partition and partition[1] == run["partition_hash"] else None
 
 
 @lru_cache(maxsize=64)
-def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
+def _count_partition(fields: str, seed: int) -> tuple[Counts, str] | None:
     """Return (K, C) counts and the hash of a partition; None if the data are not here. `fields`: `FIELDS`, as JSON."""
     from bench import data
     from bench.data.splits import split
@@ -115,7 +115,7 @@ def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
         labels = dataset.train_y
         shares = split(setting, labels, seed, dataset.train_groups)
         classes = data.info(setting.dataset).num_classes
-    except (ValueError, EnvironmentProblem):  # of a data set or partition that is not installed here, say
+    except (ValueError, EnvironmentProblem):  # such as for a data set or partition that is not installed here
         return None
     return np.stack([np.bincount(labels[index], minlength=classes) for index in shares.clients]), shares.hash
 
@@ -135,21 +135,21 @@ def with_accuracy(runs: Runs, figure: str) -> Found:
 
 
 def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
-    held = list(_one_for_each_alpha(runs, comparison))
+    shown = list(_partition_of_each_alpha(runs, comparison))
     points = {cell.place: list(_points(cell)) for cell in comparison.cells}
-    everything = [point for cell_points in points.values() for point in cell_points]
-    names = {point["algorithm"] for point in everything}
+    all_points = [point for cell_points in points.values() for point in cell_points]
+    names = {point["algorithm"] for point in all_points}
     keys = Keys(runs.labels, names)
-    seeds = seeds_said({point["n"] for point in everything})
-    notes = [f"Partitions: training samples of each client and class, by area; {seeds_of(held)}"] * bool(held)
+    seeds = seeds_said({point["n"] for point in all_points})
+    notes = [f"Partitions: training samples of each client and class, by area; {seeds_of(shown)}"] * bool(shown)
     notes += [f"Best test accuracy of the global model; {seeds}", *further(comparison, names, "not measured")]
-    above = panels_of(held, shaded=False)
+    above = panels_of(shown, shaded=False)
     width = max((panel["width"] for panel in above), default=SIDE)
-    return picture(title(comparison), notes, [*([above] if above else []), _below(everything, keys, width)])
+    return picture(title(comparison), notes, [*([above] if above else []), _accuracy_panels(all_points, keys, width)])
 
 
-def _one_for_each_alpha(runs: Runs, comparison: Problem) -> Iterator[Holding]:
-    """Give one partition for each alpha: it does not depend on participation."""
+def _partition_of_each_alpha(runs: Runs, comparison: Problem) -> Iterator[Holding]:
+    """Yield one partition for each alpha, because it does not depend on participation."""
     alphas = dict.fromkeys(cell.place[0] for cell in comparison.cells)
     for alpha in alphas:
         records = tuple(record for cell in comparison.cells if cell.place[0] == alpha for record in cell.records)
@@ -157,7 +157,7 @@ def _one_for_each_alpha(runs: Runs, comparison: Problem) -> Iterator[Holding]:
             yield holding
 
 
-def _below(points: Sequence[dict[str, Any]], keys: Keys, width: int) -> list[Spec]:
+def _accuracy_panels(points: Sequence[dict[str, Any]], keys: Keys, width: int) -> list[Spec]:
     """Draw accuracy over participation, a panel for each alpha; over alpha if all have one participation."""
     alphas = list(dict.fromkeys(point["alpha"] for point in points))
     participations = sorted({point["participation"] for point in points})

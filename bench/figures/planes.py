@@ -28,16 +28,16 @@ Classes = NDArray[np.int64]
 _NO_FEATURES = untracked("features", "local,features")
 _NO_MODELS = untracked("the model of a task in the plane, such as toy2d", "models")
 _NEEDED = ("features/labels", "features/client", "features/local")
-_PERPLEXITY = 30.0  # the usual one, which scikit-learn has
+_PERPLEXITY = 30.0  # the default of scikit-learn
 _EMBEDDED, _PLANES = 6, 4  # panels beside each other
-_FINE = 160  # fields on either side of a plane
+_FINE = 160  # fields along each side of a plane
 _POINTS = 400
 _AGAIN = "delete it; --track models with --force makes it again"
 
 
 def features(runs: Runs, figure: str) -> Found:
-    """Find the pictures that some runs make: one for each setting."""
-    return picture_of_each(runs, figure, lambda one: runs.keeping(one.records, "features"), _features, _NO_FEATURES)
+    """Find the pictures that the runs allow, one for each setting."""
+    return picture_of_each(runs, figure, lambda each: runs.keeping(each.records, "features"), _features, _NO_FEATURES)
 
 
 def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
@@ -52,7 +52,7 @@ def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
         for name, arrays in arrays_of.items()
     }
     above = [_panel(arrays, "global", f"{name}, {scores[name]}", classes) for name, arrays in arrays_of.items()]
-    below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in arrays_of.items()]
+    below = [_panel(arrays, "local", _local_title(name, arrays), classes) for name, arrays in arrays_of.items()]
     rows = []
     for start in range(0, len(arrays_of), _EMBEDDED):
         rows += [above[start : start + _EMBEDDED], below[start : start + _EMBEDDED]]
@@ -69,7 +69,7 @@ def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
 
 
 def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """(n, 2) places of (n, D) features by t-SNE, the same whenever it is computed from the same features."""
+    """Place (n, D) features at (n, 2) points by t-SNE; the same features always get the same points."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -80,12 +80,12 @@ def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         init="random" if flat else "pca",
         random_state=0,
     )
-    with threadpool_limits(1):  # sums of several threads differ in their last bits, and t-SNE makes much of little
+    with threadpool_limits(1):  # sums of several threads differ in their last bits, which t-SNE amplifies
         return np.asarray(tsne.fit_transform(np.asarray(features, np.float32)), np.float64)
 
 
 def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
-    """Empty where each client has a model of its own, and there is no global one."""
+    """Draw a panel of features, empty for a global model if each client has a model of its own instead."""
     rows = []
     if f"features/{which}" in arrays:
         places = embedded(arrays[f"features/{which}"])
@@ -94,8 +94,8 @@ def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
     return points(rows, classes, title=title)
 
 
-def _local(name: str, arrays: Arrays) -> str:
-    """With its accuracy where that was tracked too."""
+def _local_title(name: str, arrays: Arrays) -> str:
+    """Return the title of a local panel, with the accuracy if that was tracked too."""
     if "local/accuracy" not in arrays:
         return f"{name}, local"
     position = arrays["local/clients"][-1].tolist().index(int(arrays["features/client"]))
@@ -103,11 +103,11 @@ def _local(name: str, arrays: Arrays) -> str:
 
 
 def boundaries(runs: Runs, figure: str) -> Found:
-    """Find the pictures that some runs make: one for each setting."""
+    """Find the pictures that the runs allow, one for each setting."""
 
     def kept_of(comparison: Problem) -> dict[str, Run]:
-        kept = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
-        return {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
+        tracked = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
+        return {name: tracked[name] for name in runs.labels if name in tracked and _has_one_model(runs, tracked[name])}
 
     return picture_of_each(runs, figure, kept_of, _boundaries, _NO_MODELS)
 
@@ -136,9 +136,9 @@ def _boundaries(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spe
 
 
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
-    """(rows, columns) the class that a run's final model gives to the middle of each field between edges.
+    """Return (rows, columns) the class that a run's final model gives to the middle of each field between edges.
 
-    Raises EnvironmentProblem if the kept model is not that of the run's setting.
+    Raises EnvironmentProblem if the stored model does not fit the run's setting.
     """
     import torch
 
@@ -161,7 +161,7 @@ def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
 
 
 def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]]:
-    """The fields of a grid, neighbours of one class in a row as one."""
+    """Yield the fields of a grid, with neighbours of one class in a row merged."""
     for row, classes in enumerate(grid):
         ends = [*np.flatnonzero(np.diff(classes)) + 1, len(classes)]
         for start, end in zip([0, *ends], ends, strict=False):
@@ -169,8 +169,8 @@ def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]
             yield {name: round(float(value), 4) for name, value in corners.items()} | {"class": int(classes[start])}
 
 
-def _is_one(runs: Runs, run: Run) -> bool:
-    """Tell whether a run keeps one model, not one of each client."""
+def _has_one_model(runs: Runs, run: Run) -> bool:
+    """Tell whether a run keeps one model, not one per client."""
     from safetensors import SafetensorError, safe_open
 
     path = artifacts.path_of(runs.model_folder(run), run["run_key"], "safetensors")

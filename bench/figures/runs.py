@@ -1,4 +1,4 @@
-"""Stored runs and their tracked data as figures read them, and the pictures that can be drawn of them."""
+"""Stored runs and their tracked data, for figures, and the pictures that can be drawn from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from leaderboards.problems import Problem
 
 @dataclass(frozen=True)
 class Sketch:
-    """A picture that can be drawn; `spec` makes its specification, and takes the time."""
+    """A picture that can be drawn; `spec` makes its specification, which takes time."""
 
     name: str  # of its file, without the ending
     spec: Callable[[], Spec]
@@ -31,20 +31,20 @@ class Sketch:
 def picture_of_each(
     runs: Runs, figure: str, kept_of: Callable[[Problem], Mapping[str, Run]], spec: Callable[..., Spec], lacking: str
 ) -> Found:
-    """Find a picture for each setting that keeps something. `kept_of`: label -> run; `spec`: of runs, setting, kept."""
-    kept = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
-    sketches = (Sketch(file_name(figure, one), partial(spec, runs, one, own)) for one, own in kept if own)
+    """Find a picture for each setting with runs by `kept_of` (label -> run); `spec` takes `runs`, setting and these."""
+    candidates = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
+    sketches = (Sketch(file_name(figure, each), partial(spec, runs, each, kept)) for each, kept in candidates if kept)
     return Found(tuple(sketches), lacking)
 
 
 def untracked(what: str, names: str) -> str:
-    """Word the lack of tracked data. `names`: of `bench.execution.TRACKS`, as typed."""
+    """Describe the lack of tracked data. `names`: of `bench.execution.TRACKS`, as typed."""
     return f"no run here keeps {what}, as --track {names} does; --force runs again what is stored"
 
 
 @dataclass(frozen=True)
 class Found:
-    """The pictures of a figure that some runs make; what the runs lack if there are none."""
+    """The pictures of a figure that the runs allow, and what the runs lack if there are none."""
 
     sketches: tuple[Sketch, ...]
     lacking: str = ""
@@ -52,7 +52,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Runs:
-    """Stored runs as figures see them."""
+    """Stored runs, for figures."""
 
     outs: tuple[Path, ...]
     results: Results
@@ -60,7 +60,7 @@ class Runs:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Every algorithm of the folders, in the order of the colours; as in the report of the same folders."""
+        """Every algorithm of the folders, in the order of the colours, as in the report of the same folders."""
         return labels_of(self.results.records)
 
     @cached_property
@@ -72,7 +72,7 @@ class Runs:
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:
-        """Return the names of `bench.execution.TRACKS` that have files, in any of the folders."""
+        """Return the names of `bench.execution.TRACKS` that the run has files for, in any of the folders."""
         key = run["run_key"]
         if key not in self._held:
             self._held[key] = set().union(*(artifacts.held(out, key) for out in self.outs))
@@ -97,7 +97,7 @@ class Runs:
                 arrays = {**artifacts.arrays(out, run["run_key"]), **arrays}
         missing = [name for name in names if name not in arrays]
         if missing:
-            path = self._first(run, "npz")
+            path = self._first_file(run, "npz")
             raise EnvironmentProblem(
                 f"{path} lacks {', '.join(missing)}, which a file of tracked data has: delete it; --track with --force "
                 "makes it again"
@@ -106,9 +106,9 @@ class Runs:
 
     def model_folder(self, run: Run) -> Path:
         """Return the folder that keeps the final model of a run."""
-        return self._first(run, "safetensors").parent.parent
+        return self._first_file(run, "safetensors").parent.parent
 
-    def _first(self, run: Run, ending: str) -> Path:
+    def _first_file(self, run: Run, ending: str) -> Path:
         paths = [artifacts.path_of(out, run["run_key"], ending) for out in self.outs]
         return next((path for path in paths if path.exists()), paths[0])
 

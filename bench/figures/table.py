@@ -1,4 +1,4 @@
-"""The figures, the papers' and that of any board: the subject of each, and the command that makes its runs.
+"""The table of figures, the papers' and any board's: the subject of each, and the command that makes its runs.
 
 Imports neither torch nor ray, so that `--help` and a misspelt name are answered at once.
 """
@@ -25,14 +25,14 @@ class Figure:
     name: str  # on the command line and first in the names of its files: paper and number, or `board` and a word
     shows: str
     arguments: str  # of `python -m bench.sweep`, for the runs that the paper draws
-    finder: str  # `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name)
+    finder: str  # `module:name` of the function that finds its pictures: (runs, the figure's name) -> `Found`
 
     def command(self, out: Path) -> str:
         """Return the command that makes the paper's or the board's runs, in a result folder."""
         return shell_command("bench.sweep", *self.arguments.split(), "--out", out)
 
     def find(self, runs: Runs) -> Found:
-        """Find the pictures of it that some runs make; raises EnvironmentProblem for a damaged file."""
+        """Find the pictures of this figure that the runs allow; raises EnvironmentProblem for a damaged file."""
         module, _, name = self.finder.partition(":")
         finder: Callable[[Runs, str], Found] = getattr(importlib.import_module(f"bench.figures.{module}"), name)
         return finder(runs, self.name)

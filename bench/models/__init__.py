@@ -1,8 +1,7 @@
-"""The models by name: `info` says what they are, `make` builds one.
+"""The models by name: `info` describes one, `make` builds one.
 
-`bench.models.table` has this suite's own and finds those of other packages. A model is a *body* that turns an
-input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head where `+head` asks
-for it.
+`bench.models.table` has this suite's models and finds those of other packages. A model is a *body* that turns an
+input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head for `+head`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
 
 def spelt(name: str) -> str:
-    """The model's one name, `+head` before `+bn`; raises as `parse` does."""
+    """Return the model's canonical name, `+head` before `+bn`; raises as `parse` does."""
     _, head, batchnorm = parse(name)
     return name.partition("+")[0] + "+head" * head + "+bn" * batchnorm
 
@@ -33,7 +32,7 @@ def has_batchnorm(name: str) -> bool:
 
 
 def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None) -> None:
-    """Raise UsageError if there is no such model or it cannot take such inputs, said as in `ModelInfo.fits`."""
+    """Raise UsageError if there is no such model or it cannot take such inputs; arguments as in `ModelInfo.fits`."""
     entry, _, _ = parse(name)
     if not entry.fits(input_shape, kind):
         fitting = ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind)) or "none here"
@@ -43,7 +42,7 @@ def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None
 
 
 def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
-    """Trainable parameters of a model, without building it unless its entry leaves them to be counted."""
+    """Return the number of a model's trainable parameters; build it only if its entry does not state them."""
     entry, head, _ = parse(name)
     features, total = _body_size(name, input_shape)
     widths = [
@@ -56,7 +55,7 @@ def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) ->
 
 
 def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Features and trainable numbers of a model's body: as stated, else counted."""
+    """Return the features and trainable numbers of a model's body, as stated or else counted."""
     entry, _, batchnorm = parse(name)
     if entry.features and entry.body_parameters:
         added = entry.batchnorm_parameters if batchnorm else 0
@@ -67,7 +66,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The module, freshly initialised from torch's current generator.
+    """Build the module, freshly initialised from torch's current generator.
 
     Raises:
         UsageError: no such model, or inputs of another size.

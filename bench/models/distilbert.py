@@ -38,7 +38,7 @@ class DistilBert(nn.Module):
     """Embeddings and encoder of transformers' `DistilBertModel`, then the dense layer before the classifier.
 
     Args:
-        config: of the encoder; all weights are drawn from torch's current generator.
+        config: configuration of the encoder; all weights are drawn from torch's current generator.
     """
 
     def __init__(self, config: DistilBertConfig) -> None:
@@ -46,14 +46,14 @@ class DistilBert(nn.Module):
 
         super().__init__()
         self.encoder = DistilBertModel(config)
-        # Kept as a buffer the positions would stay on the CPU; without it they are made where the tokens are.
+        # As a buffer the positions would stay on the CPU; without it they are made on the device of the tokens.
         del self.encoder.embeddings.position_ids
         self.dense = nn.Linear(config.dim, config.dim)
         self.dropout = nn.Dropout(config.seq_classif_dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(B, L) int64 to (B, D)."""
-        # The two parts, not the whole encoder: that looks at the mask's values, which vmap does not allow.
+        """Map ids (B, L) int64 to features (B, D)."""
+        # The two parts are called, because the whole encoder reads the mask's values, which vmap does not allow.
         hidden = self.encoder.embeddings(ids)
         mask = (ids == PAD)[:, None, None].to(hidden.dtype) * torch.finfo(hidden.dtype).min
         hidden = self.encoder.transformer(hidden, mask).last_hidden_state
@@ -62,7 +62,7 @@ class DistilBert(nn.Module):
 
 
 def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
-    """DistilBERT with the weights of distilbert-base-uncased; only the dense layer is drawn.
+    """Build DistilBERT with the weights of distilbert-base-uncased; only the dense layer is random.
 
     Raises:
         EnvironmentProblem: the weights are not here (`weights.fetch` fetches them), or are damaged.
@@ -85,12 +85,12 @@ def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
 
 
 def scratch(tokens: int, batchnorm: bool) -> nn.Module:
-    """DistilBERT with drawn weights."""
+    """Build DistilBERT with random weights."""
     return _build(BASE)
 
 
 def tiny(tokens: int, batchnorm: bool) -> nn.Module:
-    """The same form with 2 layers of 32, weights drawn."""
+    """Build the same architecture with 2 layers of width 32 and random weights."""
     return _build(TINY)
 
 
@@ -111,9 +111,9 @@ def _attention(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """softmax(scaling q k' + mask) v of (B, heads, L, .) tensors, the weights dropped by the module's own layer.
+    """Return softmax(scaling q k' + mask) v of (B, heads, L, .) tensors, and the weights after the module's dropout.
 
-    Transformers' own functions draw masks that can neither be vmapped nor repeated.
+    Transformers' own functions draw dropout masks that can neither be vmapped nor repeated.
     """
     shares = (query @ key.transpose(2, 3) * scaling + attention_mask).softmax(-1)
     shares = module.dropout(shares)  # type: ignore[operator]

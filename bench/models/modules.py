@@ -1,8 +1,8 @@
 """The models as torch modules: bodies without residuals, bodies of other packages, and the head on any body.
 
-Where a paper has ReLU and then MaxPool, ReLU stands behind the pooling, where it has a quarter of the values to go
-through: it keeps their order, so that numbers and gradients are the same to the last bit. A body from outside is made,
-tried on two inputs and looked at.
+If a paper has ReLU and then MaxPool, ReLU is applied after the pooling here, to a quarter of the values: it keeps their
+order, so that values and gradients are the same to the last bit. A body from outside is made, run on two inputs and
+checked.
 
 Axes: B examples, C channels, H rows, W columns, L tokens, D features.
 """
@@ -18,19 +18,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from algorithms.base import Outputs
 from bench.models.table import KIND, parse
 
-BATCH = 2  # more than one, so that a body that flattens too much shows
-ReLU = partial(nn.ReLU, inplace=True)  # nobody reads its input again
+BATCH = 2  # more than one, to detect a body that flattens too much
+ReLU = partial(nn.ReLU, inplace=True)  # its input is not read again
 
 
 class Classifier(nn.Module):
-    """A body, an optional projection head, and the head: the linear classifier, in some models behind a dense layer.
+    """A body, an optional projection head, and the head: the linear classifier, in some models after a dense layer.
 
     Args:
-        body: inputs (B, ...) to features (B, D).
-        features: D.
-        num_classes: C.
+        body: maps inputs (B, ...) to features (B, D).
+        features: D, the number of features.
+        num_classes: C, the number of classes.
         projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or None (MOON, section
-            3.2: the classifier stands on the projection).
+            3.2: the classifier reads the projection).
         hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
     """
 
@@ -49,13 +49,13 @@ class Classifier(nn.Module):
         self.head = nn.Sequential(*between, classifier) if hidden else classifier
 
     def forward(self, x: Tensor) -> Outputs:
-        """Logits (B, C) and the features that the head reads."""
+        """Return logits (B, C) and the features that the head reads."""
         features = self.projection(self.body(x))
         return Outputs(self.head(features), features)
 
 
 def MLP(numbers: int, batchnorm: bool) -> nn.Module:
-    """Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
+    """Build Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs in (numbers, 64):
         layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), ReLU()]
@@ -63,12 +63,12 @@ def MLP(numbers: int, batchnorm: bool) -> nn.Module:
 
 
 def MLP8(channels: int, batchnorm: bool) -> nn.Module:
-    """The same of images (B, channels, 8, 8)."""
+    """Build the `MLP` for images (B, channels, 8, 8)."""
     return MLP(64 * channels, batchnorm)
 
 
 def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """Twice Conv3x3-[BatchNorm]-ReLU-MaxPool2 with 16 and 32 channels: 8x8 inputs to 128 features."""
+    """Build twice Conv3x3-[BatchNorm]-ReLU-MaxPool2 with 16 and 32 channels: 8x8 inputs to 128 features."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 16), (16, 32)):
         norm = [nn.BatchNorm2d(outputs)] if batchnorm else []
@@ -77,7 +77,7 @@ def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """FedCAD's CNN (Experiments, Models): 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84 units."""
+    """Build FedCAD's CNN (Experiments, Models): 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84."""
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
         *_pooled_relu(),
@@ -92,12 +92,12 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
-    """LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84 units: the features."""
+    """Build LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, then 84 units, the features."""
     return nn.Sequential(*LeNet5Convolutions(channels, batchnorm), nn.Linear(120, 84), ReLU())
 
 
 def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
-    """LeNet-5 up to its 120 channels, which FedKF's code takes for the features: its head has the dense layer of 84."""
+    """Build LeNet-5 up to its 120 channels, the features in FedKF's code, whose head has the dense layer of 84."""
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
         *_pooled_relu(),
@@ -110,10 +110,10 @@ def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
 
 
 def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """FedDKD's CNN for FEMNIST (Table VII): three times Conv-ReLU-MaxPool2 with 32, 64 and 64 channels, 512 units.
+    """Build FedDKD's CNN for FEMNIST (Table VII): three Conv-ReLU-MaxPool2 of 32, 64 and 64 channels, then 512 units.
 
-    The table gives the dense layer 256 inputs and leaves kernel and padding open: 3x3 without padding on 32x32 inputs
-    (28x28 and two black pixels on each side, as FedMAX has them) is what fits.
+    The table gives the dense layer 256 inputs and leaves kernel and padding open; 3x3 without padding fits on 32x32
+    inputs (28x28 and two black pixels on each side, as in FedMAX).
     """
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
@@ -122,7 +122,7 @@ def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """The CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 linear units."""
+    """Build the CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 units."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 6), (6, 16)):
         layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), ReLU()]
@@ -130,7 +130,7 @@ def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
-    """FedBN's CNN for 28x28 inputs (FedDKD, Table IX): 5x5 convolutions of 64, 64, 128 channels, 2048 and 512 units.
+    """Build FedBN's CNN for 28x28 inputs (FedDKD, Table IX): 5x5 convolutions of 64, 64, 128, then 2048 and 512 units.
 
     BatchNorm and ReLU follow each layer; MaxPool2 the first two.
     """
@@ -145,7 +145,7 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def VGG9(channels: int, batchnorm: bool) -> nn.Module:
-    """FedDKD's VGG-9 for 32x32 inputs (Table VIII): three pairs of 3x3 convolutions, two dense layers of 512 units.
+    """Build FedDKD's VGG-9 for 32x32 inputs (Table VIII): three pairs of 3x3 convolutions, two dense layers of 512.
 
     MaxPool2 ends each pair. Dropout: 0.05 of the channels after the second pair, 0.1 before the dense layers and of
     the features.
@@ -160,7 +160,7 @@ def VGG9(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def _pooled_relu() -> list[nn.Module]:
-    """ReLU and MaxPool2, in the cheaper order."""
+    """Return ReLU and MaxPool2, in the cheaper order."""
     return [nn.MaxPool2d(2), ReLU()]
 
 
@@ -169,21 +169,21 @@ def _pooled_relu() -> list[nn.Module]:
 
 @cache
 def counted(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """(D, trainable numbers) of a model's body for inputs (C, H, W) or (L,). Draws from nobody's generator.
+    """Count (D, trainable numbers) of a model's body for inputs (C, H, W) or (L,), without advancing a generator.
 
     Raises:
-        UsageError: the body cannot be made, or is not what its entry says.
+        UsageError: the body cannot be made, or contradicts its entry.
     """
     with torch.random.fork_rng(devices=[]):
         body = body_of(name, input_shape)
-    return _features(name, body, input_shape), _trainable(body)
+    return _feature_dim(name, body, input_shape), _num_trainable(body)
 
 
 def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
-    """A model's body, initialised from torch's current generator.
+    """Build a model's body, initialised from torch's current generator.
 
     Raises:
-        UsageError: it cannot be made, or is not what its entry says.
+        UsageError: it cannot be made, or contradicts its entry.
     """
     entry, _, batchnorm = parse(name)
     factory = KIND.load(name, entry.factory)
@@ -200,21 +200,21 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         raise KIND.error(
             name, f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has"
         )
-    features = _features(name, body, input_shape)
+    features = _feature_dim(name, body, input_shape)
     if entry.features and entry.features != features:
-        raise KIND.error(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
+        raise KIND.error(name, f"features is {entry.features}, the body returns {features}; 0 counts them")
     if entry.body_parameters:
         total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
-        if total != _trainable(body):
+        if total != _num_trainable(body):
             raise KIND.error(
-                name, f"body_parameters gives {total:,}, the body has {_trainable(body):,}; None has them counted"
+                name, f"body_parameters is {total:,}, the body has {_num_trainable(body):,}; None counts them"
             )
     return body
 
 
 @torch.no_grad()
-def _features(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """D, from the output for two examples of zeros; the body is left as it was."""
+def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Return D, from the output for two examples of zeros; the body stays as it was."""
     entry, _, _ = parse(name)
     x = torch.zeros(BATCH, *input_shape, dtype=torch.long if entry.tokens else torch.float32)
     training = body.training
@@ -225,10 +225,10 @@ def _features(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
     finally:
         body.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
-        given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}")
     return out.shape[1]
 
 
-def _trainable(body: nn.Module) -> int:
+def _num_trainable(body: nn.Module) -> int:
     return sum(value.numel() for value in body.parameters())

@@ -1,7 +1,7 @@
 """ResNet-8 and ResNet-50 for small images: He et al. 2016, in the widths and with the norms of the papers.
 
-ResNet-8 is that of section 4.2 with n = 1; ResNet-50 that of Table 1, whose blocks take their stride in the 3x3
-convolution, as usual since.
+ResNet-8 is that of section 4.2 with n = 1; ResNet-50 that of Table 1, but with the stride of its blocks in the 3x3
+convolution, as has become usual.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Norm = Callable[[int], nn.Module]
 
 
 def _relu(x: Tensor) -> Tensor:
-    return F.relu(x, inplace=True)  # nobody reads x again
+    return F.relu(x, inplace=True)  # x is not read again
 
 
 def _shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
-    """The input itself, or a 1x1 convolution and norm where the shape changes."""
+    """Return the identity, or a 1x1 convolution and norm if the shape changes."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
 
 class Block(nn.Module):
-    """conv3x3-norm-ReLU-conv3x3-norm beside a shortcut, then ReLU."""
+    """Residual block: conv3x3-norm-ReLU-conv3x3-norm beside a shortcut, then ReLU."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class Block(nn.Module):
         self.shortcut = _shortcut(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
+        """Map (B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
         h = _relu(self.norm1(self.conv1(x)))
         return _relu(self.norm2(self.conv2(h)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
-    """conv1x1-norm-ReLU-conv3x3-norm-ReLU-conv1x1-norm beside a shortcut, then ReLU: 4 x planes channels out."""
+    """Residual block: conv1x1-norm-ReLU-conv3x3-norm-ReLU-conv1x1-norm beside a shortcut, then ReLU: 4 * planes out."""
 
     def __init__(self, inputs: int, planes: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class Bottleneck(nn.Module):
         self.shortcut = _shortcut(inputs, 4 * planes, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, inputs, H, W) to (B, 4 * planes, H / stride, W / stride)."""
+        """Map (B, inputs, H, W) to (B, 4 * planes, H / stride, W / stride)."""
         h = _relu(self.norm1(self.conv1(x)))
         h = _relu(self.norm2(self.conv2(h)))
         return _relu(self.norm3(self.conv3(h)) + self.shortcut(x))
 
 
 class ResNet(nn.Module):
-    """Stem and blocks, then the mean over positions: (B, D) features.
+    """A stem and residual blocks, then the mean over positions: (B, D) features.
 
     Convolutions start from N(0, 2 / (k * k * outputs)).
     """
@@ -84,39 +84,39 @@ class ResNet(nn.Module):
                 nn.init.normal_(part.weight, 0.0, math.sqrt(2 / fan_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, H, W) to (B, D)."""
-        # ReLU behind the pooling gives the same, of fewer values.
+        """Map (B, channels, H, W) to (B, D)."""
+        # ReLU after the pooling gives the same result from fewer values.
         h: Tensor = self.blocks(_relu(self.pool(self.norm(self.conv(x)))))
         return h.mean((2, 3))
 
 
 def resnet8(channels: int, batchnorm: bool) -> nn.Module:
-    """16/32/64 channels, GroupNorm with 16 channels a group (FedGKD, section 5.1 and its code)."""
+    """Build ResNet-8 of 16/32/64 channels, GroupNorm with 16 channels a group (FedGKD, section 5.1 and its code)."""
     return _resnet8(channels, 16, _norm(batchnorm, 16))
 
 
 def resnet8_wide(channels: int, batchnorm: bool) -> nn.Module:
-    """64/128/256 channels, GroupNorm with one channel a group (FedKF's code)."""
+    """Build ResNet-8 of 64/128/256 channels, GroupNorm with one channel a group (FedKF's code)."""
     return _resnet8(channels, 64, _norm(batchnorm, 1))
 
 
 def resnet50(channels: int, batchnorm: bool) -> nn.Module:
-    """3x3 stem without pooling, GroupNorm with 16 channels a group (FedGKD, section 5.1 and its code)."""
+    """Build ResNet-50: 3x3 stem without pooling, GroupNorm with 16 channels a group (FedGKD, section 5.1, and code)."""
     norm = _norm(batchnorm, 16)
     return ResNet(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm(64), _bottlenecks(norm))
 
 
 def resnet50_imagenet(channels: int, batchnorm: bool) -> nn.Module:
-    """The stem for ImageNet: 7x7 of stride 2 and a max-pool of stride 2."""
+    """Build ResNet-50 with the stem for ImageNet: 7x7 of stride 2 and a max-pool of stride 2."""
     norm = _norm(batchnorm, 16)
     stem = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
     return ResNet(stem, norm(64), _bottlenecks(norm), nn.MaxPool2d(3, 2, 1))
 
 
-def _norm(batchnorm: bool, channels_a_group: int) -> Norm:
+def _norm(batchnorm: bool, channels_per_group: int) -> Norm:
     if batchnorm:
         return nn.BatchNorm2d
-    return lambda planes: nn.GroupNorm(planes // channels_a_group, planes)
+    return lambda planes: nn.GroupNorm(planes // channels_per_group, planes)
 
 
 def _resnet8(channels: int, w: int, norm: Norm) -> nn.Module:
@@ -125,7 +125,7 @@ def _resnet8(channels: int, w: int, norm: Norm) -> nn.Module:
 
 
 def _bottlenecks(norm: Norm) -> list[nn.Module]:
-    """The sixteen blocks; each stage but the first halves the image in its first block."""
+    """Build the sixteen blocks; each stage but the first halves the image in its first block."""
     blocks: list[nn.Module] = []
     inputs = 64
     for planes, count in RESNET50_STAGES:

@@ -1,7 +1,7 @@
-"""The models by name: where each is made, what it takes, how many parameters it has, whether it has a form.
+"""The table of models: the factory, inputs, number of parameters and forms of each.
 
-`MODELS` has this suite's own. Another package's model is a `ModelInfo` by an entry point in `fedkd_bench.models`, or as
-`module:name`. Imports neither torch nor ray; the module that such an entry stands in may.
+`MODELS` has this suite's own. Another package has a `ModelInfo`, named by an entry point in `fedkd_bench.models` or as
+`module:name`. Imports neither torch nor ray; the module of such an entry may.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORDS = 30522  # and its vocabulary
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """One model.
+    """A model: its factory and its properties.
 
     Args:
         factory: `module:function` of (channels, batchnorm), giving the body; for texts of (tokens, batchnorm), for
@@ -30,12 +30,12 @@ class ModelInfo:
         features: D, the body's output; 0 to have it counted.
         body_parameters: trainable numbers of the body, by input channels, tokens or numbers; None to have them
             counted, which makes the body and so imports torch. A test compares the figures below with the modules.
-        size: height and width that it needs, or None for any.
+        size: height and width that the model needs, or None for any.
         tokens: the longest text, in tokens, or None for a model of something else.
-        vectors: whether it takes vectors, of any length.
+        vectors: whether the model takes vectors, of any length.
         batchnorm_form: whether a `+bn` form exists.
         batchnorm_parameters: trainable numbers that the `+bn` form adds.
-        always_batchnorm: whether it has BatchNorm as it is.
+        always_batchnorm: whether the model has BatchNorm without a `+bn` form.
         hidden: units of a dense layer between features and classifier, which belongs to the head; 0 for none.
     """
 
@@ -53,12 +53,12 @@ class ModelInfo:
 
     @property
     def kind(self) -> str:
-        """What it takes, as `DatasetInfo.kind` says it."""
+        """The kind of inputs, named as in `DatasetInfo.kind`."""
         return "texts" if self.tokens else "vectors" if self.vectors else "images"
 
     @property
     def inputs(self) -> str:
-        """What it takes, in words."""
+        """The accepted inputs, in words."""
         if self.tokens:
             return f"texts of at most {self.tokens} tokens"
         if self.vectors:
@@ -66,7 +66,7 @@ class ModelInfo:
         return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
 
     def fits(self, input_shape: tuple[int, ...], kind: str | None = None) -> bool:
-        """Whether it takes examples of a shape, (tokens,), (numbers,) or (channels, height, width), and of a kind."""
+        """Whether the model takes this shape, (tokens,), (numbers,) or (channels, height, width), and this kind."""
         if kind not in (None, self.kind):
             return False
         if self.tokens or self.vectors:
@@ -196,10 +196,10 @@ MODELS: dict[str, ModelInfo] = {
 
 @cache
 def info(name: str) -> ModelInfo:
-    """A model's entry, or that of one from outside: an entry point's name, or `module:name`; without its form.
+    """Return the entry of a model named without its form; from outside, by an entry point's name or `module:name`.
 
     Raises:
-        UsageError: no such model, or one from outside is not what it should be; the message says why.
+        UsageError: no such model, or a model from outside is invalid; the message says why.
     """
     if name in MODELS:
         return MODELS[name]
@@ -208,12 +208,12 @@ def info(name: str) -> ModelInfo:
         raise unknown("model", name, [*MODELS, *KIND.names()], importable=True)
     entry = KIND.load_entry(name, path, ModelInfo)
     if entry.batchnorm_form and entry.always_batchnorm:
-        raise KIND.error(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
+        raise KIND.error(name, "batchnorm_form and always_batchnorm exclude each other: +bn is for models without it")
     return entry
 
 
 def parse(name: str) -> tuple[ModelInfo, bool, bool]:
-    """A model's entry, whether it has a projection head, and whether it is the BatchNorm form.
+    """Return a model's entry, whether it has a projection head, and whether it is the BatchNorm form.
 
     Raises:
         UsageError: no such model, or no such form of it.
@@ -236,10 +236,10 @@ def parse(name: str) -> tuple[ModelInfo, bool, bool]:
 
 @cache
 def version(name: str) -> int | None:
-    """A number that changes with the source of a model from outside, whatever its form; None for this suite's own.
+    """Return a number that changes with the source of a model from outside, in any form; None for this suite's own.
 
     Raises:
-        UsageError: one from outside is not what it should be.
+        UsageError: a model from outside is invalid.
     """
     base = name.partition("+")[0]
     if base in MODELS:

@@ -1,4 +1,4 @@
-"""DistilBERT's pretrained weights: a file that is found, fetched, remembered. Imports neither torch nor ray."""
+"""DistilBERT's pretrained weights: finding, fetching and remembering their file. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def starts_from_them(model: str) -> bool:
 
 
 def fetch(data_dir: Path | str | None, offline: bool) -> Path:
-    """The file, fetched into the folder of data sets if it is not here yet.
+    """Return the file of weights, fetched into the folder of data sets if it is missing.
 
     Raises:
-        EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
+        EnvironmentProblem: it is missing and cannot or may not be fetched; the message says what to do.
     """
     global _chosen
     folder = download.data_dir(data_dir)
@@ -45,7 +45,7 @@ def fetch(data_dir: Path | str | None, offline: bool) -> Path:
 
 
 def here() -> Path:
-    """The file that `fetch` gave this process, else the one in the usual places; raises MissingData without any."""
+    """Return the file that `fetch` gave this process, else that in the usual places; raises MissingData without any."""
     folder = download.data_dir()
     file = _chosen or FILE.find(folder)
     if file is None:
@@ -57,13 +57,13 @@ def here() -> Path:
 
 
 def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
-    """Have the weights of a model here, if it starts from any; raises as `fetch` does."""
+    """Fetch the weights of a model, if it starts from any and they are missing; raises as `fetch` does."""
     if starts_from_them(model):
         fetch(data_dir, offline)
 
 
 def versions(model: str) -> dict[str, str]:
-    """Title -> version of the weights that a model starts from; of one that starts from drawn numbers none.
+    """Return title -> version of the weights that a model starts from; empty if it starts from random weights.
 
     No checksum is published: a version is the first 16 digits of the SHA-256 of the file that this process uses.
     """

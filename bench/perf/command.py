@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PARTS = ("startup", "data", "training", "throughput", "tune")
 ON_REQUEST = "boards"  # a part that is measured only if asked for
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
-BUSY = 0.5  # load average from which other processes disturb
+BUSY = 0.5  # load average from which other processes distort timings
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
 PyTorch loop, rates of a device, what Ray Tune adds and, on request, large result folders. A table on stdout, progress
@@ -94,14 +94,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Resolve lists and `auto`, and refuse what cannot be measured before minutes are spent.
+    """Resolve lists and `auto`, and reject options that cannot be measured, before minutes are spent.
 
     Raises UsageError for an unknown name, or a value out of range.
     """
-    known = {"part": (*PARTS, ON_REQUEST), "augmentation": AUGMENTATIONS, "backend": BACKENDS, "precision": PRECISIONS}
-    for option in (*known, "model", "algo"):
+    valid = {"part": (*PARTS, ON_REQUEST), "augmentation": AUGMENTATIONS, "backend": BACKENDS, "precision": PRECISIONS}
+    for option in (*valid, "model", "algo"):
         setattr(options, option, list(dict.fromkeys(split_list(getattr(options, option)))))
-    for option, names in known.items():
+    for option, names in valid.items():
         for name in getattr(options, option):
             if name not in names:
                 raise unknown(option, name, names)
@@ -132,7 +132,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _measure(options: argparse.Namespace, command: str) -> int:
     check(options)
     record = _new_record(command, options)
-    _save(options.json, record)  # before minutes are spent, it fails if it cannot be written
+    _save(options.json, record)  # so that an unwritable file fails before minutes are spent
     status = _measure_parts(options, record)
     try:
         _save(options.json, record)
@@ -146,7 +146,7 @@ def _measure(options: argparse.Namespace, command: str) -> int:
 
 def _new_record(command: str, options: argparse.Namespace) -> Record:
     about = {**command_columns([]), **process_columns(options.device)}
-    del about["host"]  # records are passed on
+    del about["host"]  # because records are passed on
     load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
     started = datetime.now(UTC).isoformat(timespec="seconds")
     machine = {"threads": options.threads, "cores": cpu_count(), "load": load, "started": started}
@@ -204,8 +204,8 @@ def _measure_part(name: str, part: Record, options: argparse.Namespace, say: Say
     else:
         from bench.perf.training import cases, measure_throughput
 
-        asked = cases(_works(options), options.backend, options.precision, options.pack)
-        measure_throughput(part, asked, options.rounds, say)
+        works = cases(_works(options), options.backend, options.precision, options.pack)
+        measure_throughput(part, works, options.rounds, say)
 
 
 def _works(options: argparse.Namespace) -> list[Workload]:
@@ -239,7 +239,7 @@ def _save(target: str | None, record: Record) -> None:
 
 
 def figures_of(tree: Any, path: tuple[str, ...] = (), key: str = "median") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Walk a record's parts and give every mapping that has `key`, by its path: `training engine cnn_cifar ratio`.
+    """Yield every mapping in a record's parts that has `key`, with its path: `training engine cnn_cifar ratio`.
 
     Entries of a list are named by their `name`.
     """
@@ -290,5 +290,5 @@ def print_record(record: Record) -> None:
 
 
 def _digits(value: float) -> str:
-    """Print three digits, or the whole number."""
+    """Format three digits, or the whole number."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

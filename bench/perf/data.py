@@ -1,4 +1,4 @@
-"""Data work: preparing CIFAR-10 and loading the prepared copy, and sharing samples out by every partition there is."""
+"""Benchmarks of data work: preparing CIFAR-10, loading the prepared copy, and dealing samples by every partition."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from leaderboards.shell_text import shell_command
 
 PREPARE_SECONDS, LOAD_SECONDS = 3.0, 0.5  # targets
 CLASSES = 10  # of equal size, as those of CIFAR-10
-ALPHA = 10.0  # every rule accepts its first draw then, so a time is that of one draw on every machine
+ALPHA = 10.0  # so large that every rule accepts its first draw, which alone is timed on every machine
 WRITERS = 20  # of each client: the smaller size has as many as by_writer_2000 draws
 SIZES = {"small": (50_000, 100, 0.2), "large": (1_000_000, 10_000, 3.0)}  # samples, clients, target in seconds
-# FedGen wants ten samples of each class for a client, which at the large size are all there are; and 2,000 writers are
-# of 2,000 clients at most.
+# FedGen requires ten samples per class and client, which would be all samples of the large size; and 2,000 writers
+# suffice for 2,000 clients at most.
 FEWER = {("fedgen", "large"): 5_000, ("by_writer_2000", "large"): 2_000}
 
 
@@ -56,13 +56,13 @@ def preparation(folder: Path, repetitions: int) -> Record:
                     )
                 loaded.append(timed(lambda: CIFAR10.read(folder)))
     except MissingData as reason:
-        brings = shell_command("bench.data", "prepare", CIFAR10.name, "--data-dir", folder)
-        return {"left_out": f"not here: {reason}; {brings} brings it"}
+        command = shell_command("bench.data", "prepare", CIFAR10.name, "--data-dir", folder)
+        return {"left_out": f"not here: {reason}; {command} brings it"}
     return {"prepare": seconds_of(prepared, PREPARE_SECONDS), "load": seconds_of(loaded, LOAD_SECONDS)}
 
 
 def partition(name: str, size: str, repetitions: int) -> Record:
-    """Time one partition's single draw; the record says what was asked of it."""
+    """Time a single draw of one partition; the record includes the request."""
     samples, clients, limit = SIZES[size]
     clients = FEWER.get((name, size), clients)
     entry = PARTITIONS[name]
@@ -74,9 +74,9 @@ def partition(name: str, size: str, repetitions: int) -> Record:
         groups=np.arange(samples) % groups if groups else None,
         max_tries=1,
     )
-    asked = {"samples": samples, "num_clients": clients, "alpha": wanted.alpha}
+    request = {"samples": samples, "num_clients": clients, "alpha": wanted.alpha}
     try:
         times = [timed(lambda: entry.function(wanted, np.random.RandomState(0))) for _ in range(repetitions + 1)]
     except UsageError as reason:
-        return {**asked, "left_out": str(reason)}
-    return {**asked, **seconds_of(times[1:], limit)}
+        return {**request, "left_out": str(reason)}
+    return {**request, **seconds_of(times[1:], limit)}

@@ -1,4 +1,4 @@
-"""Timing two things side by side, and figures with their spread. Imports neither torch nor ray."""
+"""Timing of two actions side by side, and figures with their spread. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Spent:
 
 
 def message_of(error: Exception) -> str:
-    """Word an error for a record; an unexpected one begins with its kind."""
+    """Return the message of an error for a record; an unexpected one begins with its kind."""
     return str(error) if isinstance(error, UsageError | EnvironmentProblem) else with_its_kind(error)
 
 
@@ -63,7 +63,7 @@ def alternate(
     pairs: int,
     synchronise: Callable[[], object] = lambda: None,
 ) -> list[tuple[Spent, Spent]]:
-    """Time both in turn, `pairs` times: first, second, second, first, ..., so that a steady drift cancels."""
+    """Time two actions in turn, `pairs` times: first, second, second, first, ..., so that a steady drift cancels."""
     times = []
     for pair in range(pairs):
         spent = {action: timed(action, synchronise) for action in ((second, first) if pair % 2 else (first, second))}

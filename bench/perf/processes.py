@@ -1,6 +1,6 @@
-"""Whole processes: the start-up of commands that only inform, and leaderboards and pages of large result folders.
+"""Benchmarks of whole processes: start-up of commands that train nothing, leaderboards and pages of large folders.
 
-The folders are made up: the same columns as real ones, in few files of many rows.
+The folders are made up, with the columns of real ones, in few files of many rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-# Arguments of the interpreter, and seconds beyond the bare interpreter that are allowed.
+# Arguments of the interpreter, and the seconds allowed beyond those of the bare interpreter.
 COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
     "help": (("-m", "bench.sweep", "--help"), 0.3),
     "list": (("-m", "bench.sweep", "--list"), 0.3),
@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
 LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES, COMPARE_SECONDS = 5.0, 2_000.0, 3.0  # targets
 REPORT_SECONDS, REPORT_MEGABYTES = 15.0, 5.0  # of the page's time and of its file
 REPORTED = 1_000  # runs of a page
-ROUNDS = 10  # that a curve has, of each of its metrics
+ROUNDS = 10  # of a curve, for each of its metrics
 POINTS = (
     *("accuracy", "val_accuracy", "loss", "train_loss", "local_accuracy"),
     *("communications", "bytes_down", "bytes_up", "train_steps", "drift"),
@@ -53,23 +53,23 @@ _BATCH = 5_000  # runs of a file
 
 
 def run_python(arguments: Sequence[str], **environment: str) -> Spent:
-    """Run the interpreter to its end, this source tree importable; its output is thrown away.
+    """Run the interpreter to its end, with this source tree importable and the output discarded.
 
-    `environment` replaces variables of the user's. Raises EnvironmentProblem if it failed.
+    `environment` overrides the user's variables. Raises EnvironmentProblem if it failed.
     """
     path = os.pathsep.join(part for part in (str(bench.ROOT), os.environ.get("PYTHONPATH")) if part)
     names = {**os.environ, "PYTHONPATH": path, **environment}
     before = time.perf_counter()
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen([sys.executable, *arguments], env=names, stdout=nowhere, stderr=nowhere)
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - before
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise EnvironmentProblem(
             f"`python {' '.join(arguments)}` ended with status {process.returncode}: try it yourself"
         )
-    return Spent(seconds, used.ru_utime + used.ru_stime, largest_resident(used))
+    return Spent(seconds, usage.ru_utime + usage.ru_stime, largest_resident(usage))
 
 
 def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) -> None:
@@ -80,7 +80,7 @@ def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) ->
     say(f"start-up: {repetitions} repetitions")
     commands = {"interpreter": ("-c", "pass"), **{name: arguments for name, (arguments, _) in COMMANDS.items()}}
     with tempfile.TemporaryDirectory() as out:
-        # An empty result folder, these data sets, and no measurement of the machine, which a dry run makes once.
+        # An empty result folder, these data sets, and no measurement of the machine, which a dry run would make once.
         places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder), "FEDKD_MEASURE_SECONDS": "0"}
         turns = [
             {name: run_python(arguments, **places) for name, arguments in commands.items()}
@@ -108,7 +108,7 @@ def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> Non
         ):
             folder = Path(place) / name
             say(f"boards: {name} of a made-up folder of {count:,} runs, {repetitions} repetitions")
-            # In a process of its own: a child's largest memory counts that of its parent when it began.
+            # In its own process, because the largest memory of a child includes that of its parent at the start.
             run_python(("-c", _WRITE.format(str(folder), count)))
             command = {
                 "leaderboard": ("-c", _TABLE.format(str(folder))),
@@ -125,7 +125,7 @@ def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> Non
 def write_folder(out: Path, runs: int) -> None:
     """Write a made-up result folder: finished runs of `ALGORITHMS` algorithms in `CELLS`, each with a curve.
 
-    Seeds come first, then cells, algorithms and configurations.
+    Seeds vary fastest, then cells, algorithms and configurations.
     """
     import numpy as np
     import pyarrow as pa
@@ -157,7 +157,7 @@ def _row(
     name, x = f"algorithm_{algorithm:02}", configuration / 8
     identity = identity_columns(name, 1, {"x": x}, settings[cell], seed)
     values = random.uniform(0.1, 0.9, len(COLUMNS))
-    # As long as those of real runs of 100 rounds that reach three quarters.
+    # As long as in real runs of 100 rounds that reach an accuracy of three quarters.
     maps = {
         "accuracy_at": [(at, float(values[0])) for at in MILESTONES if at <= 100],
         "rounds_to": [(target, round(100 * target)) for target in TARGETS[:15]],

@@ -1,4 +1,4 @@
-"""Local training: rates on one device, beside a bare PyTorch loop; algorithms beside FedAvg."""
+"""Benchmarks of local training: the engine beside a bare PyTorch loop, algorithms beside FedAvg, rates of a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.perf.workload import BareLoop, Workload, one_round, simulation, simul
 
 BASELINE = "fedavg"
 SPEED_LIMIT = 0.95  # of the bare loop's samples per second
-OVER_ARITHMETIC = 1.15  # of the ratio that counted operations allow
+OVER_ARITHMETIC = 1.15  # of the ratio of counted operations
 SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
 MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
 PREPARING = {"cpu": 1, "cuda": 2}  # rounds: a pack's first measures memory, its second captures what fits
@@ -54,12 +54,12 @@ def measure_training(
 
 
 def beside_bare_loop(work: Workload, rounds: int) -> Record:
-    """Time FedAvg's rounds and the bare loop's equal number of steps in turn."""
+    """Time FedAvg's rounds, in turn with the same number of steps of the bare loop."""
     run, bare = simulation(work, BASELINE), BareLoop(work)
     one_round(run)
     bare.segment()
     pairs = alternate(lambda: one_round(run), bare.segment, rounds, synchroniser(work.device))
-    # Augmentation is work that the bare loop does not do: no target there.
+    # With augmentation there is no target, because the bare loop does not augment.
     limit = SPEED_LIMIT if work.augmentation == "none" else None
     return {
         "backend": run.backend,
@@ -71,7 +71,7 @@ def beside_bare_loop(work: Workload, rounds: int) -> Record:
 
 
 def smaller(work: Workload) -> Workload:
-    """Return the workload with few clients of few samples: a ratio needs no more."""
+    """Return the workload with few clients and few samples, which are enough for a ratio."""
     clients, samples = min(work.clients, MOST_CLIENTS), min(work.samples, MOST_SAMPLES)
     return replace(work, clients=clients, cohort=min(work.cohort, clients), samples=samples)
 
@@ -88,7 +88,7 @@ def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
     one_round(fedavg)
     pairs = alternate(lambda: one_round(run), lambda: one_round(fedavg), rounds, synchroniser(work.device))
     arithmetic = operations(run) / operations(fedavg)
-    ratios = [own.seconds / other.seconds for own, other in pairs]
+    ratios = [first.seconds / second.seconds for first, second in pairs]
     return {
         "ratio": figure(ratios, "x"),
         **cpu_ratio(pairs),
@@ -98,14 +98,14 @@ def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
 
 
 def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> Record:
-    """Return the ratio of processor times, first over second; nothing with threads, whose waiting would be counted."""
+    """Return the ratio of processor times, first over second; nothing with threads, because waiting would count."""
     if torch.get_num_threads() > 1:
         return {}
     return {"cpu_ratio": figure([first.cpu_seconds / second.cpu_seconds for first, second in pairs], "x")}
 
 
 def operations(run: Simulation) -> int:
-    """Count the floating-point operations of one round, those of products and convolutions, client after client."""
+    """Count the floating-point operations of products and convolutions in one round, client after client."""
     trainer, run.trainer = run.trainer, Loop()  # operations of a replayed CUDA graph cannot be counted
     try:
         with FlopCounterMode(display=False) as counter:
@@ -118,7 +118,7 @@ def operations(run: Simulation) -> int:
 def cases(
     works: Sequence[Workload], backends: Sequence[str], precisions: Sequence[str], packs: Sequence[int]
 ) -> list[Workload]:
-    """Return every combination; `auto` and the backend that it stands for are one."""
+    """Return every combination, without repeating the backend that `auto` stands for."""
     resolved = dict.fromkeys(choose_backend(name, torch.device(works[0].device)) for name in backends)
     return [
         replace(work, backend=backend, precision=precision, pack=pack)
@@ -138,7 +138,7 @@ def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, s
 
 
 def rate(work: Workload, rounds: int) -> Record:
-    """Time rounds singly after those that prepare; raises UsageError if the device does not compute in the precision.
+    """Time single rounds after the preparing ones; raises UsageError if the device does not support the precision.
 
     Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its allocator held; on a
     CPU with one thread `cpu_rate`, by processor time.

@@ -22,7 +22,7 @@ TRIAL_ROUNDS = "2"  # of a trial that is trivially small
 
 
 class Clock(Quiet):
-    """A display that shows nothing and notes when trials report and end."""
+    """A display that shows nothing and records when trials report and end."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
@@ -30,19 +30,19 @@ class Clock(Quiet):
         self.ends: list[float] = []
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A trial reported."""
+        """Record the time of a report."""
         self.updates.append(time.perf_counter() - self.began)
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A trial ended."""
+        """Record the time of a trial's end."""
         self.ends.append(time.perf_counter() - self.began)
 
 
 def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say) -> None:
     """Time the same small trials on the embedded digits under both executors, one at a time.
 
-    The record gets `inline`, `ray` and `overhead`, the second beyond the first. There are at least two `trials` of one
-    step, because Tune's share is taken after the first, and two `steps` (reports) of one long trial.
+    The record gets `inline`, `ray` and `overhead`, Ray's cost beyond the inline one. At least two `trials` of one step
+    are needed, because Tune's cost is measured after the first, and at least two `steps` (reports) of one long trial.
 
     Raises EnvironmentProblem if Ray cannot start, or a trial failed.
     """
@@ -69,7 +69,7 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
 
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:
-    """Run FedAvg's seeds into a temporary folder."""
+    """Run FedAvg with each seed, with results in a temporary folder."""
     from bench.executors.runner import run_plan
     from bench.executors.trials import Resources
 

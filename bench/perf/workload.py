@@ -23,7 +23,7 @@ DATASET = "cifar10"  # whose shapes and classes the made-up samples have
 LR, MOMENTUM = 0.01, 0.9
 ROUNDS = 200  # of a whole run, of which few are timed
 VALIDATION, TESTS = 320, 10  # samples held out, for algorithms that read them, and of the test set
-# Server work that does not grow with the clients' is kept short beside their few samples.
+# Server work that does not grow with the clients' work is shortened, because clients have few samples here.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
 
 
@@ -45,7 +45,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """As printed: `resnet8, stacked, bf16, pack 8`."""
+        """The printed name: `resnet8, stacked, bf16, pack 8`."""
         return f"{self.model}, {self.backend}, {self.precision}, pack {self.pack}"
 
     @property
@@ -55,7 +55,7 @@ class Workload:
 
     @property
     def setting(self) -> Setting:
-        """The problem as the engine takes it."""
+        """The setting that the engine takes."""
         return Setting(
             dataset=DATASET,
             model=self.model,
@@ -84,10 +84,10 @@ def simulation(work: Workload, algorithm: str, like: str = "") -> Simulation:
 
 
 def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> list[Simulation]:
-    """Make runs as `simulation` does, of the seeds from 0, over the same samples."""
-    needing = entry(like or algorithm)
-    fitted = replace(work.setting, momentum=0.0) if "plain_sgd" in needing.needs else work.setting
-    setting = supply(entry(algorithm), supply(needing, fitted))
+    """Make `count` runs as `simulation` does, with seeds from 0 and the same samples."""
+    reference = entry(like or algorithm)
+    fitted = replace(work.setting, momentum=0.0) if "plain_sgd" in reference.needs else work.setting
+    setting = supply(entry(algorithm), supply(reference, fitted))
     constants = info(DATASET)
     auxiliary = AUXILIARY_PER_CLASS * constants.num_classes
     dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, TESTS)
@@ -101,7 +101,7 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
 def together(runs: Sequence[Simulation]) -> Callable[[], None]:
     """Return a function that advances all runs by one round, several as a pack.
 
-    It raises what a run fails with, and RuntimeError if one diverged before: nothing would be timed.
+    It raises a failed run's error, and RuntimeError if a run diverged before, because nothing would be timed.
     """
     pack = Pack(runs) if len(runs) > 1 else None
 

@@ -1,5 +1,5 @@
-"""From a request to its runs, each fully resolved, without torch or ray.
+"""Planning: a user's request is resolved into runs, without torch or ray.
 
-`request` -> `plan`, by `configurations` -> the plan of `run_spec`, which has its runs. `tables` and `table_plan` do it
-for a paper's table; `packing` groups runs into programs that share GPUs.
+`plan` resolves a `request` with the help of `configurations` into the `Plan` of `run_spec`; `tables` and `table_plan`
+do so for a paper's table. `packing` groups runs into programs that share GPUs.
 """

@@ -1,9 +1,9 @@
-"""The configurations of one algorithm that keep its relations: all of a grid, draws, or those of `--budget`.
+"""The configurations of one algorithm that satisfy its relations: a whole grid, draws, or those of `--budget`.
 
-Under `--budget N` every algorithm gets N configurations, the learning rate being tuned as well: otherwise one with more
-hyper-parameters or a longer grid gets more tries, and one that inherits another's learning rate may lose by it alone.
-The i-th learning rate is the same for all algorithms; hyper-parameters are drawn from each one's own grid. Imports
-neither torch nor ray.
+Under `--budget N` every algorithm gets N configurations and the learning rate is tuned as well: otherwise an algorithm
+with more hyper-parameters or a longer grid would get more tries, and one that inherits another's learning rate might
+lose for that reason alone. The i-th learning rate is the same for all algorithms; hyper-parameters are drawn from each
+algorithm's own grid. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from bench.planning.run_spec import Search
 from bench.terminal.words import counted
 from search_spaces import Grid, Setting, Value, check, combinations, holds, names_in
 
-TRIES = 100  # draws for each configuration, of which some repeat or break a relation
+TRIES = 100  # draws for each configuration; some repeat or violate a relation
 TUNED = ("lr",)  # setting fields that `--budget` selects over
 REACH = 10.0  # the learning rate is drawn between a tenth and ten times the setting's
 MANY = 500  # learning rates that differ in three digits
 
 
 def configurations_of(algorithm: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:
-    """The configurations of a grid or random search that keep the relations, each checked.
+    """List the configurations of a grid or random search that satisfy the relations, each checked.
 
-    For Optuna, which chooses as it goes: those of the grid. Raises UsageError if a value is not allowed, or no
-    combination keeps the relations.
+    For Optuna, which chooses as it goes, list those of the grid. Raises UsageError if a value is not allowed, or no
+    combination satisfies the relations.
     """
     _check_values(algorithm, search.values)
     if request.search == "random":
-        candidates = _drawn(algorithm, search, request.num_samples)
+        candidates = _draw_distinct(algorithm, search, request.num_samples)
     else:
         candidates = list(combinations(search.values))
-    kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
-    if not kept:
-        raise _none_keeps(algorithm, search)
-    if len(kept) < len(candidates):
-        dropped, broken = len(candidates) - len(kept), " and ".join(search.where)
+    valid = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
+    if not valid:
+        raise _unsatisfiable(algorithm, search)
+    if len(valid) < len(candidates):
+        dropped, broken = len(candidates) - len(valid), " and ".join(search.where)
         notes.add(f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
-    return [_resolved(algorithm, candidate) for candidate in kept]
+    return [_resolved(algorithm, candidate) for candidate in valid]
 
 
 def tries(
     algorithm: Entry, search: Search, rates: Sequence[float], count: int
 ) -> list[tuple[Mapping[str, Value], Setting]]:
-    """`count` distinct configurations of an algorithm, each with its setting; the same command asks for the same ones.
+    """Draw `count` distinct configurations of an algorithm, each with its setting, always the same for one command.
 
     `rates` are learning rates to take in turn; if there are none, they are drawn. Raises UsageError if a value is not
-    allowed, no combination keeps the relations, or there are too few with these rates.
+    allowed, no combination satisfies the relations, or there are too few with these rates.
     """
     _check_values(algorithm, search.values)
     generator = random.Random(f"fedkd-bench budget {algorithm.name}")
     configurations: list[tuple[Mapping[str, Value], Setting]] = []
     used: Counter[tuple[Value, ...]] = Counter()
-    pairs: set[tuple[Value, ...]] = set()
+    seen: set[tuple[Value, ...]] = set()
     for lr in learning_rates(search.setting, rates, count):
-        drawn = [values for values in draws(search, generator) if (lr, *values.values()) not in pairs]
+        drawn = [values for values in draws(search, generator) if (lr, *values.values()) not in seen]
         if not configurations and not drawn:
-            raise _none_keeps(algorithm, search)
+            raise _unsatisfiable(algorithm, search)
         if not drawn:
             raise too_few(algorithm, len(configurations), count)
-        values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of those tried least
+        values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of the least tried ones
         used[tuple(values.values())] += 1
-        pairs.add((lr, *values.values()))
+        seen.add((lr, *values.values()))
         configurations.append((_resolved(algorithm, values), replace(search.setting, lr=lr)))
     return configurations
 
 
 def too_few(algorithm: Entry, count: int, budget: int) -> UsageError:
-    """Make the error of an algorithm with fewer configurations than `--budget` asks for."""
+    """Make the error for an algorithm with fewer configurations than `--budget` asks for."""
     return UsageError(
         f"{algorithm.name} has only {counted(count, 'configuration')} with these learning rates, not {budget}: lower "
         "--budget, give more values, or leave --lr out so that it is drawn"
@@ -81,9 +81,9 @@ def too_few(algorithm: Entry, count: int, budget: int) -> UsageError:
 
 
 def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:
-    """The learning rates of `count` tries: the setting's own first, then evenly within a factor of `REACH`, in the log.
+    """Return `count` learning rates: the setting's own first, then log-uniformly spaced ones within a factor `REACH`.
 
-    Values that the user has `given` are taken in turn instead.
+    If the user has `given` values, these are taken in turn instead.
     """
     if given:
         return [given[i % len(given)] for i in range(count)]
@@ -97,7 +97,7 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
 
 
 def _van_der_corput(number: int) -> float:
-    """1/2, 1/4, 3/4, 1/8, 5/8, ...: the first of them fill (0, 1) evenly, however many are taken."""
+    """Return an element of 1/2, 1/4, 3/4, 1/8, 5/8, ..., whose first n elements fill (0, 1) evenly for every n."""
     value, step = 0.0, 0.5
     while number:
         value += step * (number & 1)
@@ -106,17 +106,17 @@ def _van_der_corput(number: int) -> float:
 
 
 def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
-    """Draw `TRIES` times from a space, and yield draws that keep its relations; they may repeat."""
+    """Draw `TRIES` times from a space, and yield the draws that satisfy its relations; they may repeat."""
     for _ in range(TRIES):
         values = {name: generator.choice(grid.values) for name, grid in search.values.items()}
         if all(holds(relation, values) for relation in search.where):
             yield values
 
 
-def _drawn(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value]]:
-    """Draw `count` distinct configurations; as many as are met if the space holds no more.
+def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value]]:
+    """Draw `count` distinct configurations, or fewer if the draws meet no more in the space.
 
-    The draws depend on the algorithm's name alone: the same command asks for the same configurations.
+    The draws depend only on the algorithm's name, so that the same command draws the same configurations.
     """
     generator = random.Random(f"fedkd-bench random search {algorithm.name}")
     drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
@@ -128,7 +128,7 @@ def _drawn(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value
 
 
 def _check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
-    """Check every value's own bounds, before relations, which a value out of bounds may break too."""
+    """Check the bounds of every value, before relations, which a value out of bounds may violate as well."""
     try:
         for field in algorithm.fields:
             for value in values[field.name].values:
@@ -137,10 +137,10 @@ def _check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
         raise UsageError(str(error)) from None
 
 
-def _none_keeps(algorithm: Entry, search: Search) -> UsageError:
-    """The error of a space without a combination that keeps its relations, with the values that take part."""
-    taking_part = {name for relation in search.where for name in names_in(relation)}
-    got = ", ".join(f"{name} in {value}" for name, value in search.values.items() if name in taking_part)
+def _unsatisfiable(algorithm: Entry, search: Search) -> UsageError:
+    """Make the error for a space in which no combination satisfies the relations, with the values involved."""
+    involved = {name for relation in search.where for name in names_in(relation)}
+    got = ", ".join(f"{name} in {value}" for name, value in search.values.items() if name in involved)
     return UsageError(f"{algorithm.name}: no combination keeps {' and '.join(search.where)}; got {got}")
 
 

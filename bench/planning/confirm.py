@@ -1,6 +1,7 @@
-"""`--confirm N`: the configurations that a search on seed 0 chose, as runs of seeds 1 to N. Neither torch nor ray.
+"""`--confirm N`: runs of seeds 1 to N with the configurations that a search on seed 0 chose.
 
-The choice is `leaderboards.confirmed`'s, of stored rows: the search of the same plan has to be stored before.
+`leaderboards.confirmed` chooses from stored rows, so the search of the same plan has to be stored before. Imports
+neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 if TYPE_CHECKING:
     import pandas as pd
 
-_PLACE = ", as --confirm-at has it"
+_PLACE = " (from --confirm-at)"
 
 
 def stand_ins(plan: Plan) -> list[RunSpec]:
-    """The runs that may follow the search, whose configurations are not chosen yet: they have none here.
+    """List the runs that may follow the search, without hyper-parameters, because those are not chosen yet.
 
     Raises:
-        UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run there, or the choices of several
-            cells would be confirmed in one.
+        UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run in that setting, or the choices
+            of several cells would be confirmed in one.
     """
     origins: dict[tuple[str, Setting], Setting] = {}
     units: list[RunSpec] = []
-    for algorithm, tuned in _searched(plan):
-        for place in _places(plan, tuned):
-            setting = supply(entry(algorithm), place)
-            cell, origin = (algorithm, _but_tuned(plan, setting)), _but_tuned(plan, tuned)
+    for algorithm, tuned in _algorithms_and_settings(plan):
+        for target in _target_settings(plan, tuned):
+            setting = supply(entry(algorithm), target)
+            cell, origin = (algorithm, _without_tuned(plan, setting)), _without_tuned(plan, tuned)
             if cell not in origins:
                 units += [RunSpec(algorithm, {}, setting, seed) for seed in _seeds(plan)]
             if (other := origins.setdefault(cell, origin)) != origin:
@@ -49,23 +50,23 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
 
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
-    """The fields of the setting in which confirming cells differ from tuned ones, with the values of the tuned."""
-    pairs = [(setting.as_dict(), place.as_dict()) for setting in plan.settings for place in _places(plan, setting)]
+    """Return the setting fields in which confirming cells differ from tuned cells, with the values of the latter."""
+    pairs = [(tuned.as_dict(), target.as_dict()) for tuned in plan.settings for target in _target_settings(plan, tuned)]
     return {name: value for old, new in pairs for name, value in old.items() if value != new[name]}
 
 
 def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
-    """The runs that confirm the configurations chosen in stored `runs`; none if no run of the search has finished."""
+    """Plan the runs that confirm the configurations chosen from stored `runs`; none if no run of the search is done."""
     from leaderboards.confirmed import chosen
 
-    asked = {(algorithm, _but_tuned(plan, setting)) for algorithm, setting in _searched(plan)}
+    searched = {(algorithm, _without_tuned(plan, setting)) for algorithm, setting in _algorithms_and_settings(plan)}
     units: list[RunSpec] = []
     for row in chosen(runs, plan.tuned, tuned_at(plan)).to_dict("records"):
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
-        if (algorithm, _but_tuned(plan, tuned)) in asked:
+        if (algorithm, _without_tuned(plan, tuned)) in searched:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
-            for place in _places(plan, tuned):
-                setting = supply(entry(algorithm), place)
+            for target in _target_settings(plan, tuned):
+                setting = supply(entry(algorithm), target)
                 short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])
                 units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in _seeds(plan)]
     note = f"confirming the configurations chosen on seed 0, on {counted(plan.request.confirm, 'other seed')}"
@@ -74,23 +75,23 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
         request=replace(plan.request, seeds=plan.request.confirm, scheduler="none"),
         units=tuple(distinct_runs(units)),
         searches=(),
-        settings=tuple(dict.fromkeys(place for one in plan.settings for place in _places(plan, one))),
+        settings=tuple(dict.fromkeys(target for tuned in plan.settings for target in _target_settings(plan, tuned))),
         notes=(note,),
     )
 
 
-def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
-    """Each algorithm that was asked for, in each of its settings."""
+def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
+    """Yield each requested algorithm with each of its settings."""
     everything = plan.request.algorithms == ("all",)
-    asked: list[RunSpec | Search] = [*plan.units, *plan.searches]
-    for algorithm, setting in dict.fromkeys((one.algorithm, one.setting) for one in asked):
+    items: list[RunSpec | Search] = [*plan.units, *plan.searches]
+    for algorithm, setting in dict.fromkeys((item.algorithm, item.setting) for item in items):
         for name in entry(algorithm).rows.values():
             if everything or name in plan.request.algorithms:
                 yield name, setting
 
 
-def _but_tuned(plan: Plan, setting: Setting) -> Setting:
-    """The setting with fields that are selected over at their defaults: equal for all runs that compete."""
+def _without_tuned(plan: Plan, setting: Setting) -> Setting:
+    """Reset the tuned fields of a setting to their defaults, so that all runs that compete have the same one."""
     return replace(setting, **{name: getattr(Setting(), name) for name in plan.tuned})
 
 
@@ -98,19 +99,18 @@ def _seeds(plan: Plan) -> range:
     return range(1, plan.request.confirm + 1)
 
 
-def _places(plan: Plan, tuned: Setting) -> list[Setting]:
-    """The settings where the choice of a tuned setting is confirmed."""
-    fields, asked = setting_fields(), plan.request.confirm_at
-    for name in asked:
+def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
+    """List the settings in which the choice made in a tuned setting is confirmed."""
+    fields, values_at = setting_fields(), plan.request.confirm_at
+    for name in values_at:
         if name not in fields:
             raise unknown("field for --confirm-at", name, fields)
         if name in ("dataset", "start_from", *plan.tuned):
             why = "is selected over by this search" if name in plan.tuned else "makes another problem"
             raise UsageError(f"--confirm-at {name}=...: {name} {why}; take another field, such as participation")
-    grids = {name: distinct(name, values, str(fields[name].type), _PLACE) for name, values in asked.items()}
+    grids = {name: distinct(name, values, str(fields[name].type), _PLACE) for name, values in values_at.items()}
     try:
         cells: list[dict[str, Any]] = list(combinations(grids))
-        places = [canonical(replace(tuned, **cell)) for cell in cells]
+        return [canonical(replace(tuned, **cell)) for cell in cells]
     except ValueError as error:
         raise UsageError(f"{error}{_PLACE}") from None
-    return places

@@ -1,4 +1,4 @@
-"""Programs and GPUs that runs share: packs, and each trial's share of a GPU. Imports neither torch nor ray."""
+"""Packs of runs that train as one program, and the trials that share a machine. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.planning.run_spec import RunSpec
 
 
 def program_of(unit: RunSpec) -> Hashable:
-    """A key that is equal for runs which one program can train: their steps differ in packable numbers only."""
+    """Return a key, equal for runs that one program can train: their steps differ only in packable numbers."""
     fields = entry(unit.algorithm).fields
     fixed = tuple(
         (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")
@@ -19,32 +19,32 @@ def program_of(unit: RunSpec) -> Hashable:
 
 
 def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
-    """Configurations as packs of at most `size` runs.
+    """Group the runs of configurations into packs of at most `size` runs.
 
-    A seed's configurations come first, then further seeds: with one seed clients have equal samples, and a stack of
-    equal clients shrinks late. Runs that are given together, as all seeds of a configuration, stay together, if need be
-    in a larger pack.
+    A pack takes the configurations of one seed first, then further seeds: under one seed clients have equal samples,
+    and a stack of equal clients shrinks late. Runs that are passed together, such as all seeds of a configuration, stay
+    together, if necessary in a larger pack.
     """
     by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
     for members in configurations:
         by_program.setdefault(program_of(members[0]), []).append(members)
     packs: list[list[RunSpec]] = []
-    for same in by_program.values():
-        together = sum(map(len, same))
-        even = math.ceil(together / math.ceil(together / size))  # as many packs as it takes, none of them left small
+    for program in by_program.values():
+        runs = sum(map(len, program))
+        even_size = math.ceil(runs / math.ceil(runs / size))  # as few packs as possible, none of them small
         pack: list[RunSpec] = []
-        for members in sorted(same, key=lambda units: units[0].seed):
-            if not pack or len(pack) >= even or len(pack) + len(members) > size:
+        for members in sorted(program, key=lambda units: units[0].seed):
+            if not pack or len(pack) >= even_size or len(pack) + len(members) > size:
                 packs.append(pack := [])
             pack.extend(members)
     return packs
 
 
 def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
-    """Count the trials that fit at once, each with so many of the `cores` and `devices` (GPUs, or a share of one)."""
+    """Count the trials that fit on `cores` and `devices` (GPUs) at once, each with `cpus` cores and `gpus` GPUs."""
     by_cores = int(cores // cpus)
     if not gpus:
         return by_cores
     # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
-    whole = int(devices)
-    return min(by_cores, int(whole // gpus) if gpus >= 1 else whole * int(1 / gpus + 1e-9))
+    num_gpus = int(devices)
+    return min(by_cores, int(num_gpus // gpus) if gpus >= 1 else num_gpus * int(1 / gpus + 1e-9))

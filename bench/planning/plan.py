@@ -1,6 +1,6 @@
-"""From a request to the runs it asks for, each fully resolved. Imports neither torch nor ray.
+"""Resolution of a request into a plan of runs. Imports neither torch nor ray.
 
-Command line goes over preset, preset over default; the plan remembers where each value came from.
+The command line overrides the preset, and the preset the defaults; the plan records the origin of each value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Fields = Mapping[str, tuple[Value, ...]]
 
 
 def make_plan(request: Request) -> Plan:
-    """Resolve a request; raises UsageError for an unknown name, a value out of range, or nothing left to run."""
+    """Resolve a request into a plan; raises UsageError for an unknown name, a value out of range, or nothing to run."""
     if request.table and request.budget:
         raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:
@@ -51,36 +51,36 @@ def make_plan(request: Request) -> Plan:
         **origins,
         **{name: request.origins.get(name, "command line") for name in tuned if name in request.values},
     }
-    given = {*fields, *tuned}
+    given_names = {*fields, *tuned}
     units: list[RunSpec] = []
     searches: list[Search] = []
     for setting, algorithm in product(settings, entries):
-        own = _own_fields(algorithm, setting, paper, given)
+        own_fields = _own_fields(algorithm, setting, paper, given_names)
         try:
-            fitted = [supply(algorithm, one) for one in crossed(setting, **own)]
+            fitted = [supply(algorithm, variant) for variant in crossed(setting, **own_fields)]
         except UsageError as error:
             if not skip_unfit:
                 raise
             notes.add(f"left out: {error}")
             continue
-        spaces = [_space_of(algorithm, one, paper, hyper, paper is not None and shortened(one, base)) for one in fitted]
+        spaces = [_space_of(algorithm, fit, paper, hyper, paper is not None and shortened(fit, base)) for fit in fitted]
         if request.budget:
-            drawn, chosen = _budgeted(algorithm, spaces[0], rates, request, notes)
-            units += drawn
-            searches += chosen
+            runs, budget_searches = _budget_runs(algorithm, spaces[0], rates, request, notes)
+            units += runs
+            searches += budget_searches
             continue
         configurations = configurations_of(algorithm, spaces[0], request, notes)
-        several = {name: values for name, values in own.items() if len(values) > 1}
+        several = {name: values for name, values in own_fields.items() if len(values) > 1}
         _check_selectable(algorithm, fitted[0], configurations, several, request)
         for name, values in several.items():
             tuned[name] = None
-            alone = f"--set {name}={text(getattr(base, name))} runs the value that it reports with"
-            notes.add(f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {alone}")
+            advice = f"--set {name}={text(getattr(base, name))} runs the value that it reports with"
+            notes.add(f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {advice}")
         if request.search == "optuna" and len(configurations) > 1:
             searches += spaces
         else:
-            tried = product(spaces, configurations)
-            units += [unit for space, values in tried for unit in units_of(space, values, request.seeds)]
+            cases = product(spaces, configurations)
+            units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
     _note_untuned(units, searches, notes)
     units = _without_repeats(units, notes)
     if not units and not searches:
@@ -91,7 +91,7 @@ def make_plan(request: Request) -> Plan:
 
 
 def _note_untuned(units: list[RunSpec], searches: list[Search], notes: Notes) -> None:
-    """Say which algorithms a search leaves at one configuration."""
+    """Note the algorithms of a search that have only one configuration."""
     if searches and (single := dict.fromkeys(unit.algorithm for unit in units)):
         notes.add(
             f"{', '.join(single)}: nothing to tune, one configuration; --budget N gives every algorithm as many, over "
@@ -100,7 +100,7 @@ def _note_untuned(units: list[RunSpec], searches: list[Search], notes: Notes) ->
 
 
 def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:
-    """Take the learning rates given with `--budget` out of the fields, which would make settings of them."""
+    """Remove the learning rates from `fields` under `--budget`, and return them: they do not make separate settings."""
     if not request.budget:
         return []
     rates = []
@@ -112,10 +112,10 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
     return rates
 
 
-def _budgeted(
+def _budget_runs(
     algorithm: Entry, search: Search, rates: list[float], request: Request, notes: Notes
 ) -> tuple[list[RunSpec], list[Search]]:
-    """The configurations that `--budget` gives an algorithm, as runs of all seeds; under Optuna their space."""
+    """Return the runs of an algorithm under `--budget`, over all seeds, or under Optuna its search."""
     setting, budget = search.setting, request.budget
     if budget > 1 and not setting.validation_fraction:
         raise UsageError(
@@ -123,9 +123,9 @@ def _budgeted(
             "is not offered; set validation_fraction above 0"
         )
     if request.search != "optuna":
-        tried = tries(algorithm, search, rates, budget)
+        cases = tries(algorithm, search, rates, budget)
         return [
-            unit for values, one in tried for unit in units_of(replace(search, setting=one), values, request.seeds)
+            unit for values, tuned in cases for unit in units_of(replace(search, setting=tuned), values, request.seeds)
         ], []
     count = len(configurations_of(algorithm, search, request, notes)) * len(rates)
     if rates and count < budget:
@@ -135,27 +135,27 @@ def _budgeted(
 
 
 def _without_repeats(units: list[RunSpec], notes: Notes) -> list[RunSpec]:
-    """The runs that give all the units' rows, and a note on those that are part of another's."""
-    kept = distinct_runs(units)
-    yielding = {key: unit.algorithm for unit in kept for key in unit.rows.values()}
+    """Drop the units whose rows another unit yields as well, with a note on them."""
+    runs = distinct_runs(units)
+    yielding = {key: unit.algorithm for unit in runs for key in unit.rows.values()}
     others: dict[str, dict[str, None]] = {}
     for unit in units:
         if yielding[unit.key] != unit.algorithm:
             others.setdefault(unit.algorithm, {})[f"{yielding[unit.key]}'s"] = None
     for name, owners in others.items():
-        which = "some of its runs" if any(unit.algorithm == name for unit in kept) else "its runs"
+        which = "some of its runs" if any(unit.algorithm == name for unit in runs) else "its runs"
         notes.add(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
-    return kept
+    return runs
 
 
 def _space_of(
     algorithm: Entry,
     setting: Setting,
     paper: str | None,
-    given: Mapping[tuple[str | None, str], tuple[str, ...]],
+    hyper: Mapping[tuple[str | None, str], tuple[str, ...]],
     shortened: bool,
 ) -> Search:
-    """The values of every hyper-parameter: as given, else the setting's paper's, its own paper's, or the default."""
+    """Make an algorithm's search: values as given, else of the setting's paper, of its own paper, or the defaults."""
     space = (find(algorithm.name, setting.dataset, paper) if paper else None) or own_space(
         algorithm.name, setting.dataset, algorithm.paper
     )
@@ -164,13 +164,13 @@ def _space_of(
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
         relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
-    own = given_grids(algorithm, given)
-    sources = [space.source if space else "defaults", *([f"given: {', '.join(own)}"] if own else [])]
-    return Search(algorithm.name, setting, {**values, **own}, relations, paper, shortened, "; ".join(sources))
+    given = given_grids(algorithm, hyper)
+    sources = [space.source if space else "defaults", *([f"given: {', '.join(given)}"] if given else [])]
+    return Search(algorithm.name, setting, {**values, **given}, relations, paper, shortened, "; ".join(sources))
 
 
 def _own_fields(algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:
-    """The values of setting fields that the paper has for this algorithm alone, unless they were `given`."""
+    """Return the setting fields that the paper sets for this algorithm alone, with their values, unless `given`."""
     space = find(algorithm.name, setting.dataset, paper) if paper else None
     if space is None:
         return {}
@@ -192,6 +192,6 @@ def _check_selectable(
         varied = [name for name in configurations[0] if len({c[name] for c in configurations}) > 1]
         raise UsageError(
             f"{algorithm.name} has {count} configurations to choose among and validation_fraction is 0: "
-            "a choice on the test set is not offered; set validation_fraction above 0, or give one value to each of "
+            "selecting on the test set is not supported; set validation_fraction above 0, or give one value to each of "
             + ", ".join([*varied, *tuned])
         )

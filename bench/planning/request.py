@@ -1,4 +1,4 @@
-"""`Request`: what a user asked for, its names looked up, and the settings that it asks for with what algorithms need.
+"""`Request`, which holds a user's options, the check of its names, and the settings that result from it.
 
 Imports neither torch nor ray.
 """
@@ -23,28 +23,28 @@ VALIDATION_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class Request:
-    """A sweep as the user asks for it.
+    """A user's request for a sweep.
 
     Args:
         values: setting fields and hyper-parameters given, each with its values as text.
-        confirm: how many seeds, from 1 on, run the choice of the search on seed 0; 0 for no confirmation.
+        confirm: number of seeds, from 1 on, that run the configurations chosen on seed 0; 0 for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
     """
 
-    algorithms: tuple[str, ...]  # registry names, or `all`; for a table none is all
-    dataset: str = EMBEDDED_DATASET  # for a table several, joined by commas, or empty for all
-    paper: str | None = None  # whose setting and grids to use; None chooses
+    algorithms: tuple[str, ...]  # registry names, or `all`; for a table, empty means all
+    dataset: str = EMBEDDED_DATASET  # for a table, several joined by commas, or empty for all
+    paper: str | None = None  # source of the setting and the grids; None chooses it by data set and algorithms
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)  # where each of `values` was given
     seeds: int = 1  # counted from 0
     search: str = "grid"
     num_samples: int = 10  # configurations per algorithm, for random and Optuna without `budget`
-    budget: int = 0  # configurations that every algorithm gets, the learning rate being tuned as well; 0 for none
+    budget: int = 0  # configurations that every algorithm gets, with the learning rate tuned as well; 0 for none
     scheduler: str = "none"
     confirm: int = 0
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
-    table: str | None = None  # name in print of a table of `paper`, whose cells are run; None for a sweep of one's own
+    table: str | None = None  # printed name of a table of `paper`, whose cells are run; None for an ordinary sweep
 
     @property
     def configurations(self) -> int:
@@ -52,19 +52,19 @@ class Request:
         return self.budget or self.num_samples
 
     def place_of(self, name: str) -> str:
-        """The words that a message adds on a value's origin; none for the command line."""
+        """Return the words that a message adds about a value's origin; empty for the command line."""
         origin = self.origins.get(name, "command line")
-        return "" if origin == "command line" else f", as {origin} has it"
+        return "" if origin == "command line" else f" (from {origin})"
 
 
 class Notes:
-    """Sentences for the user, each said once."""
+    """Sentences for the user, without repetitions."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, line: str) -> None:
-        """Say it, unless it was said."""
+        """Add a sentence, unless it is there already."""
         if line not in self.lines:
             self.lines.append(line)
 
@@ -84,16 +84,16 @@ def check_names(request: Request) -> None:
     data.info(request.dataset)
     if request.paper and request.paper not in PAPERS:
         raise unknown("paper", request.paper, PAPERS)
-    beside = {"--search random": request.search == "random", "--scheduler": request.scheduler != "none"}
-    if request.budget and any(beside.values()):
-        left = " and ".join(name for name, given in beside.items() if given)
+    excluded = {"--search random": request.search == "random", "--scheduler": request.scheduler != "none"}
+    if request.budget and any(excluded.values()):
+        flags = " and ".join(name for name, given in excluded.items() if given)
         raise UsageError(
-            f"--budget draws configurations itself, or has Optuna choose them, and runs all of them: leave out {left}"
+            f"--budget draws configurations itself, or has Optuna choose them, and runs all of them: leave out {flags}"
         )
 
 
 def find_algorithm(name: str) -> Entry:
-    """The registry's entry, or that of an algorithm from outside; raises UsageError if there is none or it fails."""
+    """Find an algorithm in the registry, or import one from outside; raises UsageError if there is none or it fails."""
     try:
         return entry(name)
     except KeyError:
@@ -107,28 +107,28 @@ def find_algorithm(name: str) -> Entry:
 def sort_values(
     request: Request, entries: list[Entry]
 ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
-    """The given values as setting fields, and as hyper-parameters by (algorithm or None for any, name).
+    """Sort the given values into setting fields, and hyper-parameters by (algorithm or None for any, name).
 
-    A file may give values of algorithms that a command leaves out; these are ignored. Raises UsageError for a name that
-    neither the setting nor a chosen algorithm has.
+    A file may have values for algorithms that a command leaves out; these are ignored. Raises UsageError for a name
+    that neither the setting nor a chosen algorithm has.
     """
     fields: dict[str, tuple[str, ...]] = {}
     hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}
-    having = {algorithm.name: set(algorithm.defaults()) for algorithm in entries}
+    names_of = {algorithm.name: set(algorithm.defaults()) for algorithm in entries}
     for name, values in request.values.items():
         algorithm, dot, short = name.rpartition(".")
         if name in setting_fields():
             fields[name] = values
-        elif dot and short in having.get(algorithm, set()):
+        elif dot and short in names_of.get(algorithm, set()):
             hyper[algorithm, short] = values
-        elif not dot and any(name in names for names in having.values()):
+        elif not dot and any(name in names for names in names_of.values()):
             hyper[None, name] = values
         elif request.place_of(name) and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults():
             continue  # a file's value for an algorithm that this command does not run
         else:
-            known = [*setting_fields(), *sorted(set().union(*having.values()))]
-            kind = f"setting or hyper-parameter of {', '.join(having)}"
-            raise UsageError(f"{unknown(kind, name, known)}{request.place_of(name)}")
+            allowed = [*setting_fields(), *sorted(set().union(*names_of.values()))]
+            kind = f"setting or hyper-parameter of {', '.join(names_of)}"
+            raise UsageError(f"{unknown(kind, name, allowed)}{request.place_of(name)}")
     return fields, hyper
 
 
@@ -136,24 +136,24 @@ def sort_values(
 
 
 def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tuple[str | None, Setting]:
-    """Choose the setting of a command; returns whose it is, and the setting. A note names papers with others.
+    """Choose the setting of a command; return its paper (or None) and the setting. A note names other papers' settings.
 
-    `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
-    have one of their own, and a data set from outside the default one, which is nobody's. Raises UsageError if the
-    paper has none, or there is no such data set.
+    It is the setting of `--paper`; else of the first algorithm whose own paper has the data set; else of FedGKD. The
+    embedded digits have their own setting, and a data set from outside has the default one, without a paper. Raises
+    UsageError if the paper has no such setting, or there is no such data set.
     """
     if request.paper:
-        having = [dataset for paper, dataset in SETTINGS if paper == request.paper]
-        if request.dataset not in having:
+        names = [dataset for paper, dataset in SETTINGS if paper == request.paper]
+        if request.dataset not in names:
             raise UsageError(
-                f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(having)}"
+                f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(names)}"
             )
         return request.paper, SETTINGS[request.paper, request.dataset]
-    own = [algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS]
-    anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
-    for paper in [*own, FALLBACK_PAPER, *anybody]:
+    own_papers = [algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS]
+    papers = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
+    for paper in [*own_papers, FALLBACK_PAPER, *papers]:
         if (paper, request.dataset) in SETTINGS:
-            others = ", ".join(other for other in anybody if other != paper)
+            others = ", ".join(other for other in papers if other != paper)
             if others:
                 notes.add(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
             return paper, SETTINGS[paper, request.dataset]
@@ -166,34 +166,34 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
 def settings_of(
     base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: Notes
 ) -> tuple[list[Setting], dict[str, str]]:
-    """Every combination of the given setting values, with what the command's algorithms need.
+    """Make every combination of the given setting values, with the splits that the command's algorithms need.
 
-    Returns the settings, and the origin of each field that is not the preset's. Raises UsageError for a value that is
-    not allowed.
+    Returns the settings, and the origin of each field that is not from the preset. Raises UsageError for a value that
+    is not allowed.
     """
     kinds = setting_fields()
-    given = {
+    grids = {
         name: distinct(name, values, str(kinds[name].type), request.place_of(name)) for name, values in fields.items()
     }
     origins = {name: request.origins.get(name, "command line") for name in fields if name in request.values}
-    supplies = shared_supplies(entries, base, frozenset(given))
+    supplies = shared_supplies(entries, base, frozenset(grids))
     origins |= {name: why for name, (_, why) in supplies.items()}
     extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
     try:
-        settings = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
+        settings = [replace(base, **{**extra, **cell}) for cell in combinations(grids)]
     except ValueError as error:
         raise UsageError(str(error)) from None
     checked = [canonical(setting) for setting in settings]
-    for name in given:
+    for name in grids:
         if all(getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)):
             notes.add(f"{name} has no effect with the other settings: it is left at {text(getattr(checked[0], name))}")
     return list(dict.fromkeys(checked)), origins
 
 
 def canonical(setting: Setting) -> Setting:
-    """The setting with its names known, and fields that have no effect in it at one value: equal runs get equal keys.
+    """Check the names in a setting and reset fields that have no effect in it, so that equal runs get equal keys.
 
-    Raises UsageError if the data set has no such normalisation, size or mirror image, or there is no such partition.
+    Raises UsageError for a normalisation, size or mirroring that the data set does not allow, or an unknown partition.
     """
     from bench.data.partition import partition  # numpy, which `--help` does without
 
@@ -202,7 +202,7 @@ def canonical(setting: Setting) -> Setting:
     info.normalization(normalization)
     if setting.augmentation != "none" and not info.flip:
         raise UsageError(
-            f"augmentation={setting.augmentation} mirrors images, which {info.title} do not bear: use none"
+            f"augmentation={setting.augmentation} mirrors images, which changes the meaning of {info.title}: use none"
         )
     default = Setting()
     inert: dict[str, Any] = {"normalization": normalization}
@@ -221,7 +221,7 @@ def canonical(setting: Setting) -> Setting:
 
 
 def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
-    """The distinct values, cast to their type. `place`: where they were given, for messages. Raises UsageError."""
+    """Cast the distinct values to their type. `place`: their origin, for messages. Raises UsageError."""
     try:
         return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
     except ValueError as error:
@@ -229,7 +229,7 @@ def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Gr
 
 
 def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
-    """The values given for an algorithm's hyper-parameters, by name. `given`: as `sort_values` returns them."""
+    """Return the values given for an algorithm's hyper-parameters, by name. `given`: as `sort_values` returns them."""
     texts = {f: given.get((algorithm.name, f.name)) or given.get((None, f.name)) for f in algorithm.fields}
     return {f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}
 
@@ -237,7 +237,7 @@ def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[s
 def shared_supplies(
     entries: Iterable[Entry], setting: Setting, chosen: frozenset[str]
 ) -> dict[str, tuple[object, str]]:
-    """Splits that some algorithm of a command needs: all of them get these, so that all train on the same data.
+    """Find the splits that some algorithm of a command needs; all get them, so that all train on the same data.
 
     Returns field -> (value, why). `chosen`: fields that the user has set, which are left alone.
     """
@@ -251,7 +251,7 @@ def shared_supplies(
 
 
 def supply(entry: Entry, setting: Setting) -> Setting:
-    """The setting as this algorithm runs in it: its model in the form that the algorithm needs.
+    """Return the setting in which this algorithm runs: the model has the form that the algorithm needs.
 
     Raises UsageError, with the fix, if the setting cannot give what the algorithm needs.
     """
@@ -262,8 +262,8 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     try:
         setting = replace(setting, model=models.spelt(setting.model))
     except UsageError as error:
-        what = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
-        raise UsageError(f"{entry.name} needs {what}: {error}" if what else str(error)) from None
+        forms = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
+        raise UsageError(f"{entry.name} needs {forms}: {error}" if forms else str(error)) from None
     if models.has_batchnorm(setting.model) and setting.batch_size == 1:
         raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
     shapes = data.info(setting.dataset).sized(setting.image_size)
@@ -282,5 +282,5 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     return setting
 
 
-def _refusal(entry: Entry, what: str) -> UsageError:
-    return UsageError(f"{entry.name} needs {what}")
+def _refusal(entry: Entry, need: str) -> UsageError:
+    return UsageError(f"{entry.name} needs {need}")

@@ -1,4 +1,4 @@
-"""`RunSpec`, one run fully resolved with the keys of its rows, and `Plan`, which has all runs and searches of a sweep.
+"""`RunSpec`, a fully resolved run with the keys of its rows, and `Plan`, all runs and searches of a sweep.
 
 Imports neither torch nor ray.
 """
@@ -43,7 +43,7 @@ class RunSpec:
 
     @cached_property
     def rows(self) -> dict[str, str]:
-        """Suffix -> key of every result row that the run yields: the one it would have as a run of its own."""
+        """Key of every result row that the run yields, by suffix: the key that the row would have as a separate run."""
         return {
             suffix: self.key if name == self.algorithm else run_key(*self.identity(row_entry(self.algorithm, suffix)))
             for suffix, name in self.row_names.items()
@@ -51,54 +51,54 @@ class RunSpec:
 
     @property
     def row_names(self) -> dict[str, str]:
-        """Suffix -> registry name of every result row that the run yields."""
+        """Registry name of every result row that the run yields, by suffix."""
         return dict(entry(self.algorithm).rows)
 
     @property
     def own_suffix(self) -> str:
-        """The suffix of the row that the run was asked for."""
+        """The suffix of the row of the run's own algorithm."""
         return next((suffix for suffix, name in self.row_names.items() if name == self.algorithm), "")
 
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
-        """The arguments of `run_key` and `identity_columns`, for this run under the name of one of its rows."""
+        """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
         values = {name: self.hyperparameters[name] for name in row.defaults()}
         return row.name, row.version, values, setting_identity(self.setting), self.seed
 
     @property
     def named_by(self) -> dict[str, str | int]:
-        """The columns of its own row that name a run among others (`bench.stored.results`)."""
+        """The columns of the run's own row that tell it from other runs (`bench.stored.results`)."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
         jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
         return {"algorithm": algorithm, **jsons, "seed": seed}
 
     @property
     def label(self) -> str:
-        """Short and readable: `fedcad beta=0 gamma=0.7 seed 0`."""
+        """A short, readable name: `fedcad beta=0 gamma=0.7 seed 0`."""
         values = [f"{own_name(self.algorithm, name)}={text(value)}" for name, value in self.hyperparameters.items()]
         return " ".join([self.algorithm, *values, f"seed {self.seed}"])
 
 
 def distinct_runs(units: Iterable[RunSpec]) -> list[RunSpec]:
-    """The units, each once, without those whose row another unit yields as well."""
+    """Drop repeated units, and those whose row another unit yields as well."""
     by_key = {unit.key: unit for unit in units}
-    beside = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
-    return [unit for key, unit in by_key.items() if key not in beside]
+    other_keys = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
+    return [unit for key, unit in by_key.items() if key not in other_keys]
 
 
 def row_entry(algorithm: str, suffix: str) -> Entry:
-    """The entry under whose name a row stands; all rows of an algorithm from outside have names of its own."""
-    asked = entry(algorithm)
-    name = asked.rows[suffix]
-    return ALGORITHMS.get(name) or replace(asked, name=name)
+    """Return the entry of a row: a registered one, or that of an algorithm from outside under the row's name."""
+    own_entry = entry(algorithm)
+    name = own_entry.rows[suffix]
+    return ALGORITHMS.get(name) or replace(own_entry, name=name)
 
 
 def setting_identity(setting: Setting) -> dict[str, Value]:
-    """`Setting.as_dict`, and `dataset_version`, `model_version`, `partition_version` of those from outside.
+    """Return `Setting.as_dict`, with `dataset_version`, `model_version`, `partition_version` of those from outside.
 
-    Those of this suite have none, because their results change with the suite's own versions.
+    Data sets, models and partitions of this suite have none, because their results change with the suite's versions.
 
     Raises:
-        UsageError: something from outside that cannot be imported any more.
+        UsageError: a data set, model or partition from outside cannot be imported any more.
     """
     from bench.data.partition import version  # numpy
 
@@ -111,24 +111,24 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
 
 
 def setting_of(text: str) -> Setting:
-    """The setting of a row, from its `setting_json`."""
+    """Parse the setting of a row from its `setting_json`."""
     fields = setting_fields()
     return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})
 
 
 def samples_of(setting: Setting) -> tuple[float, float]:
-    """Samples that a run trains on, each epoch counted, and that its evaluations read.
+    """Count the samples that a run trains on, over all epochs, and those that its evaluations read.
 
-    Clients are taken to be of equal size: a cohort's samples are its share of all.
+    Clients are assumed to be of equal size: a cohort has its share of all samples.
     """
     per_round = training_samples(setting) * setting.cohort_size / setting.num_clients
     if setting.step_rule == "batches":
         per_round = setting.cohort_size * setting.batch_size
     dataset = data.info(setting.dataset)
-    kept = dataset.train_size * setting.fraction
-    validation = kept * setting.validation_fraction
+    samples = dataset.train_size * setting.fraction
+    validation = samples * setting.validation_fraction
     evaluations = math.ceil(setting.rounds / setting.evaluate_every)
-    local = (kept - validation) * setting.local_test_fraction
+    local = (samples - validation) * setting.local_test_fraction
     tests = dataset.test_size + validation + local
     return per_round * setting.local_epochs * setting.rounds, evaluations * tests
 
@@ -136,8 +136,8 @@ def samples_of(setting: Setting) -> tuple[float, float]:
 def training_samples(setting: Setting) -> float:
     """Count the samples that all clients together train on."""
     dataset = data.info(setting.dataset)
-    kept = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    return (kept - setting.auxiliary_per_class * dataset.num_classes) * (1 - setting.local_test_fraction)
+    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
+    return (samples - setting.auxiliary_per_class * dataset.num_classes) * (1 - setting.local_test_fraction)
 
 
 # Plans.
@@ -148,18 +148,18 @@ class Cell:
     """One printed number, and the runs that reproduce it.
 
     Args:
-        units: the run of seed 0 that gives it; several if the paper tried several configurations and does not tell
-            which it prints, or tuned a field of the setting.
+        units: the run of seed 0 that reproduces it; several if the paper tried several configurations and does not
+            say which it prints, or tuned a field of the setting.
     """
 
     printed: PrintedCell
     units: tuple[RunSpec, ...]
-    tried: tuple[str, ...]  # the hyper-parameters and fields in which those differ
-    column: str  # of our rows that holds the number; empty if it is read off the curve
+    tried: tuple[str, ...]  # the hyper-parameters and fields in which the units differ
+    column: str  # column of our rows with the number; empty if it is read off the curve
 
     @property
     def setting(self) -> Setting:
-        """The problem, as the algorithm runs in it; of values that were tuned, the first."""
+        """The setting in which the algorithm runs; the first one, if a field was tuned."""
         return self.units[0].setting
 
 
@@ -168,8 +168,8 @@ class Search:
     """One algorithm's space in one setting.
 
     Args:
-        values: of every hyper-parameter.
-        where: relations that every configuration keeps.
+        values: values of every hyper-parameter.
+        where: relations that every configuration satisfies.
         source: where the values come from.
         tuned: values of the setting's fields that are chosen as well, as under `--budget`.
     """
@@ -184,17 +184,17 @@ class Search:
     tuned: Mapping[str, Grid | Range] = field(default_factory=dict)
 
     def covers(self, setting_json: str) -> bool:
-        """Tell whether a row's setting is that of the search, but for the fields that the search chooses."""
+        """Tell whether a row's setting is that of the search, except for the fields that the search tunes."""
         fields = {name: getattr(self.setting, name) for name in self.tuned}
         return bool({**json.loads(setting_json), **fields} == setting_identity(self.setting))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a sweep will run."""
+    """All runs and searches of a sweep."""
 
     request: Request
-    paper: str | None  # whose setting it is, None if nobody's
+    paper: str | None  # that the setting is from, if any
     units: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
     searches: tuple[Search, ...]  # for Optuna, the spaces
     settings: tuple[Setting, ...]  # the distinct problems, before an algorithm's own needs
@@ -204,13 +204,13 @@ class Plan:
     tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
 
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Select the (algorithm, `setting_json`) of rows that the searches may have made."""
-        names = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
-        return {row for row in set(rows) if any(row[0] in own and search.covers(row[1]) for search, own in names)}
+        """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
+        spaces = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
+        return {row for row in set(rows) if any(row[0] in names and search.covers(row[1]) for search, names in spaces)}
 
 
 def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
-    """All seeds of a configuration."""
+    """Make the runs of a configuration, one for each seed."""
     return [
         RunSpec(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
         for seed in range(seeds)
@@ -222,7 +222,7 @@ def shortened(setting: Setting, base: Setting) -> bool:
     return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
 
 
-# Names of trials: the algorithm, and what is varied of it.
+# Names of trials: the algorithm, and the fields and hyper-parameters that vary.
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Varied:
 
 
 def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
-    """Find, by algorithm, the names in which its runs differ; the model, too, if most runs have another."""
+    """Find by algorithm the names in which its runs differ, and the model if most runs of the sweep have another."""
     usual = Counter(unit.setting.model for unit in units).most_common(1)
     by_algorithm: dict[str, list[RunSpec]] = {}
     for unit in units:
@@ -251,23 +251,23 @@ def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
 
 
 def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
-    """The name of a trial that runs these seeds of one configuration, or these runs of one algorithm."""
+    """Name the trial of some seeds of one configuration, or of some runs of one algorithm."""
     unit = units[0]
     differing, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
     fields, values = unit.setting.as_dict(), unit.hyperparameters
     parts = [f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields]
-    own = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
-    parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in own]
+    names = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
+    parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in names]
     alike = len({replace(member, seed=0).key for member in units}) == 1
     if alike:
-        own_seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
-        return " ".join([unit.algorithm, *parts, own_seeds])
+        seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
+        return " ".join([unit.algorithm, *parts, seeds])
     one_seed = f" of seed {unit.seed}" if len({member.seed for member in units}) == 1 else ""
     return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
 
 
 def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names whose values are not all the same."""
+    """List the names whose values are not all the same."""
     values: dict[str, set[Any]] = {}
     for mapping in mappings:
         for name, value in mapping.items():

@@ -1,4 +1,4 @@
-"""A paper's table as runs: each printed cell with the configuration and the setting that reproduce it.
+"""The runs of a paper's table: each printed cell with the configuration and the setting that reproduce it.
 
 Imports neither torch nor ray.
 """
@@ -45,42 +45,42 @@ _COLUMNS = {
 
 
 def table_of(paper: str, name: str) -> tuple[str, Table]:
-    """A paper's table, by its name in print, and the key of its spaces; raises UsageError if there is none."""
+    """Find a paper's table by its printed name; return the key of its spaces, and the table. Raises UsageError."""
     names = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
     if not names:
         raise unknown("paper with tables of results", paper, dict.fromkeys(cell.paper for cell in printed_cells()))
-    spelt = next((table for table in names if table.lower() == name.lower()), None)
-    table = find_table(paper, spelt) if spelt else None
+    exact_name = next((table for table in names if table.lower() == name.lower()), None)
+    table = find_table(paper, exact_name) if exact_name else None
     if table is None:
         raise UsageError(f"paper {paper!r} has no table of results {name!r}; it has: {', '.join(names)}")
     return table
 
 
 def name_in_print(table: str) -> str:
-    """`Table IV`; `Figure 2` for the one caption that holds results."""
+    """Return a table's printed name: `Table IV`, or `Figure 2` for the one caption that holds results."""
     return "Figure 2" if table == "fig2" else f"Table {table}"
 
 
 def title_of(cell: Cell) -> str:
-    """Name a cell's table as in print, and whose it is."""
+    """Return the title of a cell's table: its printed name, authors and year."""
     paper = PAPERS[cell.printed.paper]
     return f"{name_in_print(cell.printed.table)} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
 
 
 def candidates_of(cell: Cell) -> list[Candidate]:
-    """List the configurations that may stand for a printed cell."""
-    found = []
+    """List the configurations that a printed cell may be of."""
+    candidates = []
     for unit in cell.units:
         setting = unit.setting.as_dict()
         values = setting | dict(unit.hyperparameters)
         label = " ".join(f"{name}={values[name]}" for name in cell.tried)
         hp_json = canonical_json(unit.hyperparameters)
-        found.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label, cell.column))
-    return found
+        candidates.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label, cell.column))
+    return candidates
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:
-    """Every printed cell of a table, such as `3` or `IV`, with the runs that reproduce it; raises UsageError."""
+    """List the printed cells of a table, such as `3` or `IV`, with the runs that reproduce them; raises UsageError."""
     key, table = table_of(paper, name)
     reproduced: dict[tuple[Setting, str, str], tuple[tuple[RunSpec, ...], tuple[str, ...]]] = {}
     cells = []
@@ -88,21 +88,21 @@ def cells_of(paper: str, name: str) -> list[Cell]:
         if (printed.paper, printed.table) != (PAPERS[key].part_of or key, table.name):
             continue
         setting = _setting_of(printed, table)
-        runs = (setting, printed.algorithm, printed.hyperparameters)
-        if runs not in reproduced:
-            reproduced[runs] = _reproduced(key, table, setting, printed)
-        units, tried = reproduced[runs]
+        case = (setting, printed.algorithm, printed.hyperparameters)
+        if case not in reproduced:
+            reproduced[case] = _units_of(key, table, setting, printed)
+        units, tried = reproduced[case]
         cells.append(Cell(printed, units, tried, column_of(printed.measured, printed.read_to)))
     return cells
 
 
 def column_of(metric: PrintedMetric, read_to: int | None = None) -> str:
-    """The column of our rows that holds a printed metric; empty if only the curve has it."""
+    """Return the column of our rows that holds a printed metric; empty if only the curve has it."""
     return "" if read_to else _COLUMNS.get((metric.quantity, metric.rule), "")
 
 
 def _setting_of(printed: PrintedCell, table: Table) -> Setting:
-    """The table's setting that a cell stands in."""
+    """Find the table's setting that a cell belongs to."""
     wanted = (printed.dataset, printed.model, printed.alpha)
     shape = (printed.num_clients, printed.participation, printed.local_epochs)
     return next(
@@ -113,25 +113,25 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
     )
 
 
-def _reproduced(
+def _units_of(
     key: str, table: Table, setting: Setting, printed: PrintedCell
 ) -> tuple[tuple[RunSpec, ...], tuple[str, ...]]:
-    """The units of a cell, and the names in which they differ."""
+    """Return the units of a cell, and the names in which they differ."""
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
-    # A BatchNorm form, say, that the paper gives to this algorithm alone.
+    # The paper may use another form of the model, such as one with BatchNorm, for this algorithm alone.
     fitted = supply(algorithm, canonical(replace(setting, model=space.setting.model)))
     varied = table.tried.get(algorithm.name, {})
     tuned = {name: varied[name] for name in varied if name in setting_fields()}
     configurations, tried = _configurations(algorithm, space, table, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
-    units = tuple(RunSpec(algorithm.name, values, one, 0, key) for one in settings for values in configurations)
+    units = tuple(RunSpec(algorithm.name, values, fit, 0, key) for fit in settings for values in configurations)
     return units, (*tuned, *tried)
 
 
 def _configurations(
     algorithm: Entry, space: Space, table: Table, setting: Setting, printed: PrintedCell
 ) -> tuple[Sequence[dict[str, Value]], tuple[str, ...]]:
-    """The configuration that the paper reports a cell with; if it does not tell, every combination that it tried."""
+    """Return the configuration that the paper reports for a cell; if it names none, every combination that it tried."""
     reported = {**space.reported(setting.alpha), **printed.variant}
     grid = {name: values for name, values in space.grid.items() if isinstance(values, Grid) and name not in reported}
     for name, values in table.tried.get(algorithm.name, {}).items():
@@ -139,5 +139,5 @@ def _configurations(
             grid[name] = values
     relations = (*algorithm.where, *space.where)
     resolved = [algorithm.resolve({**reported, **values}) for values in combinations(grid)]
-    kept = [values for values in resolved if all(holds(relation, values) for relation in relations)]
-    return kept, tuple(grid)
+    valid = [values for values in resolved if all(holds(relation, values) for relation in relations)]
+    return valid, tuple(grid)

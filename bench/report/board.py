@@ -1,4 +1,4 @@
-"""The section of the leaderboard: one row per configuration and cell, to sort and to filter."""
+"""The leaderboard section: one row per configuration and cell, to sort and to filter."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     records = [record for cell in cells for record in cell.records]
     names = _worth_showing(records)
     values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
-    hidden = [f"one-{name}" for name, own in values.items() if len(own) == 1]
+    hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
     if all(record[f"{metric.name}_low"] is None for record in records for metric in SHOWN):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
         "model": ("model", [group.setting["model"] for group in groups]),
-        "α": ("alpha", [number(one) for one in sorted({cell.place[0] for cell in cells}, key=sortable)]),
-        "participation": ("c", [number(one) for one in sorted({cell.place[1] for cell in cells})]),
+        "α": ("alpha", [number(alpha) for alpha in sorted({cell.place[0] for cell in cells}, key=sortable)]),
+        "participation": ("c", [number(share) for share in sorted({cell.place[1] for cell in cells})]),
         "algorithm": ("algorithm", sorted({label_of(record) for record in records})),
         "setting": ("set", [group.key for group in groups]),
     }
     return {
-        "common": "".join(f"; {' / '.join(own)}" for own in values.values() if len(own) == 1),
+        "common": "".join(f"; {' / '.join(distinct)}" for distinct in values.values() if len(distinct) == 1),
         "hidden": hidden,
         "filters": [
-            {"title": title, "field": field, "values": list(dict.fromkeys(own))}
-            for title, (field, own) in choices.items()
-            if len(set(own)) > 1
+            {"title": title, "field": field, "values": list(dict.fromkeys(texts))}
+            for title, (field, texts) in choices.items()
+            if len(set(texts)) > 1
         ],
         "rows": [row for group in groups for cell in group.cells for row in _rows(group, cell, names)],
     }
 
 
 def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Iterator[Row]:
-    """Give the rows of a cell: ranked ones first, references last, within a rank by mean."""
+    """Yield the rows of a cell: ranked ones first, references last, within a rank by mean."""
     places = {metric.name: standings(cell, metric) for metric in SHOWN}
-    decided = {(record["algorithm"], record["model"]) for record in cell.records if record["selected"]}
+    with_selection = {(record["algorithm"], record["model"]) for record in cell.records if record["selected"]}
 
     def order(record: Record) -> tuple[Any, ...]:
         place = places[SHOWN[0].name].get(label_of(record)) if record["selected"] else None
@@ -61,7 +61,7 @@ def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Itera
     scale = _limits(cell)
     first = True
     for record in sorted(cell.records, key=order):
-        shown = record["selected"] or (record["algorithm"], record["model"]) not in decided
+        shown = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
         yield {
             "group": group,
             "cell": cell,
@@ -101,13 +101,13 @@ def _rank(record: Record, places: Mapping[str, Ranked]) -> Row:
     if place is None:
         why = "not ranked: a reference to read the others against" if is_reference(record) else "not ranked"
         return {"rank": "–", "place": None, "why": why, "best": False}
-    shared = sum(one.rank == place.rank for one in places.values()) > 1
+    shared = sum(entry.rank == place.rank for entry in places.values()) > 1
     text = f"({place.rank})" if place.untested else f"{'=' * shared}{place.rank}"
     return {"rank": text, "place": place.rank, "why": None, "best": place.rank == 1 and not place.untested}
 
 
 def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[float, float]) -> str:
-    """Return style properties, in percent of the width: mean, lower and upper end of the interval."""
+    """Return CSS properties, in percent of the width: mean, lower and upper end of the interval."""
     ends = (mean, mean if low is None else low, mean if high is None else high)
     shares = [(value - scale[0]) / (scale[1] - scale[0]) for value in ends]
     at = [round(100 * min(1.0, max(0.0, share))) for share in shares]
@@ -115,7 +115,7 @@ def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[fl
 
 
 def _limits(cell: Cell) -> tuple[float, float]:
-    """Return the range of the whiskers of a cell: all that is ranked there; references beyond stand at its ends."""
+    """Return the range of a cell's whiskers, that of all ranked values; references beyond are drawn at its ends."""
     values = [
         record[f"{metric.name}_{part}"]
         for record in cell.selected
@@ -123,21 +123,21 @@ def _limits(cell: Cell) -> tuple[float, float]:
         for part in ("mean", "low", "high")
         if not record["diverged"] and not is_reference(record)
     ]
-    reached = [value for value in values if value is not None] or [0.0]
-    return min(reached), max(max(reached), min(reached) + 1e-9)
+    numbers = [value for value in values if value is not None] or [0.0]
+    return min(numbers), max(max(numbers), min(numbers) + 1e-9)
 
 
 def _choice(record: Record) -> str | None:
-    """Say how a confirmed configuration was chosen, and what of its validation accuracy the test set bears out."""
+    """Describe how a confirmed configuration was chosen, and the gap from its validation to its test accuracy."""
     if not record.get("chosen_on"):
         return None
     gap = record["validation_gap"]
-    less = "" if gap is None else f"; validation minus test accuracy {100 * gap:.2f} points"
-    return f"one of {record['configurations']}, chosen on {record['chosen_on']}{less}"
+    difference = "" if gap is None else f"; validation minus test accuracy {100 * gap:.2f} points"
+    return f"one of {record['configurations']}, chosen on {record['chosen_on']}{difference}"
 
 
 def _worth_showing(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return algorithm -> hyper-parameters that have several values, or one unlike their default."""
+    """Return algorithm -> hyper-parameters that have several values, or one other than the default."""
     values = [(record["algorithm"], hyperparameters(record)) for record in records]
     several, first = differing(values), dict(reversed(values))
-    return {name: [one for one in own if one in worth_saying(name, own, several)] for name, own in first.items()}
+    return {name: [key for key in hps if key in worth_saying(name, hps, several)] for name, hps in first.items()}

@@ -12,7 +12,7 @@ from bench.charts.theme import Spec, config
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table that stands for a chart."""
+    """A column of the table that can replace a chart."""
 
     field: str
     title: str
@@ -35,14 +35,14 @@ class Charts:
             {
                 "spec": _index(self._specs, bare),
                 "data": _index(self._data, packed(spec["data"]["values"])),
-                "table": [[one.field, one.title, one.scale, one.decimals] for one in table],
+                "table": [[column.field, column.title, column.scale, column.decimals] for column in table],
                 "description": description,
             }
         )
         return len(self._charts) - 1
 
     def embedded(self) -> dict[str, Any]:
-        """Return all of it for the page's script."""
+        """Return all charts for the page's script."""
         return {
             "themes": {"light": config(dark=False), "dark": config(dark=True)},
             "specs": [json.loads(text) for text in self._specs],

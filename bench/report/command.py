@@ -1,7 +1,7 @@
 """`python -m bench.report`: result folders as one HTML page.
 
-Exit status: 0; 2 where the request is wrong or there is nothing to show; 3 where a file cannot be read or written, or
-a package is missing.
+Exit status: 0; 2 if the request is wrong or there is nothing to show; 3 if a file cannot be read or written, or a
+package is missing.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _report(arguments: argparse.Namespace) -> None:
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
-    renderer()  # its absence is said before work is done
+    renderer()  # reports a missing package before any work is done
     results = read(folders_of(arguments.out), *chosen_by)
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(target) as file:  # what is there stays until the new page is complete
+    with atomic_file(target) as file:  # an old page stays until the new one is complete
         file.write(text.encode())
     sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")

@@ -38,7 +38,7 @@ def learning_sections(
 ) -> list[dict[str, Any]]:
     """Return `group`, `columns` and `cells` of each group: `label`, `remarks`, number of its `chart`, and `costs`.
 
-    `labels` are every algorithm, in the order of the colours; `charts` get the new ones.
+    `labels` are every algorithm, in the order of the colours; new charts are added to `charts`.
     """
     sections = []
     for group in groups:
@@ -54,7 +54,7 @@ def learning_sections(
                     "label": label,
                     "remarks": list(_remarks(cell, rows)),
                     "chart": charts.add(spec, what, _CURVE_TABLE) if spec else None,
-                    "costs": {cost: _against(axis, where, rows, labels, charts) for cost, axis in COSTS.items()},
+                    "costs": {cost: _add_cost_chart(axis, where, rows, labels, charts) for cost, axis in COSTS.items()},
                 }
             )
         columns = 2 if len(cells) in (2, 4) else 3
@@ -62,15 +62,15 @@ def learning_sections(
     return sections
 
 
-def _thinned(rounds: Sequence[int]) -> list[int]:
+def _thin(rounds: Sequence[int]) -> list[int]:
     """Return at most `POINTS` of the rounds, evenly spaced, the first and the last among them."""
     if len(rounds) <= POINTS:
         return list(rounds)
     return [rounds[round(at * (len(rounds) - 1) / (POINTS - 1))] for at in range(POINTS)]
 
 
-def _against(axis: Axis, where: str, rows: Sequence[Row], labels: Sequence[str], charts: Charts) -> int | None:
-    """Add the chart of accuracy against a cost at a cell, `where`; None if no run has that number."""
+def _add_cost_chart(axis: Axis, where: str, rows: Sequence[Row], labels: Sequence[str], charts: Charts) -> int | None:
+    """Add the chart of accuracy against a cost in the cell named `where`; None if no run has that cost."""
     priced = [row for row in rows if row[axis.field] is not None]
     if not priced:
         return None
@@ -91,7 +91,7 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
         curves = [results.curves.get(run["run_key"], {}) for run in record["run_of_seed"].values()]
         accuracies = [curve.get("accuracy", {}) for curve in curves]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
-        for at in _thinned(common):
+        for at in _thin(common):
             yield {
                 "algorithm": label_of(record),
                 "round": at,
@@ -109,13 +109,13 @@ def _mean_at(curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metr
 
 
 def _ends(rows: Sequence[Row]) -> str:
-    """Say where each line ends."""
+    """Describe where each line ends."""
     last = {row["algorithm"]: row for row in rows}
     return "; ".join(f"{name} {100 * row['mean']:.1f} % after round {row['round']}" for name, row in last.items())
 
 
 def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
-    """Say what the lines do not show."""
+    """Yield remarks on what the lines do not show."""
     drawn = {row["algorithm"]: row["n"] for row in rows}
     counts = sorted(set(drawn.values()))
     if counts:

@@ -1,4 +1,4 @@
-"""The page: its sections, the style sheet and the scripts, all in one file that asks the network for nothing."""
+"""The page: its sections, the style sheet and the scripts, all in one file that needs no network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHAPE_PATHS = {
 
 
 def page(results: Results, title: str, made: datetime) -> str:
-    """Return the whole document; raises EnvironmentProblem if vl-convert-python is not installed."""
+    """Return the HTML document; raises EnvironmentProblem if vl-convert-python is not installed."""
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
     present = {key for record in results.records for key, _ in flags_to_show(record)}
@@ -86,23 +86,23 @@ def page(results: Results, title: str, made: datetime) -> str:
 
 
 def javascript_bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script that keeps its names to itself; raises as `renderer` does."""
+    """Return Vega, Vega-Lite and vega-embed as one script without global names; raises as `renderer` does."""
     bundle = renderer().javascript_bundle()
-    # The HTML parser ends a script at the first of these, whatever JavaScript thinks of it.
+    # The HTML parser ends a script at the first of these, even inside a string of JavaScript.
     return _wrapped(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
 
 
 def _printed_section(results: Results) -> list[dict[str, Any]]:
     """Return every printed table that has a run in some cell, and the `places` above its columns with their widths."""
-    run = {(one["dataset"], one["algorithm"]) for one in results.runs}
-    wanted = {(cell.paper, cell.table): None for cell in printed_cells() if (cell.dataset, cell.algorithm) in run}
-    tables = [cells_of(paper, table) for paper, table in wanted]
-    asked = [[one for cell in cells for one in candidates_of(cell)] for cells in tables]
-    answers = iter(replications([one for own in asked for one in own], results.source)) if tables else iter(())
+    stored = {(run["dataset"], run["algorithm"]) for run in results.runs}
+    printed = {(cell.paper, cell.table): None for cell in printed_cells() if (cell.dataset, cell.algorithm) in stored}
+    tables = [cells_of(paper, table) for paper, table in printed]
+    groups = [[candidate for cell in cells for candidate in candidates_of(cell)] for cells in tables]
+    answers = iter(replications([c for group in groups for c in group], results.source)) if tables else iter(())
     sections = []
-    for cells, own in zip(tables, asked, strict=True):
-        beside_ours = [next(answers) for _ in own]
-        if any(one.state != "missing" for one in beside_ours):
+    for cells, group in zip(tables, groups, strict=True):
+        beside_ours = [next(answers) for _ in group]
+        if any(answer.state != "missing" for answer in beside_ours):
             table = replication_sheet(beside_ours, title_of(cells[0])).table
             places = [(label, len(list(heads))) for label, heads in groupby(table.heads, key=lambda head: head.label)]
             sections.append({"title": title_of(cells[0]), "table": table, "places": places})
@@ -119,14 +119,14 @@ def _sign(position: int) -> dict[str, str]:
 
 
 def _colours() -> str:
-    """Return the colours of `bench.charts.theme` as custom properties, both themes in one."""
+    """Return the colours of `bench.charts.theme` as CSS custom properties, each for both themes."""
     pairs = {f"c{position}": pair for position, pair in enumerate(zip(LIGHT, DARK, strict=True))}
     pairs |= {"ground": BACKGROUNDS, "ink": INKS, "faint": FAINT, "line": GRIDS}
     return ":root{" + "".join(f"--{name}:light-dark({a},{b});" for name, (a, b) in pairs.items()) + "}\n"
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Allow only these very scripts, and fetch nothing from anywhere."""
+    """Return a content security policy that allows only these scripts, and no fetches."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{text}'" for text in hashes)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"

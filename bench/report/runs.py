@@ -1,4 +1,4 @@
-"""The sections of runs: when, from which commits and on which machines all were made, and each with its command.
+"""The sections about runs: times, commits and machines of all of them, and each one with its command.
 
 A single run has results, full configuration, provenance, error, and the command to run it again.
 """
@@ -36,7 +36,7 @@ _ORIGIN = (
 
 
 def states_of(runs: Sequence[Run]) -> str:
-    """Print how many runs there are, by status: `54 runs: 1 failed, 53 finished`."""
+    """Count the runs by status: `54 runs: 1 failed, 53 finished`."""
     counts = Counter(run["status"] for run in runs)
     diverged = sum(bool(run["diverged"]) for run in runs)
     states = [f"{count:,} {status}" for status, count in sorted(counts.items())]
@@ -45,7 +45,7 @@ def states_of(runs: Sequence[Run]) -> str:
 
 
 def facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Give names and values of what is known of the runs. `labels`: every algorithm."""
+    """Yield names and values of the facts about the runs. `labels`: every algorithm."""
     yield "algorithms", f"{len(labels)}: {', '.join(labels)}"
     yield "seeds", ", ".join(map(str, sorted({run["seed"] for run in runs})))
     records = [record for group in groups for cell in group.cells for record in cell.records]
@@ -59,7 +59,7 @@ def facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) -
     for run in runs:
         for name, version in {"fedkd-bench": run["package_version"], **run["versions"]}.items():
             versions.setdefault(name, set()).add(version)
-    yield "versions", ", ".join(f"{name} {' / '.join(sorted(own))}" for name, own in versions.items())
+    yield "versions", ", ".join(f"{name} {' / '.join(sorted(releases))}" for name, releases in versions.items())
     yield "machines", ", ".join(_machines(runs))
     yield "papers", ", ".join(sorted({run["paper"] for run in runs if run["paper"]})) or "none"
 
@@ -79,7 +79,7 @@ def _machines(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def runs_section(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return `runs`, failed ones first, the `flags` they have, and the settings and origins that they `share`."""
+    """Return `runs`, failed ones first, their `flags`, and the settings and origins that are `shared`."""
     settings: dict[str, str] = {}  # as JSON -> anchor
     origins: dict[str, str] = {}
     entries = []

@@ -1,4 +1,4 @@
-"""The best algorithms of cells, ranks shared by those that no test tells apart, and the section of winners."""
+"""The section of winners: the best algorithm of each cell, and ranks, shared by algorithms that no test separates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leaderboards.stats.aggregate import pooled
 from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, rankable, shared_ranks
 from leaderboards.tables.model import number
 
-# The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
+# The three accuracies of the page, for models of different rounds. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
 _TABLE = (
     Column("metric", "metric"),
@@ -31,10 +31,10 @@ _CELL = {"width": 188, "height": 78}  # pixels
 
 
 def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
-    """Return label -> place, the best first; without those that have too few seeds to be ranked beside the others."""
+    """Return label -> place, the best first, without algorithms of too few seeds to be ranked beside the others."""
     values = values_of(cell, metric)
     ranked = {name: values[name] for name in rankable({name: len(seeds) for name, seeds in values.items()})}
-    return {one.algorithm: one for one in shared_ranks(ranked, metric.higher_is_better)}
+    return {entry.algorithm: entry for entry in shared_ranks(ranked, metric.higher_is_better)}
 
 
 def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
@@ -42,30 +42,30 @@ def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
     ranked = list(standings(cell, metric).values())
     if not ranked:
         return {"algorithm": "", "numbers": "", "verdict": "no finished run to rank", "separable": False}
-    best = max(ranked, key=lambda one: one.mean)
-    others = [one for one in ranked if one is not best]
+    best = max(ranked, key=lambda entry: entry.mean)
+    others = [entry for entry in ranked if entry is not best]
     numbers = f"{number(best.mean, metric)} %"
     if others:
-        second = max(others, key=lambda one: one.mean)
+        second = max(others, key=lambda entry: entry.mean)
         margin = f"{number(best.mean - second.mean, metric, sign=True)} points"
         numbers += f", {margin if best.mean > second.mean else f'as {second.algorithm}'}"
     verdict = _verdict(best, others, len(values_of(cell, metric)) - len(ranked))
     return {"algorithm": best.algorithm, "numbers": numbers, "verdict": verdict, "separable": verdict == _FROM_ALL}
 
 
-def _verdict(best: Ranked, others: Sequence[Ranked], left: int) -> str:
-    """Say whether the best can be told from the others; `left` algorithms have too few seeds to be ranked."""
+def _verdict(best: Ranked, others: Sequence[Ranked], unranked: int) -> str:
+    """Say whether the best can be told from the others; `unranked` algorithms have too few seeds to be ranked."""
     if not others:
-        return f"not tested: {counted(left, 'other')} with fewer than 3 seeds" if left else "the only one here"
-    sharing = [one.algorithm for one in others if one.rank == best.rank]
-    untested = [one.algorithm for one in others if one.untested]
+        return f"not tested: {counted(unranked, 'other')} with fewer than 3 seeds" if unranked else "the only one here"
+    sharing = [entry.algorithm for entry in others if entry.rank == best.rank]
+    untested = [entry.algorithm for entry in others if entry.untested]
     if len(untested) == len(others):
-        fewest = min(one.n for one in (best, *others))
+        fewest = min(entry.n for entry in (best, *others))
         return f"not tested: {counted(fewest, 'seed') if fewest < INTERVAL_FROM else 'no three seeds in common'}"
     if sharing:
         return f"not separable from {sharing[0] if len(sharing) == 1 else f'{len(sharing)} others'}"
-    unknown = len(untested) + left
-    return f"separable; {unknown} not tested" if unknown else _FROM_ALL
+    not_tested = len(untested) + unranked
+    return f"separable; {not_tested} not tested" if not_tested else _FROM_ALL
 
 
 def winners_section(groups: Sequence[Group], labels: Sequence[str], charts: Charts) -> list[dict[str, Any]]:
@@ -73,14 +73,14 @@ def winners_section(groups: Sequence[Group], labels: Sequence[str], charts: Char
     return [
         {
             "group": group,
-            "chart": _map(group, labels, charts),
+            "chart": _add_map(group, labels, charts),
             "tables": [table for metric in SHOWN if (table := _pooled(group, metric))],
         }
         for group in groups
     ]
 
 
-def _map(group: Group, labels: Sequence[str], charts: Charts) -> int:
+def _add_map(group: Group, labels: Sequence[str], charts: Charts) -> int:
     rows = []
     for metric in SHOWN:
         for cell in group.cells:
@@ -95,19 +95,19 @@ def _map(group: Group, labels: Sequence[str], charts: Charts) -> int:
 
 
 def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
-    """Return the standing of the algorithms that were run in every cell: rank, share of cells won, mean."""
+    """Return the standings of the algorithms that were run in every cell: rank, share of cells won, mean."""
     cells = {cell.place: values_of(cell, metric) for cell in group.cells}
     standing = pooled(
-        {key: {name: own.values() for name, own in cell.items()} for key, cell in cells.items() if len(cell) > 1}
+        {key: {name: seeds.values() for name, seeds in cell.items()} for key, cell in cells.items() if len(cell) > 1}
     )
     if len(standing.standings) < 2 or standing.cells < 2:
         return None
     lines = []
-    for one in standing.standings:
-        ends = (one.interval.low, one.interval.high) if one.interval else ()
+    for entry in standing.standings:
+        ends = (entry.interval.low, entry.interval.high) if entry.interval else ()
         interval = " – ".join(number(end, metric) for end in ends) or "–"
-        rates = (f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %")
-        lines.append((one.algorithm, *rates, number(one.iqm, metric), interval, str(one.n)))
+        rates = (f"{entry.average_rank:.2f}", f"{100 * entry.win_rate:.0f} %")
+        lines.append((entry.algorithm, *rates, number(entry.iqm, metric), interval, str(entry.n)))
     remarks = "; ".join(standing.remarks)
     return {
         "metric": metric.name,
@@ -121,8 +121,8 @@ def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
 def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group) -> Spec:
     """Draw a field for every cell; its edge is solid if the winner is separable from all others, else dashed.
 
-    Of `rows` those of the metric that the reader chooses are shown, of the first at first. Alphas are from left to
-    right, participations from top to bottom.
+    The page shows the `rows` of the metric that the reader chooses, the first one to begin with. Alphas are from left
+    to right, participations from top to bottom.
     """
     band = {"type": "ordinal", "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False}}
     space = {"paddingInner": 0.08, "paddingOuter": 0.04}

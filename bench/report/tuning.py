@@ -1,4 +1,4 @@
-"""The section of hyper-parameters: how accuracy answers to each."""
+"""The section on hyper-parameters: how accuracy depends on each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
 from leaderboards.problems import differing, sortable
 
-_DISCRETE = 12  # different values from which those of a search are on a scale
+_DISCRETE = 12  # number of different values beyond which they are on a continuous scale
 _RESPONSE_TABLE = (
     Column("configuration", "configuration"),
     Column("alpha", "alpha"),
@@ -25,19 +25,19 @@ _LOGARITHMIC = 50.0  # ratio of the largest to the smallest value from which a c
 def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, Any]]:
     """Return every algorithm with several configurations: its `figures`, and how many configurations are `left` out.
 
-    `charts` get the new ones.
+    New charts are added to `charts`.
     """
     sections = []
     for group in groups:
         records = [record for cell in group.cells for record in cell.records]
         for label in sorted({label_of(record) for record in records}):
-            own = [record for record in records if label_of(record) == label]
-            finished = [record for record in own if record["n"] and not record["diverged"]]
+            tried = [record for record in records if label_of(record) == label]
+            finished = [record for record in tried if record["n"] and not record["diverged"]]
             usable = [record for record in finished if record["best_val_accuracy_mean"] is not None]
-            figures = [one for name in _varied(own) if (one := _response(group, label, name, usable, charts))]
+            figures = [figure for name in _varied(tried) if (figure := _response(group, label, name, usable, charts))]
             if figures:
                 heading = f"{label}, {group.name}" if len(groups) > 1 else label
-                sections.append({"heading": heading, "figures": figures, "left": len(own) - len(usable)})
+                sections.append({"heading": heading, "figures": figures, "left": len(tried) - len(usable)})
     return sections
 
 
@@ -47,7 +47,7 @@ def _varied(records: Sequence[Record]) -> list[str]:
 
 
 def text_of(record: Record, names: Sequence[str]) -> str:
-    """Print the values of `names`: `gamma=0.2 buffer=5`."""
+    """Format the values of `names`: `gamma=0.2 buffer=5`."""
     values = hyperparameters(record)
     return " ".join(f"{name}={number(values[name])}" for name in names if name in values)
 
@@ -81,7 +81,7 @@ def _spec(name: str, rows: Sequence[Mapping[str, Any]], values: Sequence[Any], c
     """Draw a point per configuration, and a line through the mean at each value of the hyper-parameter `name`.
 
     Alphas are in the order of the colours, participations in that of the dashes. `values` that are `continuous` are on
-    a scale, without a line: those of a random search never meet.
+    a scale, without a line, because those of a random search never coincide.
     """
     wide = continuous and min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC
     scale = {"type": "log"} if wide else {"zero": False}

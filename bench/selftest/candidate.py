@@ -1,4 +1,4 @@
-"""What is certified: an algorithm by its name, and its runs on the toy federation, each made once."""
+"""The algorithm under test, found by its name, and its runs on the toy federation, each trained once."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Candidate:
 
     @property
     def built_in(self) -> bool:
-        """Whether the registry's own table holds it."""
+        """Whether the algorithm is in the registry's own table."""
         return self.entry.name in ALGORITHMS
 
     @property
     def factory(self) -> Callable[..., Algorithm]:
-        """The class or function that makes it."""
+        """The class or function that builds the algorithm."""
         module, _, function = self.entry.factory.partition(":")
         factory: Callable[..., Algorithm] = getattr(importlib.import_module(module), function)
         return factory
 
     @property
     def place(self) -> str:
-        """` (file.py:12)`, where one from outside is written; empty for a built-in one, or if nobody knows."""
+        """The source of an algorithm from outside, ` (file.py:12)`; empty for a built-in one, or if unknown."""
         if self.built_in:
             return ""
         code = inspect.unwrap(self.factory)
@@ -53,24 +53,24 @@ class Candidate:
             return ""
 
     def build(self, **hyperparameters: Any) -> Algorithm:
-        """A new object, all other hyper-parameters at their defaults."""
+        """Build the algorithm, with all other hyper-parameters at their defaults."""
         return build(self.name, **hyperparameters)
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
-        """What the entry and the algorithm itself ask for."""
+        """The needs of the entry and of the algorithm itself."""
         return self.entry.needs | self.build().needs
 
     def defaults(self) -> dict[str, Value]:
-        """Hyper-parameters of a toy run that are not given: the server's work is cut short."""
+        """Return the default hyper-parameters of a toy run, in which the server's work is cut short."""
         return {**self.entry.defaults(), **SHORT.get(self.entry.name, {})}
 
     def model(self, form: str = PLAIN) -> str:
-        """The model in a form that the algorithm can run on."""
+        """Return the model in a form on which the algorithm can run."""
         return supplied(form, self.needs)
 
     def other_choices(self) -> Iterator[dict[str, Value]]:
-        """Each value but the default of each hyper-parameter that is a string or a truth value, if it is allowed."""
+        """Yield each allowed value but the default of each hyper-parameter that has choices or is a truth value."""
         for item in self.entry.fields:
             choices: Sequence[Value] = item.bounds.choices or ((True, False) if item.kind == "bool" else ())
             for choice in choices:
@@ -78,7 +78,7 @@ class Candidate:
                     yield {item.name: choice}
 
     def allows(self, values: Values) -> bool:
-        """Whether it can be made with these hyper-parameters."""
+        """Whether the algorithm can be built with these hyper-parameters."""
         try:
             self.build(**{**self.defaults(), **values})
         except ValueError:
@@ -96,9 +96,9 @@ class Candidate:
         exact_model: bool = False,
         **fields: Any,
     ) -> Simulation:
-        """A new simulation of `toy.simulate`, of the algorithm with these hyper-parameters in `wrap`.
+        """Start a simulation, by `toy.simulate`, of the algorithm with these hyper-parameters, wrapped by `wrap`.
 
-        `exact_model` takes the model as it is, even if the algorithm needs another form.
+        `exact_model` keeps the model as it is, even if the algorithm needs another form.
         """
         if not exact_model:
             fields["model"] = self.model(fields.get("model", PLAIN))
@@ -106,7 +106,7 @@ class Candidate:
         return simulate(algorithm, backend, folder=folder, sizes=sizes, **fields)
 
     def run(self, rounds: int, backend: str = "loop", values: Values | None = None, **options: Any) -> Simulation:
-        """A simulation after some rounds; the same one for the same arguments, so it must not be advanced."""
+        """Return a simulation after some rounds; it is cached by its arguments, so it must not be advanced."""
         key = (rounds, backend, repr(sorted((values or {}).items())), repr(sorted(options.items())))
         if key not in self._runs:
             simulation = self.simulate(backend, values, **{"rounds": max(rounds, 4), **options})
@@ -117,10 +117,10 @@ class Candidate:
 
 @functools.cache
 def candidate(name: str) -> Candidate:
-    """The algorithm of this name, shared by all checks, its runs included.
+    """Return the algorithm of this name, which all checks share together with its runs.
 
     Raises:
         KeyError: no such algorithm.
-        ValueError: one from outside that cannot be imported, or is none.
+        ValueError: an object from outside cannot be imported, or is no algorithm.
     """
     return Candidate(name, entry(name))

@@ -28,7 +28,7 @@ CHECKS = {
     "memory": "communication",
     "equations": "equations",
 }
-# Where to look when it fails.
+# Check -> where to look when it fails.
 LOOK = {
     "contract": "algorithms/base.py, which describes each hook",
     "backends": "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
@@ -40,26 +40,26 @@ LOOK = {
     "memory": "server.extra and what `upload` returns",
     "equations": "the formula's source, named with each difference",
 }
-# In a second or two: hooks and draws, state that is not saved. What fails these gives no result to be trusted.
+# Take a second or two: hooks and draws, unsaved state. The results of an algorithm that fails them cannot be trusted.
 QUICK = ("contract", "resume")
 
 
 @dataclass
 class Finding:
-    """Problems and the figure of one check."""
+    """The problems that one check finds, and its measurement."""
 
     measured: str = ""  # such as `largest gap 3.1e-15 <= 1e-10`
-    problems: list[str] = field(default_factory=list)  # in plain words; none is a pass
-    errors: list[Exception] = field(default_factory=list)  # the exceptions among them
+    problems: list[str] = field(default_factory=list)  # in plain words; empty if the check passed
+    errors: list[Exception] = field(default_factory=list)  # the exceptions among the problems
 
     def expect(self, holds: bool, problem: str) -> None:
-        """Note a problem unless it holds."""
+        """Record the problem unless `holds` is true."""
         if not holds and problem not in self.problems:
             self.problems.append(problem)
 
     @contextmanager
     def case(self, where: str = "") -> Iterator[None]:
-        """Note an error in one of several cases as a problem, so that the next case still runs."""
+        """Record an error raised inside the context as a problem, so that the next case still runs."""
         try:
             yield
         except NotApplicable:
@@ -70,7 +70,7 @@ class Finding:
 
 
 class NotApplicable(Exception):
-    """A check that says nothing of this algorithm; the message says why."""
+    """An exception from a check that does not apply to the algorithm; its message says why."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Certificate:
-    """All outcomes of one algorithm."""
+    """The outcomes of an algorithm's checks."""
 
     algorithm: str
     factory: str
@@ -101,12 +101,12 @@ class Certificate:
         return all(outcome.status != FAILED for outcome in self.outcomes)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the certificate as a dictionary for JSON."""
         return {**asdict(self), "passed": self.passed, "seconds": sum(outcome.seconds for outcome in self.outcomes)}
 
 
 def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False) -> Certificate:
-    """Run these checks, whatever some of them find, but none after `contract` met an error: all would meet it.
+    """Run these checks, even if some fail; stop after an error in `contract`, which all others would raise too.
 
     `verbose` adds the errors' tracebacks to the problems.
     """
@@ -120,7 +120,7 @@ def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose
 
 
 def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome:
-    """Run one check of `CHECKS`; an error inside it is a failure that names where it came from."""
+    """Run one check of `CHECKS`; an error inside it is a failure whose problem names the error's origin."""
     began, finding = time.perf_counter(), Finding()
     try:
         with finding.case():
@@ -134,5 +134,5 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome
         problems += ["".join(traceback.format_exception(error)).rstrip() for error in finding.errors]
     look = LOOK[name]
     if name == "contract" and finding.errors:
-        look += "; after an error here nothing more is checked"
+        look += "; no further checks run after an error here"
     return Outcome(name, FAILED, finding.measured, tuple(problems), look, bool(finding.errors), seconds)

@@ -1,4 +1,4 @@
-"""The command line of `bench.selftest` and its certificates. Imports neither torch nor ray before it checks one."""
+"""The command line of `bench.selftest` and its certificates. Imports neither torch nor ray before the first check."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ exit status: 0 every check passed or does not apply; 1 some check failed; 2 usag
 
 
 def make_parser() -> Parser:
-    """All options."""
+    """Return the parser of all options."""
     parser = Parser(prog="python -m bench.selftest", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="of the registry, of an entry point, or module:factory")
@@ -48,51 +48,51 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    given = make_parser().parse_args(list(sys.argv[1:] if argv is None else argv))
-    return exit_status(lambda: _selftest(given), given.verbose)
+    """Run the command; return its exit status."""
+    options = make_parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    return exit_status(lambda: _selftest(options), options.verbose)
 
 
-def _selftest(given: argparse.Namespace) -> int:
-    asked = some_of(given.only, CHECKS, "check")
-    certificates = _certify(_names(given), asked or tuple(CHECKS), given)
+def _selftest(options: argparse.Namespace) -> int:
+    checks = some_of(options.only, CHECKS, "check")
+    certificates = _certify(_requested_names(options), checks or tuple(CHECKS), options)
     passed = all(certificate.passed for certificate in certificates)
-    if given.json:
+    if options.json:
         about = {"package_version": __version__, "torch": version("torch"), "passed": passed}
-        whole = {**about, "certificates": [certificate.as_dict() for certificate in certificates]}
-        sys.stdout.write(json.dumps(whole, indent=2) + "\n")
+        report = {**about, "certificates": [certificate.as_dict() for certificate in certificates]}
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
-        # As wide as the terminal; a certificate that is piped or kept has lines of 80 characters.
+        # The terminal's width, or 80 characters if the output goes to a pipe or a file.
         print_certificates(certificates, console(None if sys.stdout.isatty() else 80))
     return EXIT_OK if passed else EXIT_FAILED
 
 
-def _names(given: argparse.Namespace) -> list[str]:
-    """The algorithms to certify; raises UsageError for none or both of names and `--all`, or an unknown name."""
-    names = list(dict.fromkeys(split_list(given.names)))
-    if bool(names) == given.all:
+def _requested_names(options: argparse.Namespace) -> list[str]:
+    """Return the algorithms to certify; raise UsageError for none or both of names and `--all`, or an unknown name."""
+    names = list(dict.fromkeys(split_list(options.names)))
+    if bool(names) == options.all:
         raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")
-    names = list(ALGORITHMS) if given.all else names
+    names = list(ALGORITHMS) if options.all else names
     for name in names:
         find_algorithm(name)
     return names
 
 
-def _certify(names: Sequence[str], checks: Sequence[str], given: argparse.Namespace) -> list[Certificate]:
+def _certify(names: Sequence[str], checks: Sequence[str], options: argparse.Namespace) -> list[Certificate]:
     import torch
 
     from bench.selftest.candidate import candidate
 
-    torch.set_num_threads(1)  # bit-equality holds at equal threads, and toys gain nothing from more
+    torch.set_num_threads(1)  # bit-equality holds at equal threads, and toy runs gain nothing from more
     certificates: list[Certificate] = []
     for number, name in enumerate(names, 1):
         sys.stderr.write(f"[{number}/{len(names)}] {name}\n")
-        certificates.append(certify(candidate(name), checks, given.verbose))
+        certificates.append(certify(candidate(name), checks, options.verbose))
     return certificates
 
 
 def print_certificates(certificates: Sequence[Certificate], screen: Console) -> None:
-    """Print a certificate as a table; several as a line each, with what failed, and the sum of all."""
+    """Print one certificate as a table, or several as a line each; then the failures, and the total."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

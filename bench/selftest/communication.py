@@ -1,4 +1,4 @@
-"""Checks `communication` and `memory`: what is exchanged and kept, counted tensor by tensor."""
+"""The `communication` and `memory` checks: traffic and stored state, counted tensor by tensor."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ Letters = Mapping[str, float]
 
 
 def communication(candidate: Candidate, finding: Finding) -> None:
-    """Check the floats to and from each client of a round, and the exchanges, in each of four rounds.
+    """Check the number of floats to and from each client, and of exchanges, in each of four rounds.
 
-    A built-in one also with the configurations whose traffic its words tell apart: M of 1 and 2, a warm-up.
+    A built-in algorithm is also checked with values for which it declares other traffic: M of 1 and 2, a warm-up.
     """
-    forms: list[dict[str, Any]] = [{}]
+    configurations: list[dict[str, Any]] = [{}]
     if candidate.built_in:
         special = ({"buffer": 1}, {"buffer": 2}, {"steps": 1}, {"warmup_rounds": 2})
-        forms += [values for values in special if set(values) <= set(candidate.entry.defaults())]
-    for values in forms:
+        configurations += [values for values in special if set(values) <= set(candidate.entry.defaults())]
+    for values in configurations:
         simulation = candidate.simulate(values=values)
         letters = letters_of(candidate, values, simulation)
-        rounds = _count(simulation)
+        rounds = _traffic_by_round(simulation)
         if candidate.built_in:
             for number, counts in enumerate(rounds, 1):
-                _compare(candidate, values, letters, number, counts, finding)
+                _compare_traffic(candidate, values, letters, number, counts, finding)
         if not values:
-            last = [f"{way} {rounds[-1][way] / letters['P']:.5g} P" for way in ("down", "up")]
+            traffic = [f"{way} {rounds[-1][way] / letters['P']:.5g} P" for way in ("down", "up")]
             declared = ", all as declared" if candidate.built_in else ""
-            finding.measured = f"{'; '.join(last)} in round {ROUNDS}{declared}"
+            finding.measured = f"{'; '.join(traffic)} in round {ROUNDS}{declared}"
 
 
-def _count(simulation: Simulation) -> list[dict[str, float]]:
-    """What each round adds to the counters: exchanges, and floats down and up per client."""
+def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
+    """Run the rounds; return the exchanges of each, and its floats down and up per client."""
     rounds, before = [], asdict(simulation.progress.traffic)
     for number in range(1, ROUNDS + 1):
         simulation.advance(1)
@@ -62,53 +62,53 @@ def _count(simulation: Simulation) -> list[dict[str, float]]:
 
 
 def letters_of(candidate: Candidate, values: Values, simulation: Simulation) -> dict[str, float]:
-    """The letters of `About` for this model and these hyper-parameters, t left out.
+    """Return the numbers that the letters of `About`, except t, stand for with this model and these hyper-parameters.
 
     `Pn` is the model without BatchNorm layers. G is FedGen's generator: a hidden layer on noise and one-hot label, a
     normalisation of two weights and two running statistics, and a layer to the features.
     """
-    net, chosen = simulation.net, {**candidate.defaults(), **values}
+    net, configuration = simulation.net, {**candidate.defaults(), **values}
     sizes = {name: value.numel() for name, value in next(iter(models_of(simulation).values())).items()}
-    hidden, noise = (int(chosen.get(name) or 0) for name in ("hidden_dim", "noise_dim"))
+    hidden, noise = (int(configuration.get(name) or 0) for name in ("hidden_dim", "noise_dim"))
     return {
         "P": sum(sizes.values()),
         "Pn": sum(size for name, size in sizes.items() if name not in net.batchnorm),
         "C": net.num_classes,
         "D": net.feature_dim,
         "G": (noise + net.num_classes + 1) * hidden + 4 * hidden + (hidden + 1) * net.feature_dim,
-        "M": int(chosen.get("buffer") or 0),
-        "J": int(chosen.get("steps") or 0),
+        "M": int(configuration.get("buffer") or 0),
+        "J": int(configuration.get("steps") or 0),
     }
 
 
-def _compare(
+def _compare_traffic(
     candidate: Candidate, values: Values, letters: Letters, number: int, counts: Letters, finding: Finding
 ) -> None:
-    entry, chosen = candidate.entry, {**candidate.defaults(), **values}
-    if number <= int(chosen.get("warmup_rounds") or 0):
+    entry, configuration = candidate.entry, {**candidate.defaults(), **values}
+    if number <= int(configuration.get("warmup_rounds") or 0):
         letters = {**letters, "J": 0}
     declared = {"down": amount(entry.down, letters, number), "up": amount(entry.up, letters, number)}
-    # One exchange for local training, one for each request beyond it; none where nothing is sent.
+    # One exchange for local training, one for each further request; none if nothing is sent.
     declared["communications"] = 1 + letters["J"] if any(declared.values()) else 0
     where = "".join(f", {name}={value}" for name, value in values.items())
-    for name, wanted in declared.items():
+    for name, expected in declared.items():
         words = getattr(entry, name, "one exchange and J requests")
         finding.expect(
-            counts[name] == wanted,
-            f"round {number}{where}: {counts[name]:g} {name}, where {words!r} is {wanted:g}"
+            counts[name] == expected,
+            f"round {number}{where}: {counts[name]:g} {name}, where {words!r} is {expected:g}"
             f" (P = {letters['P']:g}, C = {letters['C']:g})",
         )
 
 
 def amount(words: str, letters: Letters, round: int) -> float:
-    """The number that the words of `About` on traffic stand for in a round.
+    """Evaluate the words of `About` on traffic for one round.
 
     Args:
-        words: clauses joined by "; ", of which the last that speaks of the round counts. A clause is a sum such as
-            `min(t-1, M) (P + 1)`, after which may stand " without BatchNorm", and " from round N" or " from round N if
-            M > 1"; or "A in round 1, then B".
-        letters: P and the others; `Pn` is the model without its BatchNorm layers.
-        round: from 1; the letter t.
+        words: clauses joined by "; "; the last one that applies to the round counts. A clause is a sum such as
+            `min(t-1, M) (P + 1)`, optionally followed by " without BatchNorm", and by " from round N" or " from round N
+            if M > 1"; or it is "A in round 1, then B".
+        letters: the values of P and the others; `Pn` is the model without its BatchNorm layers.
+        round: counted from 1; the letter t.
 
     Raises:
         ValueError: the words cannot be read, or name an unknown letter.
@@ -119,12 +119,12 @@ def amount(words: str, letters: Letters, round: int) -> float:
         sum_, _, since = (first if not then or round == 1 else later).partition(" from round ")
         start, condition, _ = since.partition(" if M > 1")
         if round >= int(start or 1) and not (condition and letters["M"] <= 1):
-            value = _sum(sum_, {**letters, "t": round})
+            value = _evaluate_sum(sum_, {**letters, "t": round})
     return value
 
 
-def _sum(text: str, letters: Letters) -> float:
-    """The value of a sum of products, whose factors may stand side by side."""
+def _evaluate_sum(text: str, letters: Letters) -> float:
+    """Evaluate a sum of products, in which factors may be written side by side."""
     if text.endswith(WITHOUT):
         text, letters = text.removesuffix(WITHOUT), {**letters, "P": letters["Pn"]}
     code = ""
@@ -138,61 +138,61 @@ def _sum(text: str, letters: Letters) -> float:
 
 
 def memory(candidate: Candidate, finding: Finding) -> None:
-    """Check that what is held and sent is bounded and nobody's data, in twelve watched rounds at half participation."""
+    """Check for twelve rounds at half participation that state and traffic are bounded and hold no client's samples."""
     simulation = candidate.simulate(wrap=watch, rounds=MEMORY_ROUNDS, participation=0.5)
     simulation.advance(1)
-    wanted, held = set(simulation.participants(1)), set(simulation.memories)
-    finding.expect(held == wanted, f"memories are held of clients {sorted(held)}, not of {sorted(wanted)}")
+    expected, clients = set(simulation.participants(1)), set(simulation.memories)
+    finding.expect(clients == expected, f"memories exist for clients {sorted(clients)}, expected {sorted(expected)}")
     simulation.advance(MEMORY_ROUNDS - 1)
     witness = simulation.algorithm
     assert isinstance(witness, Witness)
     log, size = witness.log, letters_of(candidate, {}, simulation)["P"]
-    servers = [_floats(tree_of(server)) for server in log.servers]
+    servers = [_count_numbers(tree_of(server)) for server in log.servers]
     growing = all(later > earlier for earlier, later in pairwise(servers))
     finding.expect(not growing, f"the server grows every round, from {servers[0]:.0f} to {servers[-1]:.0f} floats")
-    _no_data(simulation, log, finding)
-    kept = max((_floats(memory) for memory in simulation.memories.values()), default=0)
-    if candidate.built_in:  # its entry says `nothing`, a thing, or a thing and its size
+    _check_no_samples(simulation, log, finding)
+    count = max((_count_numbers(memory) for memory in simulation.memories.values()), default=0)
+    if candidate.built_in:  # `keeps` is `nothing`, a description, or a description and a size
         words = candidate.entry.keeps
         _, comma, floats = words.rpartition(", ")
         if words.startswith("nothing"):
-            finding.expect(not kept, f"the entry says a client keeps nothing, it keeps {kept} numbers")
+            finding.expect(not count, f"the entry says a client keeps nothing, it keeps {count} numbers")
         else:
-            finding.expect(kept > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
+            finding.expect(count > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
         if comma:
             declared = amount(floats, letters_of(candidate, {}, simulation), 1)
-            finding.expect(kept == declared, f"a client keeps {kept} numbers, where {words!r} is {declared:g}")
-    sent = max(map(_floats, log.uploads), default=0)
-    received = max(map(_floats, log.messages), default=0)
+            finding.expect(count == declared, f"a client keeps {count} numbers, where {words!r} is {declared:g}")
+    sent = max(map(_count_numbers, log.uploads), default=0)
+    received = max(map(_count_numbers, log.messages), default=0)
     finding.measured = (
         f"server {servers[-1] / size:.3g} P, message {received / size:.3g} P, upload {sent / size:.3g} P, "
-        f"a client keeps {kept / size:.3g} P"
+        f"a client keeps {count / size:.3g} P"
     )
 
 
-def _floats(tree: Any) -> int:
-    """Numbers in the distinct tensors of a tree."""
+def _count_numbers(tree: Any) -> int:
+    """Count the numbers in the distinct tensors of a tree."""
     distinct = {id(tensor): tensor for tensor in leaves(tree)}
     return sum(tensor.numel() for tensor in distinct.values())
 
 
-def _no_data(simulation: Simulation, log: Log, finding: Finding) -> None:
-    """No client's sample in anything that leaves a client or stays on the server."""
+def _check_no_samples(simulation: Simulation, log: Log, finding: Finding) -> None:
+    """Check that no upload, no message and not the last server contains a client's sample."""
     samples = torch.cat([simulation.federation.data(index).x for index in simulation.federation.clients]).flatten(1)
-    for what, trees in (
+    for holder, trees in (
         ("an upload", log.uploads),
         ("a message", log.messages),
         ("the server", [tree_of(server) for server in log.servers[-1:]]),
     ):
-        leaked = any(_holds(tensor, samples) for tree in trees for tensor in leaves(tree))
-        finding.expect(not leaked, f"{what} holds a client's sample: data must stay with its client")
+        leaked = any(_has_sample(tensor, samples) for tree in trees for tensor in leaves(tree))
+        finding.expect(not leaked, f"{holder} holds a client's sample: data must stay with its client")
 
 
-def _holds(tensor: Tensor, samples: Tensor) -> bool:
-    """Whether any row as long as a sample is a sample."""
+def _has_sample(tensor: Tensor, samples: Tensor) -> bool:
+    """Whether the tensor, cut into rows as long as a sample, contains a sample."""
     length = samples.shape[1]
     if not tensor.numel() or tensor.numel() % length:
         return False
     rows = tensor.detach().to(samples).reshape(-1, length)
-    apart = torch.cdist(rows, samples, compute_mode="donot_use_mm_for_euclid_dist")  # products would round too much
-    return bool((apart < NEAR).any())
+    distances = torch.cdist(rows, samples, compute_mode="donot_use_mm_for_euclid_dist")  # products round too much
+    return bool((distances < NEAR).any())

@@ -1,4 +1,4 @@
-"""Check `hyperparameters`: each one changes something, and none takes a value outside its range."""
+"""The `hyperparameters` check: each one has an effect, and none accepts a value outside its range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from search_spaces import Value, names_in
 
 ROUNDS = 4
 SMALLEST_EFFECT = 1e-9
-# Some fields act only with BatchNorm, only on clients that are left out, only when all take part, or on augmentation.
+# Some fields act only with BatchNorm, only on clients that are left out, only when all take part, or with augmentation.
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"model": "mlp+bn"},
@@ -31,28 +31,28 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 def hyperparameters(candidate: Candidate, finding: Finding) -> None:
-    """Every field of the entry; raises NotApplicable if there is none."""
+    """Check every field of the entry; raise NotApplicable if there is none."""
     entry = candidate.entry
-    _refuses(candidate, {"no_such_field": 1}, finding)
+    _expect_refused(candidate, {"no_such_field": 1}, finding)
     if not entry.fields and not finding.problems:
         raise NotApplicable("it has no hyper-parameters")
     acting = refused = 0
     for item in entry.fields:
-        problem = _effect(candidate, item)
+        problem = _effect_problem(candidate, item)
         acting += not problem
         finding.expect(not problem, problem)
-        refused += sum(_refuses(candidate, {item.name: value}, finding) for value in forbidden(item))
+        refused += sum(_expect_refused(candidate, {item.name: value}, finding) for value in forbidden(item))
     defaults = entry.defaults()
     for relation in entry.where:
         left, right = sorted(names_in(relation))
-        _refuses(candidate, {left: defaults[right], right: defaults[left]}, finding)
+        _expect_refused(candidate, {left: defaults[right], right: defaults[left]}, finding)
     finding.measured = f"{acting} of {len(entry.fields)} change the result; {refused} values out of range are refused"
 
 
-def _refuses(candidate: Candidate, values: Values, finding: Finding) -> bool:
-    """Whether the registry and, if its field has a range, the class itself answer these values with a ValueError."""
-    layered = [item for layer in layers(candidate.build()) for item in dataclasses.fields(layer)]
-    bounded = {item.name for item in layered if "bounds" in item.metadata}
+def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> bool:
+    """Check that the registry and, if a field has bounds, the class refuse these values; return whether they do."""
+    fields = [item for layer in layers(candidate.build()) for item in dataclasses.fields(layer)]
+    bounded = {item.name for item in fields if "bounds" in item.metadata}
     ways = {"build": candidate.build} | ({"the class itself": candidate.factory} if bounded & values.keys() else {})
     refused = True
     for way, make in ways.items():
@@ -66,8 +66,8 @@ def _refuses(candidate: Candidate, values: Values, finding: Finding) -> bool:
     return refused
 
 
-def _effect(candidate: Candidate, item: Field) -> str:
-    """What is wrong with this field, or nothing."""
+def _effect_problem(candidate: Candidate, item: Field) -> str:
+    """Return what is wrong with this field, or an empty string."""
     if item.kind.startswith("str") and not item.bounds.choices:
         return ""  # any text: there is no other value to try
     tried = []
@@ -75,35 +75,35 @@ def _effect(candidate: Candidate, item: Field) -> str:
         for values in alternatives(candidate, item):
             try:
                 other = candidate.run(ROUNDS, values=values, **setting)
-            except Exception as error:  # whatever the algorithm's code may raise
+            except Exception as error:  # the algorithm's code may raise anything
                 where = "".join(f" with {name}={value}" for name, value in setting.items())
                 return f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {describe(error)}"
-            if gap(_seen(candidate.run(ROUNDS, **setting)), _seen(other)) > SMALLEST_EFFECT:
+            if gap(_models_and_losses(candidate.run(ROUNDS, **setting)), _models_and_losses(other)) > SMALLEST_EFFECT:
                 return ""
             tried.append(f"{values[item.name]}")
     if tried:
         shown = ", ".join(dict.fromkeys(tried))
-        same = f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
-        return same + candidate.place
+        text = f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
+        return text + candidate.place
     return f"{item.name} could not be set to any value but its default"
 
 
-def _seen(run: Simulation) -> dict[str, Any]:
-    """The models and the losses of all rounds."""
+def _models_and_losses(run: Simulation) -> dict[str, Any]:
+    """Return the last round's models and the losses of all rounds."""
     points = itertools.chain(*run.progress.curves.values())
     losses = torch.tensor([value for _, metric, value in points if metric == "loss"], dtype=torch.float64)
     return {"models": models_of(run), "losses": losses.nan_to_num()}
 
 
 def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:
-    """Configurations that differ from the default in this field alone and are allowed, the most telling first."""
+    """Yield allowed configurations that differ from the default in this field alone, the most telling first."""
     default = candidate.defaults()[item.name]
-    for value in dict.fromkeys(_others(item, default)):
+    for value in dict.fromkeys(_values_to_try(item, default)):
         if value != default and item.bounds.allows(value) and candidate.allows({item.name: value}):
             yield {item.name: value}
 
 
-def _others(item: Field, default: Value) -> Iterator[Value]:
+def _values_to_try(item: Field, default: Value) -> Iterator[Value]:
     if item.bounds.choices:
         yield from item.bounds.choices
     elif item.kind.startswith("bool"):
@@ -115,7 +115,7 @@ def _others(item: Field, default: Value) -> Iterator[Value]:
         yield from (half, start * 2, start + 1)
         low, high = item.bounds.low, item.bounds.high
         kind = int if item.kind.startswith("int") else float
-        yield from (kind(end) for end in (low, high) if end is not None)
+        yield from (kind(bound) for bound in (low, high) if bound is not None)
         if low is not None and high is not None and kind is float:
             yield (low + high) / 2
     if item.kind.endswith("| None"):
@@ -123,7 +123,7 @@ def _others(item: Field, default: Value) -> Iterator[Value]:
 
 
 def forbidden(item: Field) -> Iterator[Value]:
-    """Values outside the range or of the wrong type."""
+    """Yield values outside the range or of the wrong type."""
     low, high = item.bounds.low, item.bounds.high
     if item.bounds.choices:
         yield "no_such_choice"

@@ -21,41 +21,41 @@ from bench.selftest.toy import INFO, TEST_SAMPLES, gap, identical, largest_gap, 
 from bench.trial.results import at_chance
 from search_spaces import Value
 
-# In float64 after three rounds, in float32 after one. A bias before BatchNorm has no gradient but rounding, which an
-# Adam (FedDF's server has one) turns into steps.
+# In float64 after three rounds, in float32 after one. The gradient of a bias before BatchNorm is only rounding error,
+# which Adam (in FedDF's server) turns into steps.
 TOLERANCES = {"largest gap": 1e-10, "with BatchNorm": 1e-9, "in float32": 1e-5}
 ROUNDS = 3
 LEARNING_ROUNDS = 15
 MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
 LIMIT_MODELS = ("mlp", "mlp+bn", "cnn_digits")
-MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")  # generated images take a hundred times the toy's own time
+MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")  # generating images takes a hundred times as long as a toy run
 MOMENTUM = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9}
 
 
 def backends(tested: Candidate, finding: Finding) -> None:
-    """Check that clients one by one, clients stacked and runs in a pack give the same models and the same traffic.
+    """Check that clients trained one by one, stacked, and in a pack of runs give the same models and the same traffic.
 
-    The largest gap over models, augmentation, optimisers and every choice among the algorithm's own forms.
+    Compare over models, augmentations, optimisers and every choice among the algorithm's own forms.
     """
     single: dict[str, Any] = {"model": tested.model(), "precision": "fp32"}
-    cases = [*((*case, ROUNDS) for case in _cases(tested)), (dict[str, Value](), single, 1)]
-    apart, members = _compare_packed(tested, finding)
-    largest, differing = {"largest gap": apart}, list[str]()
+    cases = [*((*case, ROUNDS) for case in _backend_cases(tested)), (dict[str, Value](), single, 1)]
+    difference, members = _compare_packed(tested, finding)
+    largest, differing = {"largest gap": difference}, list[str]()
     for values, fields, rounds in cases:
         where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
         kind = "in float32" if fields is single else "with BatchNorm" if "+bn" in fields["model"] else "largest gap"
-        apart = _compare_backends(tested, finding, rounds, where, values, fields)
-        largest[kind] = max(largest.get(kind, 0.0), apart)
-        if not apart <= TOLERANCES[kind]:
-            differing.append(f"Loop and Stacked differ by {apart:.1e} > {TOLERANCES[kind]:g} with {where}")
+        difference = _compare_backends(tested, finding, rounds, where, values, fields)
+        largest[kind] = max(largest.get(kind, 0.0), difference)
+        if not difference <= TOLERANCES[kind]:
+            differing.append(f"Loop and Stacked differ by {difference:.1e} > {TOLERANCES[kind]:g} with {where}")
     more = f", and in {len(differing) - 1} more of {len(cases)} cases" if len(differing) > 1 else ""
     finding.expect(not differing, "".join(differing[:1]) + more)
-    gaps = "; ".join(f"{kind} {apart:.1e} <= {TOLERANCES[kind]:g}" for kind, apart in largest.items())
+    gaps = "; ".join(f"{kind} {difference:.1e} <= {TOLERANCES[kind]:g}" for kind, difference in largest.items())
     finding.measured = f"{gaps}; {len(cases) + members} cases"
 
 
-def _cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
-    """(hyper-parameters, setting) of each comparison of backends."""
+def _backend_cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
+    """Yield (hyper-parameters, setting) of each comparison of backends."""
     models = MODELS_WITH_GENERATOR if "images" in tested.needs else MODELS
     for model in dict.fromkeys(map(tested.model, models)):
         yield {}, {"model": model}
@@ -71,35 +71,35 @@ def _cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
 def _compare_backends(
     tested: Candidate, finding: Finding, rounds: int, where: str, values: Values, fields: dict[str, Any]
 ) -> float:
-    """The gap between the two backends, whose server steps are traced as a GPU's are; unlike traffic is noted."""
+    """Return the gap between the backends and record unequal traffic; Stacked's server steps are traced as on a GPU."""
     loop = tested.run(rounds, "loop", values, **fields)
     stacked = tested.simulate("stacked", values, **{"rounds": max(rounds, 4), **fields})
     stacked.trainer = Stacked(server=lambda: Captured(traced, warm_ups=1))
     stacked.advance(rounds)
-    one, two = loop.progress.traffic, stacked.progress.traffic
-    finding.expect(one == two, f"the traffic differs with {where}: {one} and {two}")
+    expected, traffic = loop.progress.traffic, stacked.progress.traffic
+    finding.expect(expected == traffic, f"the traffic differs with {where}: {expected} and {traffic}")
     finding.expect(not loop.progress.diverged, f"it diverges with {where}")
     return largest_gap(loop, stacked)
 
 
 def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
-    """The largest gap between runs in one pack and each of them alone, and how many there are.
+    """Return the largest gap between a run in a pack and the same run alone, and the number of runs.
 
-    They differ in the seed, in the learning rate, and in each number that configurations may differ in.
+    The runs differ in seed, learning rate, and each number in which packed configurations may differ.
     """
     numbers = [item for item in tested.entry.fields if item.packable and item.kind == "float"]
-    others = [next(alternatives(tested, item), {}) for item in numbers]
+    changes = [next(alternatives(tested, item), {}) for item in numbers]
     members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
-    together = {name: value for values in others for name, value in values.items()}
-    # One member for all numbers if they are allowed together: it shows each of them that is not as it should be.
-    members += [(values, {}) for values in ([together] if tested.allows(together) else others) if values]
+    together = {name: value for values in changes for name, value in values.items()}
+    # One member changes all numbers if they are allowed together: it shows any number that is handled wrongly.
+    members += [(values, {}) for values in ([together] if tested.allows(together) else changes) if values]
     pack = Pack([tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it warns of is said below
+        warnings.simplefilter("ignore")  # reported below
         pack.advance(ROUNDS)
     names = ", ".join(item.name for item in numbers)
     for error in [*pack.failures.values(), pack.apart]:
-        with finding.case(f"packable, but not as tensors: {names}" if numbers else "in a pack"):
+        with finding.case(f"packable, but fails with tensors: {names}" if numbers else "in a pack"):
             if error:
                 raise error
     largest = max(
@@ -112,7 +112,7 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
 
 
 def reductions(tested: Candidate, finding: Finding) -> None:
-    """Check that at its limits the algorithm is another one, with both backends, and with its defaults not FedAvg.
+    """Check that the algorithm equals others at its limits, with both backends, and differs from FedAvg by default.
 
     Raises:
         NotApplicable: no limit is known.
@@ -122,42 +122,42 @@ def reductions(tested: Candidate, finding: Finding) -> None:
     shown = []
     for limit in LIMITS.get(tested.entry.name, ()):
         models = [model for model in LIMIT_MODELS if not (limit.without_batchnorm and "+bn" in model)]
-        apart = max(_apart(tested, limit, model, way) for model in models for way in ("loop", "stacked"))
-        finding.expect(apart <= limit.tolerance, f"{limit}: models differ by {apart:.1e} > {limit.tolerance:g}")
-        shown.append(f"{limit}: {apart:.1e}" if apart else f"{limit}: exactly")
+        largest = max(_limit_gap(tested, limit, model, backend) for model in models for backend in ("loop", "stacked"))
+        finding.expect(largest <= limit.tolerance, f"{limit}: models differ by {largest:.1e} > {limit.tolerance:g}")
+        shown.append(f"{limit}: {largest:.1e}" if largest else f"{limit}: exactly")
     if tested.entry.name != "fedavg":
         plain = models_of(candidate("fedavg").run(4, model=tested.model()))["", None]
         effect = max(gap(model, plain) for model in models_of(tested.run(4)).values())
         finding.expect(effect > SMALLEST_EFFECT, f"with its defaults it is FedAvg: the models differ by {effect:.1e}")
         shown.append("differs from fedavg")
     if not shown:
-        raise NotApplicable("it is what others reduce to")
+        raise NotApplicable("other algorithms reduce to this one")
     finding.measured = "; ".join(shown)
 
 
-def _apart(tested: Candidate, limit: Limit, model: str, backend: str) -> float:
-    """The largest difference between the compared rows' models.
+def _limit_gap(tested: Candidate, limit: Limit, model: str, backend: str) -> float:
+    """Return the largest difference between the models of the limit's two rows.
 
-    A personal model is compared with that client's, or with the model that all share.
+    A personal model is compared with the same client's model or, if there is none, with the shared one.
     """
     precision = "fp64" if limit.tolerance else "fp32"
     if not limit.without_batchnorm:
         model = candidate(limit.other).model(tested.model(model))
     fields = {"model": model, "precision": precision, "exact_model": limit.without_batchnorm, **limit.fields}
-    one = tested.run(limit.rounds, backend, limit.values, sizes=limit.sizes, **fields)
+    run = tested.run(limit.rounds, backend, limit.values, sizes=limit.sizes, **fields)
     other = candidate(limit.other).run(limit.rounds, backend, limit.other_values, sizes=limit.other_sizes, **fields)
-    (row, other_row), wanted = limit.rows, models_of(other)
+    (row, other_row), expected = limit.rows, models_of(other)
     return max(
-        gap(model, wanted.get((other_row, client)) or wanted[other_row, None])
-        for (suffix, client), model in models_of(one).items()
+        gap(model, expected.get((other_row, client)) or expected[other_row, None])
+        for (suffix, client), model in models_of(run).items()
         if suffix == row
     )
 
 
 def resume(tested: Candidate, finding: Finding) -> None:
-    """Check that two rounds, a save and two rounds more are four rounds, bit for bit.
+    """Check that two rounds, a save and two more rounds equal four rounds, bit for bit.
 
-    Both backends, and every choice among the algorithm's own forms.
+    Cover both backends, and every choice among the algorithm's own forms.
     """
     fields: dict[str, Any] = {"precision": "fp32", "model": "mlp+bn"}
     cases: list[tuple[str, Values]] = [("loop", {}), ("stacked", {})]
@@ -165,23 +165,23 @@ def resume(tested: Candidate, finding: Finding) -> None:
     for backend, values in cases:
         where = ", ".join([backend, *(f"{name}={value}" for name, value in values.items())])
         with finding.case(where), tempfile.TemporaryDirectory() as path:
-            whole = tested.run(4, backend, values, **fields)
+            uninterrupted = tested.run(4, backend, values, **fields)
             folder = StateFolder(Path(path))
             first = tested.simulate(backend, values, folder=folder, **fields)
             first.advance(2)
             first.save()
             second = tested.simulate("auto", values, folder=folder, **fields)
-            finding.expect(second.load() and second.backend == backend, "the state was not found, or not its backend")
+            finding.expect(second.load() and second.backend == backend, "the state or its backend was not restored")
             second.advance(2)
-            if not identical(whole, second):
-                apart = largest_gap(whole, second)
-                finding.expect(False, f"2 + 2 rounds differ from 4 ({where}): models by {apart:.1e}{tested.place}")
+            if not identical(uninterrupted, second):
+                difference = largest_gap(uninterrupted, second)
+                finding.expect(False, f"2 + 2 rounds differ from 4 ({where}): models by {difference:.1e}{tested.place}")
     verdict = "" if finding.problems else "2 + 2 rounds equal 4 bit for bit, "
     finding.measured = f"{verdict}{len(cases)} cases"
 
 
 def learns(tested: Candidate, finding: Finding) -> None:
-    """Check the last accuracy of every row, personal models included, and that losses are finite throughout."""
+    """Check that every row, personal models included, ends above chance, and that all losses are finite."""
     simulation = tested.run(LEARNING_ROUNDS, participation=1.0)
     finding.expect(not simulation.progress.diverged, f"it diverges in round {simulation.round}")
     shown = []

@@ -47,7 +47,7 @@ TINY = Setting(
     auxiliary_per_class=2,
     precision="fp64",
 )
-# Server work that would take longer than all the rest of a toy run, cut short.
+# Values that shorten server work, which would otherwise take longer than the rest of a toy run.
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "fedgen": {"generator_steps": 5},
     "feddf": {"server_lr": 0.003, "max_steps": 12, "check_every": 2, "patience": 4},
@@ -57,7 +57,7 @@ Models = dict[tuple[str, int | None], Params]
 
 
 def toy_dataset() -> Dataset:
-    """66 training and 30 test images of 8x8; the class shifts the mean, so that there is something to learn."""
+    """Make 66 training and 30 test images of 8x8; the class shifts the mean, so that there is something to learn."""
     draw = np.random.RandomState(0)
 
     def images(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +69,7 @@ def toy_dataset() -> Dataset:
 
 
 def toy_split(sizes: Sequence[int] = SIZES) -> Split:
-    """Clients of these many samples, 48 in all; 6 auxiliary samples, and 12 for validation.
+    """Split into clients of these many samples, 48 in all, 6 auxiliary samples, and 12 for validation.
 
     The last client has no sample of one class.
     """
@@ -81,12 +81,12 @@ def toy_split(sizes: Sequence[int] = SIZES) -> Split:
 
 
 def make(name: str, **hyperparameters: Any) -> Algorithm:
-    """The algorithm of this name, its server's work cut short unless that is given."""
+    """Build the algorithm of this name, with its server's work cut short unless the hyper-parameters set it."""
     return build(name, **{**SHORT.get(name, {}), **hyperparameters})
 
 
 def supplied(model: str, needs: frozenset[str]) -> str:
-    """The model in the form that these needs ask for."""
+    """Return the model in the form that these needs require."""
     missing = [form for need, form in FORMS.items() if need in needs and form not in model]
     return model + "".join(missing)
 
@@ -100,16 +100,16 @@ def simulate(
     sizes: Sequence[int] = SIZES,
     **fields: object,
 ) -> Simulation:
-    """A simulation on the toy federation.
+    """Start a simulation on the toy federation.
 
     Args:
-        algorithm: a registered name, whose model is then supplied as it needs, or an algorithm.
+        algorithm: an algorithm, or a registered name, in which case the model takes the form that it needs.
         backend: `loop`, `stacked`, or `auto`.
         seed: of all random streams.
-        folder: of the state, if it is to be saved.
+        folder: of the state, if it is saved.
         device: of training.
         sizes: samples of each client.
-        **fields: of the setting, in place of `TINY`'s.
+        **fields: fields of the setting that replace those of `TINY`.
     """
     setting = replace(TINY, **{"num_clients": len(sizes), **fields})  # type: ignore[arg-type]
     if isinstance(algorithm, str):
@@ -119,7 +119,7 @@ def simulate(
 
 
 def models_of(simulation: Simulation) -> Models:
-    """The evaluated models of a run: (suffix of the row, client of a personal model or None) -> the whole model."""
+    """Return the evaluated models of a run: (suffix of the row, client of a personal model or None) -> full model."""
     models: Models = {}
     for suffix, row in simulation.algorithm.evaluated(simulation.server).items():
         if set(row) == set(simulation.net.names):
@@ -131,12 +131,12 @@ def models_of(simulation: Simulation) -> Models:
 
 
 def largest_gap(left: Simulation, right: Simulation) -> float:
-    """The largest difference between two runs' models, those that are evaluated and the server's own."""
+    """Return the largest difference between two runs' models, both the evaluated ones and the server's own."""
     return max(gap(models_of(left), models_of(right)), gap(left.server.params, right.server.params))
 
 
 def gap(got: Any, expected: Any) -> float:
-    """The largest absolute difference between two trees of tensors; inf for NaN and for unlike names or shapes."""
+    """Return the largest absolute difference of two trees of tensors; inf for NaN and different names or shapes."""
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or set(got) != set(expected):
             return math.inf
@@ -150,7 +150,7 @@ def gap(got: Any, expected: Any) -> float:
 
 
 def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, leaf) of every leaf, tensors or not."""
+    """Yield (path, leaf) of every leaf, whether or not it is a tensor."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from items(value, f"{path}.{key}" if path else str(key))
@@ -162,9 +162,9 @@ def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two trees have the same places and, bit for bit, the same values, NaN being equal to itself."""
-    one, two = dict(items(left)), dict(items(right))
-    return one.keys() == two.keys() and all(_same_leaf(leaf, two[path]) for path, leaf in one.items())
+    """Whether two trees have the same paths and, bit for bit, the same values; NaN counts as equal to itself."""
+    leaves, others = dict(items(left)), dict(items(right))
+    return leaves.keys() == others.keys() and all(_same_leaf(leaf, others[path]) for path, leaf in leaves.items())
 
 
 def _same_leaf(left: Any, right: Any) -> bool:
@@ -174,9 +174,9 @@ def _same_leaf(left: Any, right: Any) -> bool:
 
 
 def identical(left: Simulation, right: Simulation) -> bool:
-    """Whether models, further state, memories, counters and curves are equal, bit for bit."""
-    one, two = (
+    """Whether two runs' models, further state, memories, counters and curves are equal, bit for bit."""
+    state, other = (
         {"params": run.server.params, "extra": run.server.extra, "memories": run.memories} for run in (left, right)
     )
     progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
-    return progress and left.round == right.round and same(one, two)
+    return progress and left.round == right.round and same(state, other)

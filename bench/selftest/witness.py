@@ -1,4 +1,4 @@
-"""A plug-in that changes nothing and watches: every hook's answer is held against the contract while a run goes on."""
+"""A plug-in that changes nothing, and checks every hook's result against the contract during a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bench.selftest.toy import items, same
 
 NUMBERS = (bool, int, float)
 AS_TENSORS = (
-    "{} fails if plan.round, plan.lr and plan.num_steps are tensors, as they may be where clients are stacked: use "
+    "{} fails if plan.round, plan.lr and plan.num_steps are tensors, as they may be when clients are stacked: use "
     "arithmetic and comparisons, such as (plan.round > 1) * term, instead of `if` or float()"
 )
 
@@ -49,18 +49,18 @@ class Log:
     messages: list[Message] = field(default_factory=list)  # of each round
     uploads: list[Upload] = field(default_factory=list)  # of each client in each round
     servers: list[Server] = field(default_factory=list)  # after each round
-    given: list[tuple[str, Any, Any]] = field(default_factory=list)  # what no hook may write to: name, tree, copy
-    mapped: set[tuple[str, Any]] = field(default_factory=set)  # pure hooks, and the round that they were mapped in
+    given: list[tuple[str, Any, Any]] = field(default_factory=list)  # trees that no hook may write to: name, tree, copy
+    mapped: set[tuple[str, Any]] = field(default_factory=set)  # pure hooks, and the round in which they were mapped
 
     def give(self, what: str, tree: Any) -> None:
-        """Remember what is handed to a hook, which must not write to it."""
+        """Remember a tree that is passed to a hook, which must not write to it."""
         if all(tree is not other for _, other, _ in self.given):
             self.given.append((what, tree, tree_map(torch.clone, tree)))
 
 
 @dataclass(frozen=True)
 class Witness(Plugin):
-    """Forwards every hook to `base` and notes in `log` what the contract does not allow."""
+    """A plug-in that forwards every hook to `base` and records breaches of the contract in `log`."""
 
     log: Log = field(default_factory=Log, compare=False)
 
@@ -68,27 +68,27 @@ class Witness(Plugin):
         self.log.finding.expect(holds, problem)
 
     def _call(self, hook: str, *arguments: Any) -> Any:
-        """Call the base's hook; note what it writes to of all that was given, and draws from a global generator."""
+        """Call the base's hook; record writes to remembered trees, and draws from a global generator."""
         state = _global_randomness()
-        answer = getattr(self.base, hook)(*arguments)
-        place = _place(self.base, hook)
-        for what, tree, before in self.log.given:
-            self._expect(same(tree, before), f"{hook} writes to {what}, which it must leave as it is{place}")
-        self.log.given = [given for given in self.log.given if same(given[1], given[2])]
-        draws = f"{hook} draws from a global generator: use the one that `start` and `noise` get, or fed.stream{place}"
-        self._expect(state == _global_randomness(), draws)
-        return answer
+        result = getattr(self.base, hook)(*arguments)
+        place = _source_location(self.base, hook)
+        for name, tree, before in self.log.given:
+            self._expect(same(tree, before), f"{hook} writes to {name}, which it must leave as it is{place}")
+        self.log.given = [record for record in self.log.given if same(record[1], record[2])]
+        text = f"{hook} draws from a global generator: use the one that `start` and `noise` get, or fed.stream{place}"
+        self._expect(state == _global_randomness(), text)
+        return result
 
     def _call_pure(self, hook: str, net: Net, local: Local, *rest: Any) -> Any:
-        """Call a pure hook, once a round also as within a stack of one client whose plan has tensors for numbers.
+        """Call a pure hook, once a round also as in a stack of one client, with tensors for the plan's numbers.
 
-        The plan comes last. That second result is ignored; the hook is given copies, because a network in training mode
-        writes into its buffers.
+        The plan is the last argument. The second result is ignored; the hook then gets copies, because a network in
+        training mode writes into its buffers.
         """
-        answer = self._call(hook, net, local, *rest)
+        result = self._call(hook, net, local, *rest)
         *others, plan = rest
         if (hook, plan.round) in self.log.mapped:
-            return answer
+            return result
         self.log.mapped.add((hook, plan.round))
         copied = tree_map(lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local)
         numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
@@ -101,66 +101,66 @@ class Witness(Plugin):
 
         with self.log.finding.case(AS_TENSORS.format(hook)):
             vmap(mapped, randomness="same")(numbers)
-        return answer
+        return result
 
-    def _tree(self, hook: str, tree: Any) -> None:
+    def _expect_plain_tree(self, hook: str, tree: Any) -> None:
         for path, leaf in items(tree):
             allowed = isinstance(leaf, (Tensor, *NUMBERS))
             self._expect(
                 allowed, f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only"
             )
 
-    def _detached(self, hook: str, tree: Any) -> None:
-        caught = [path for path, leaf in items(tree) if isinstance(leaf, Tensor) and leaf.requires_grad]
-        self._expect(not caught, f"{hook} returns a tensor at {caught[:1]} that requires a gradient: detach it")
+    def _expect_detached(self, hook: str, tree: Any) -> None:
+        paths = [path for path, leaf in items(tree) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        self._expect(not paths, f"{hook} returns a tensor at {paths[:1]} that requires a gradient: detach it")
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """Watch it keep w_0."""
+        """Check that the hook leaves w_0 as it is."""
         self.log.give("w_0", params)
         server: Server = self._call("init_server", fed, params)
         return server
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Tensors without a gradient, and numbers."""
+        """Check that the message holds numbers and tensors without a gradient only."""
         message: Message = self._call("broadcast", fed, server)
-        self._tree("broadcast", message)
-        self._detached("broadcast", message)
+        self._expect_plain_tree("broadcast", message)
+        self._expect_detached("broadcast", message)
         return message
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """A new `Server` without a gradient; the old one stays as it was."""
+        """Check that the new `Server` has no gradient, and that the old one and the uploads stay as they were."""
         self.log.given.clear()
         self.log.give("the old server", tree_of(server))
         self.log.give("uploads", uploads)
         new: Server = self._call("server_step", fed, server, uploads, cohort)
-        self._detached("server_step", tree_of(new))
+        self._expect_detached("server_step", tree_of(new))
         self.log.given.clear()
         self.log.servers.append(new)
         return new
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Models by suffix."""
+        """Return the evaluated models by suffix."""
         rows: dict[str, Params] = self._call("evaluated", server)
         return rows
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """Tensors and numbers."""
+        """Check that the memory holds tensors and numbers only."""
         memory: Memory = self._call("init_client", fed, params)
-        self._tree("init_client", memory)
+        self._expect_plain_tree("init_client", memory)
         return memory
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """Tensors and numbers, made of a message and a memory that stay as they were."""
+        """Check that the local state holds tensors and numbers only, and that message and memory stay as they were."""
         self.log.give("the message", message)
         self.log.give("a client's memory", memory)
         if all(message is not other for other in self.log.messages):
             self.log.messages.append(message)
         local: Local = self._call("start", fed, message, memory, generator)
-        self._tree("start", local)
+        self._expect_plain_tree("start", local)
         return local
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """Rows."""
+        """Check that the noise has a row for each sample of the batch."""
         drawn = self._call("noise", fed, generator, batch_size)
         for tensor in leaves(drawn):
             rows = tensor.dim() > 0 and len(tensor) == batch_size
@@ -168,23 +168,23 @@ class Witness(Plugin):
         return drawn
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """Tensors of the message or the memory."""
+        """Check that all teachers' tensors are tensors of the message or the memory."""
         models: dict[str, Params] = self._call("teachers", message, memory)
-        given = {id(tensor) for tensor in (*leaves(message), *leaves(memory))}
+        allowed = {id(tensor) for tensor in (*leaves(message), *leaves(memory))}
         for name, model in models.items():
-            chosen = all(id(tensor) in given for tensor in leaves(model))
-            self._expect(chosen, f"teacher {name!r} is computed: teachers selects tensors of message and memory")
+            selected = all(id(tensor) in allowed for tensor in leaves(model))
+            self._expect(selected, f"teacher {name!r} is computed: teachers selects tensors of message and memory")
         return models
 
     def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
-        """At least what it was given."""
+        """Check that no entry of the local state is dropped."""
         after: Local = self._call_pure("before_step", net, local, batch, message, plan)
         lost = sorted(set(local) - set(after))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
         return after
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """(B,) or a scalar."""
+        """Check that the loss is (B,) or a scalar."""
         loss: Tensor = self._call_pure("local_loss", net, local, batch, message, memory, plan)
         shapes = ((), tuple(batch.y.shape))
         self._expect(tuple(loss.shape) in shapes, f"local_loss must be {shapes[1]} or (), got {tuple(loss.shape)}")
@@ -193,16 +193,16 @@ class Witness(Plugin):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Tensors and numbers."""
-        upload, kept = self._call_pure("upload", net, local, data, message, memory, plan)
-        self._tree("upload", upload)
-        self._tree("upload's memory", kept)
+        """Check that the upload and the new memory hold tensors and numbers only."""
+        upload, new_memory = self._call_pure("upload", net, local, data, message, memory, plan)
+        self._expect_plain_tree("upload", upload)
+        self._expect_plain_tree("upload's memory", new_memory)
         self.log.uploads.append(upload)
-        return upload, kept
+        return upload, new_memory
 
 
-def _place(base: Algorithm, hook: str) -> str:
-    """` (file.py:12)`, where the outermost layer that overrides the hook does so; empty for FedAvg's own."""
+def _source_location(base: Algorithm, hook: str) -> str:
+    """Return ` (file.py:12)`, the place of the outermost layer's override of the hook; empty for FedAvg's own hook."""
     kinds = (type(layer) for layer in layers(base) if hook in vars(type(layer)))
     kind = next((kind for kind in kinds if kind is not Algorithm), Algorithm)
     code = None if kind is Algorithm else getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
@@ -214,10 +214,10 @@ def _global_randomness() -> tuple[Any, ...]:
 
 
 def watch(algorithm: Algorithm, finding: Finding | None = None) -> Witness:
-    """The algorithm, watched; problems are noted in `finding`."""
+    """Wrap the algorithm in a `Witness` that records problems in `finding`."""
     return Witness(algorithm, Log(finding or Finding()))
 
 
 def tree_of(server: Server) -> dict[str, Any]:
-    """All that the server keeps."""
+    """Return the server's params and extra state as one tree."""
     return {"params": server.params, "extra": dict(server.extra)}

@@ -1,1 +1,1 @@
-"""Stored runs, as commands look at them: `results` reads folders, `groups` says what is compared with what."""
+"""Stored runs, as commands read them: `results` reads folders, `groups` says which runs are compared."""

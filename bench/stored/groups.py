@@ -1,4 +1,4 @@
-"""Groups of a leaderboard's cells that differ in alpha and participation only, and what is said of its records."""
+"""Groups of leaderboard cells that differ only in alpha and participation, and facts about the records."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ class Group(Problem):
 
     @property
     def name(self) -> str:
-        """Data set and model, and what else tells it from the page's other groups."""
+        """Data set and model, and the fields that distinguish it from the page's other groups."""
         others = [field_words(self, name) for name in self.differing]
         return " · ".join([self.setting["dataset"], self.setting["model"], *others])
 
     @property
     def title(self) -> str:
-        """The facts that all its numbers share."""
+        """The main facts of the setting, which all its numbers share."""
         setting = self.setting
-        told = ("partition", "num_clients", "rounds", "local_epochs")
+        included = ("partition", "num_clients", "rounds", "local_epochs")
         parts = [
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            local_training(setting, (name for name in self.differing if name not in told)),
+            local_training(setting, (name for name in self.differing if name not in included)),
         ]
         return " · ".join(parts + [f"no {name}" for name in self.differing if name not in setting])
 
     @cached_property
     def alphas(self) -> tuple[str, ...]:
-        """As printed, in ascending order."""
+        """The values of alpha, as printed, in ascending order."""
         return tuple(dict.fromkeys(number(alpha) for alpha, _ in self.places))
 
     @cached_property
     def participations(self) -> tuple[str, ...]:
-        """As printed, in ascending order."""
+        """The values of participation, as printed, in ascending order."""
         return tuple(number(value) for value in sorted({participation for _, participation in self.places}))
 
 
 def field_words(problem: Problem, name: str) -> str:
-    """Word a field of a problem: `lr 0.1`, or `no lr`."""
+    """Describe a field of a problem: `lr 0.1`, or `no lr`."""
     return f"{name} {number(problem.setting[name])}" if name in problem.setting else f"no {name}"
 
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
-    """The groups of a leaderboard, by data set and model."""
+    """Group the records of a leaderboard, by data set and model."""
     first = ("dataset", "model", "num_clients", "rounds")
     grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
-    return tuple(Group(**vars(one), key=f"s{i}") for i, one in enumerate(grouped, start=1))
+    return tuple(Group(**vars(problem), key=f"s{i}") for i, problem in enumerate(grouped, start=1))
 
 
 def label_of(record: Record) -> str:
@@ -73,7 +73,7 @@ def label_of(record: Record) -> str:
 
 
 def is_reference(record: Record) -> bool:
-    """Tell whether it is a bound to read the others against, not a competitor."""
+    """Tell whether a record is a bound to compare others with, not a competitor."""
     return record["algorithm"] in REFERENCES
 
 
@@ -96,14 +96,14 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
 
 
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
-    """Every algorithm's label, in the order of the registry, others after: the order of the colours."""
-    known = {name: position for position, name in enumerate(ALGORITHMS)}
-    order = sorted(records, key=lambda r: (known.get(r["algorithm"], len(known)), r["algorithm"], r["model"]))
+    """Return every algorithm's label in the order of the colours: that of the registry, then others."""
+    positions = {name: position for position, name in enumerate(ALGORITHMS)}
+    order = sorted(records, key=lambda r: (positions.get(r["algorithm"], len(positions)), r["algorithm"], r["model"]))
     return tuple(dict.fromkeys(label_of(record) for record in order))
 
 
 def number(value: Any) -> str:
-    """A field's value as the page prints it: `0.1`, `true`, `–` for none."""
+    """Format a field's value as the page prints it: `0.1`, `true`, `–` for none."""
     return "–" if value is None else typed(value)
 
 

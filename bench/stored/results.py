@@ -1,4 +1,4 @@
-"""Results of folders, as commands take them: runs, curves and leaderboard of one or several, and names of runs."""
+"""Results of one or several folders, for commands: runs, curves and leaderboard, and names of runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
-_PLACE = ("dataset", "model")  # said by their values
-_AXES = ("alpha", "participation")  # always said, where a run has them
-_SAID = (*_PLACE, *_AXES)
+_PLACE = ("dataset", "model")  # named by their values alone
+_AXES = ("alpha", "participation")  # always named, if a run has them
+_MAIN = (*_PLACE, *_AXES)
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Results:
     """The content of some folders, as read.
 
     Args:
-        source: where from.
+        source: the store that they come from.
         runs: one per run key, in the order of their end.
-        records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts in whatever
-            status, by seed, and `run_of_seed`, the finished ones of them.
+        records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts, in any
+            status, by seed, and `run_of_seed`, the finished ones among them.
     """
 
     source: Source
@@ -75,14 +75,14 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
     rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
     board = []
     for record in rows:
-        own = sorted(members[_configuration(record)], key=lambda run: run["seed"])
-        finished = {run["seed"]: run for run in own if run["status"] == "finished"}
-        board.append(_with_tuned(record | {"runs": tuple(own), "run_of_seed": finished}, tuned))
+        group = sorted(members[_configuration(record)], key=lambda run: run["seed"])
+        finished = {run["seed"]: run for run in group if run["status"] == "finished"}
+        board.append(_with_tuned(record | {"runs": tuple(group), "run_of_seed": finished}, tuned))
     return Results(source, tuple(runs), tuple(board))
 
 
 def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None) -> Source:
-    """Open result folders, or, of what they hold, the runs that confirm.
+    """Open result folders, or only the confirming runs in them.
 
     Args:
         outs: the folders.
@@ -98,9 +98,9 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
     folders = Folders(outs)
     if folders.runs().empty:
         folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
-        makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
+        command = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
         listed = ", ".join(map(str, outs))
-        raise UsageError(f"no results in {listed}: run `{makes}` first, or name another folder with --out")
+        raise UsageError(f"no results in {listed}: run `{command}` first, or name another folder with --out")
     if confirmed_at is None:
         return folders
     source = Confirmed(folders, tuple(tuned), confirmed_at)
@@ -116,8 +116,8 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
 
 
 def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
-    setting, own = json.loads(record["setting_json"]), json.loads(record["hp_json"])
-    values = {own_name(record["algorithm"], name): value for name, value in own.items()}
+    setting, params = json.loads(record["setting_json"]), json.loads(record["hp_json"])
+    values = {own_name(record["algorithm"], name): value for name, value in params.items()}
     values |= {name: setting.pop(name) for name in tuned}
     return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
 
@@ -128,12 +128,12 @@ def _configuration(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Named:
-    """A stored run.
+    """A stored run with a readable name.
 
     Args:
         row: its columns.
         name: such as `fedcad digits mlp alpha=0.1 participation=0.5 gamma=0.5 seed 0`.
-        order: sorts runs as one reads them: by data set, model, algorithm, values, seed.
+        order: a sort key: data set, model, algorithm, values, seed.
     """
 
     row: Mapping[str, Any]
@@ -142,7 +142,7 @@ class Named:
 
 
 def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
-    """The runs of a folder, each under a name that no other has.
+    """Yield the runs of a folder, each under a name that no other has.
 
     Args:
         rows: with the columns `algorithm`, `setting_json`, `hp_json` and `seed`.
@@ -155,21 +155,21 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         for row in rows
     }
     fields = differing((setting["dataset"], setting) for setting in settings.values())
-    names = differing((algorithm, own) for (algorithm, _), own in values.items())
+    names = differing((algorithm, params) for (algorithm, _), params in values.items())
     for row in rows:
-        setting, own = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
-        worth = worth_saying(row["algorithm"], own, names)
-        told = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
-        told += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _SAID]
-        told += [(name, own[name]) for name in own if name in worth]
+        setting, params = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
+        worth = worth_saying(row["algorithm"], params, names)
+        shown = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
+        shown += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _MAIN]
+        shown += [(name, params[name]) for name in params if name in worth]
         place = [str(setting[name]) for name in _PLACE]
-        words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
-        order = (*place, row["algorithm"], [sortable(value) for _, value in told], row["seed"])
+        words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in shown)]
+        order = (*place, row["algorithm"], [sortable(value) for _, value in shown], row["seed"])
         yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
 
 
 def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
     """Select the hyper-parameters, by `own_name`, in which an algorithm's runs differ or that are off their default."""
-    known = ALGORITHMS.get(algorithm)
-    defaults = {own_name(algorithm, name): value for name, value in known.defaults().items()} if known else {}
+    entry = ALGORITHMS.get(algorithm)
+    defaults = {own_name(algorithm, name): value for name, value in entry.defaults().items()} if entry else {}
     return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}

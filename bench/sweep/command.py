@@ -1,4 +1,4 @@
-"""`python -m bench.sweep`: plan a sweep, run what is missing of it, print its leaderboard."""
+"""`python -m bench.sweep`: plan a sweep, train its missing runs, print its leaderboard."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["reproduce"]:
         from bench.sweep.reproduce import main as reproduce
@@ -89,13 +89,13 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
 def run(
     plan: Plan, options: SweepOptions, argv: Sequence[str], resolved: Resolved, confirming: Sequence[RunSpec]
 ) -> int:
-    """Run what is missing, rebuild the leaderboard, print it; returns the exit status.
+    """Train the missing runs, rebuild the leaderboard and print it; return the exit status.
 
-    `confirming` are runs that may follow the search, whose data and partitions have to be there as well.
+    `confirming`: runs that may follow the search; their data and partitions are checked as well.
 
     Raises:
-        UsageError: a partition that no draw satisfies.
-        EnvironmentProblem: data missing, `out` not writable.
+        UsageError: a partition cannot be drawn.
+        EnvironmentProblem: data are missing, or `out` is not writable.
     """
     check_out(resolved.out)
     store, began = Store(resolved.out), monotonic()
@@ -119,7 +119,7 @@ def _train(
     confirming: Sequence[RunSpec] = (),
     spent: float = 0.0,
 ) -> int:
-    """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
+    """Train the missing runs of a plan; return the exit status. `spent`: seconds of the time budget used so far."""
     out = resolved.out
     store = Store(out)
     units = missing_units(plan, store)
@@ -159,12 +159,12 @@ def _train(
         if not options.uncertified:
             execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
         prepare_data(plan, [*units, *confirming], execution)
-        display = make_display(*_ahead(plan, units, out, resources.pack), options.quiet)
+        display = make_display(*_trials_and_work(plan, units, out, resources.pack), options.quiet)
         try:
             outcome = run_plan(plan, units, execution, resources, display, observers)
         finally:
             display.close()
-        _say_ended(outcome, options)
+        _report_outcome(outcome, options)
     vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
     if outcome.exit_status == EXIT_OK and vanished:
         raise EnvironmentProblem(
@@ -174,8 +174,8 @@ def _train(
     return outcome.exit_status
 
 
-def _ahead(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[int, float]:
-    """The number of trials to come, and their work together."""
+def _trials_and_work(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[int, float]:
+    """Count the trials to run, and sum up their work (`work_of`)."""
     trials = trials_of(plan, units, pack)
     count, work = len(trials), sum(map(work_of, trials))
     if plan.searches:
@@ -188,19 +188,19 @@ def _ahead(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[
 
 
 def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
-    """Say what there is to do; of `saved` runs only the rest."""
+    """Report how many runs there are to do; `saved` of them continue from a saved state."""
     say(*plan.notes)
     done = len(plan.units) - len(units)
     if plan.units:
         stored = f", {done:,} already stored" if done else ""
         rest = f" ({saved} from where it was saved)" if saved else ""
-        searched = f", and the trials of {', '.join(sorted({one.algorithm for one in plan.searches}))}"
+        searched = f", and the trials of {', '.join(sorted({search.algorithm for search in plan.searches}))}"
         to_do = f"{len(units):,} to do{rest}{searched if plan.searches else ''}"
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
-def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
-    """Say what went wrong, and what the same command does."""
+def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
+    """Report the problems of a sweep, and what giving the same command again does."""
     if outcome.interrupted:
         advice = "with --force the same command begins anew; without, it" if options.force else "the same command"
         sys.stderr.write(f"interrupted: {advice} goes on from what is saved\n")
@@ -214,10 +214,10 @@ def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
 
 
 def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Compact, rebuild and print. `confirmed_at`: values of the tuned cells, if what they chose is confirmed."""
+    """Compact the rows, rebuild and print the leaderboard. `confirmed_at`: `tuned_at` of a plan with --confirm."""
     from leaderboards.rows.segments import compact_if_many
 
-    with suppress(OSError, StoreError):  # the next sweep does it
+    with suppress(OSError, StoreError):  # the next sweep compacts them
         compact_if_many(store.out)
     if store.status():
         store.rebuild()
@@ -236,7 +236,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
-    settings = {canonical_json(setting_identity(one)) for one in {unit.setting for unit in plan.units}}
+    settings = {canonical_json(setting_identity(setting)) for setting in {unit.setting for unit in plan.units}}
     if plan.searches:
         settings |= set(searched_rows(plan, Store(out)).setting_json)
     runs = Store(out).runs()
@@ -252,10 +252,10 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(algorithms), tuned=plan.tuned)
     render(tables, "json" if as_json else "table")
     if not as_json and (plan.tuned or confirmed_at is not None):
-        _say_again(plan, out, confirmed_at)
+        _suggest_compare(plan, out, confirmed_at)
 
 
-def _say_again(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | None) -> None:
+def _suggest_compare(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | None) -> None:
     """Say which command prints the tables again."""
     folder = () if out == default_out().resolve() else ("--out", out)
     words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
-CHECKED_SEEDS = 100  # of a configuration, whose partitions are drawn, in milliseconds each; a sweep draws all
+CHECKED_SEEDS = 100  # of a configuration; their partitions are drawn, in milliseconds each; a sweep draws all
 ROW_BYTES = 60 * 2**10  # a row and its curve file
 
 Report = dict[str, Any]  # as `--json` prints it
 
 
 def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> None:
-    """Print what a sweep would do, of which `confirming` runs may follow the search. Asks nothing of the network."""
+    """Print what a sweep would do, without network access. `confirming`: how many runs may follow the search."""
     report = make_report(plan, options, resolved, confirming)
     if options.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
@@ -55,23 +55,23 @@ def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirm
 def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> Report:
     """Collect the figures of a dry run, as `--json` prints them.
 
-    Times are in seconds, and None if nothing is known; raises UsageError for a mirror that cannot be one.
+    Times are in seconds, None if unknown. Raises UsageError for an invalid mirror.
     """
     store = Store(resolved.out)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
     if mirror:
         check_place(mirror, resolved.out)
-    mirrored = f"mirror {mirror}: not asked; what it has of these runs is brought first, and not run again"
-    first = [_first_of(search) for search in plan.searches]
-    times = _times(options, resolved, [*missing, *first])
-    searches = _searched(plan, resolved.out, [times[unit.key] for unit in first])
+    mirrored = f"mirror {mirror}: not contacted; runs that it already has are fetched first and not repeated"
+    samples = [_sample_run(search) for search in plan.searches]
+    times = _times(options, resolved, [*missing, *samples])
+    searches = _search_reports(plan, resolved.out, [times[unit.key] for unit in samples])
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
     largest = max(packs, default=1)
     to_do = [(unit, 1) for unit in missing]
-    to_do += [(unit, one["runs_at_most"]) for unit, one in zip(first, searches, strict=True)]
-    known = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
+    to_do += [(unit, search["runs_at_most"]) for unit, search in zip(samples, searches, strict=True)]
+    known_times = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
     at_once = min(concurrent, max(1, len(packs) or sum(count for _, count in to_do)))
     low, middle, high = (
         sum(count * getattr(times[unit.key], which) for unit, count in to_do if times[unit.key].known) / at_once
@@ -81,7 +81,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
     return {
         **({"table": plan.cells[0].printed.table, **_counts(plan)} if plan.cells else {}),
-        "paper": plan.paper,  # whose setting it is
+        "paper": plan.paper,  # that the setting is from
         "runs": len(plan.units),
         "to_do": len(missing),  # of these, not stored
         "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
@@ -90,34 +90,34 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         "seconds": None if unknown else middle,  # of the whole sweep
         "seconds_at_least": low,  # of the runs whose time is known
         "seconds_at_most": None if unknown else high,
-        "estimated": any(time.estimated for time in known),  # in part, by a measurement of this machine
+        "estimated": any(time.estimated for time in known_times),  # in part, by a measurement of this machine
         "models_without_rate": sorted(unknown),  # of runs whose time is unknown
         "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
         # Of new rows, and of the states of runs at work.
         "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
-        "tracked": bool(options.track),  # which takes room of its own
+        "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
         "confirming_runs_at_most": confirming,  # that may follow the search, stored ones included
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
         "notes": [*plan.notes, *[mirrored] * bool(mirror)],
-        "trials": _configurations(plan, times, options.data_dir),
+        "trials": _configuration_reports(plan, times, options.data_dir),
         "searches": searches,
     }
 
 
 def _concurrent(options: SweepOptions, gpus: float) -> int:
-    """Count the trials that run at once, each with a share of a GPU; the size of a remote cluster is unknown here."""
+    """Count the trials that run at once. `gpus`: each one's share of a GPU; a remote cluster's size is unknown here."""
     if options.executor == "inline":
         return 1
     fit = max(1, fitting(cpu_count(), count_gpus(), options.cpus_per_trial, 0.0 if options.address else gpus))
-    asked = options.max_concurrent or fit
-    return asked if options.address else min(fit, asked)
+    requested = options.max_concurrent or fit
+    return requested if options.address else min(fit, requested)
 
 
 def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
-    """Run key -> time of each missing run: at its algorithm's rate in stored runs, else by a measurement of this CPU.
+    """Estimate the time of each missing run, by run key: from stored runs of its algorithm, else by measuring this CPU.
 
-    Where nothing can be measured, the stored runs of other algorithms on the same data set and model must do.
+    If nothing can be measured, the stored runs of other algorithms on the same data set and model are used.
     """
     rates = recorded_rates(Store(resolved.out), resolved.device)
     times = {unit.key: recorded_time(rates, unit.setting, unit.algorithm) for unit in missing}
@@ -130,8 +130,8 @@ def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]
     return times
 
 
-def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Report]:
-    """The plan's configurations, each in one setting, over its seeds. `times`: of the runs to do, by run key."""
+def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Report]:
+    """Describe the plan's configurations, each in one setting, over its seeds. `times`: of runs to do, by run key."""
     varied = varied_names(plan.units)
     configurations = []
     for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
@@ -147,7 +147,7 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
                 "setting": unit.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition(unit.setting, [member.seed for member in units], data_dir),
+                "partition": _partition_status(unit.setting, [member.seed for member in units], data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
@@ -156,8 +156,8 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
     return configurations
 
 
-def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
-    """The plan's searches by Optuna, and the runs that they may add. `times`: of a run of each."""
+def _search_reports(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
+    """Describe the plan's searches by Optuna, and the runs that they may add. `times`: of a run of each search."""
     if not plan.searches:
         return []
     from bench.executors.optuna_search import histories, remaining, size
@@ -185,20 +185,20 @@ def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
     return searches
 
 
-def _first_of(search: Search) -> RunSpec:
-    """A run of a search, whose time is taken for that of all."""
+def _sample_run(search: Search) -> RunSpec:
+    """Make one run of a search; its time is the estimate for all of them."""
     values = {name: grid.values[0] for name, grid in search.values.items()}
     return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
-def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
-    """`feasible`, why not, or `unknown` if the data are not here; of very many seeds the first are drawn, and said."""
+def _partition_status(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
+    """Return `feasible`, why not, or `unknown` without the data; of many seeds only the first are drawn, as it says."""
     from bench.data.splits import split_like
 
-    like = split_like(setting)
+    split_setting = split_like(setting)
     drawn = seeds[:CHECKED_SEEDS]
     feasible = "feasible" if len(drawn) == len(seeds) else f"feasible (first {len(drawn)} of {len(seeds)} seeds)"
-    return next(filter(None, (_infeasible(like, seed, data_dir) for seed in drawn)), feasible)
+    return next(filter(None, (_infeasible(split_setting, seed, data_dir) for seed in drawn)), feasible)
 
 
 @cache
@@ -218,7 +218,7 @@ def _model_bytes(setting: Setting) -> int:
 
 
 def _memory(setting: Setting, pack: int = 1) -> float:
-    """Bytes of a trial of `pack` runs, estimated: process, data set thrice, a client's crops and inputs, models."""
+    """Estimate the bytes of a trial of `pack` runs: process, three data sets, a client's crops and inputs, models."""
     data = info(setting.dataset).sized(setting.image_size)
     image = math.prod(data.input_shape)
     pixels = (data.train_size + data.test_size) * image
@@ -230,20 +230,20 @@ def _memory(setting: Setting, pack: int = 1) -> float:
 
 
 def _counts(plan: Plan) -> dict[str, int]:
-    """Count the printed cells, the evaluated models that give them, and the runs that yield those."""
+    """Count the printed cells, the models evaluated for them, and the runs that train these models."""
     models = len({unit.key for cell in plan.cells for unit in cell.units}) * plan.request.seeds
     return {"printed_cells": len(plan.cells), "models_evaluated": models, "runs": len(plan.units)}
 
 
 def _table_sentence(plan: Plan) -> str:
-    """`Table 3 of fedgkd: 72 printed cells, 216 models evaluated, 216 runs (3 seeds); ...`."""
+    """Summarise a table: `Table 3 of fedgkd: 72 printed cells, 216 models evaluated, 216 runs (3 seeds); ...`."""
     counts = _counts(plan)
     figures = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
     text = f"{title}: {figures} ({counted(plan.request.seeds, 'seed')})"
-    several = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
-    if several:
-        text += f"; the paper does not tell its choice for {', '.join(several)}: every configuration it tried is run"
+    ambiguous = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
+    if ambiguous:
+        text += f"; the paper does not report its choice for {', '.join(ambiguous)}: all that it tried are run"
     return text
 
 
@@ -258,7 +258,7 @@ def _print_text(plan: Plan, report: Report) -> None:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
     if plan.units or plan.searches:
-        lines += [_cost(report), *_confirming(plan, report)]
+        lines += [_cost_line(report), *_confirmation_lines(plan, report)]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
@@ -270,31 +270,31 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     table = Table("setting", "value", "from")
     preset = f"preset {plan.paper}" if plan.paper else "default"
     for name in plan.settings[0].as_dict():
-        own = [unit.setting for unit in plan.units] if name in plan.tuned else plan.settings
-        values = dict.fromkeys(typed(getattr(setting, name)) for setting in own)
+        settings = [unit.setting for unit in plan.units] if name in plan.tuned else plan.settings
+        values = dict.fromkeys(typed(getattr(setting, name)) for setting in settings)
         values |= dict.fromkeys(str(search.tuned[name]) for search in plan.searches if name in search.tuned)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     out.print(table)
-    given: dict[tuple[str, str], dict[str, None]] = {}
+    hyper: dict[tuple[str, str], dict[str, None]] = {}
     for unit in plan.units:
         for name, value in unit.hyperparameters.items():
-            given.setdefault((unit.algorithm, name), {})[typed(value)] = None
+            hyper.setdefault((unit.algorithm, name), {})[typed(value)] = None
     table = Table("algorithm", "hyper-parameter", "value", "default")
-    for (algorithm, name), texts in given.items():
+    for (algorithm, name), texts in hyper.items():
         default = typed(entry(algorithm).defaults()[name])
         table.add_row(algorithm, name, ", ".join(texts), "" if list(texts) == [default] else default)
-    if given:
+    if hyper:
         out.print(table)
     table = Table("configuration", "seeds", "to do", "partition", "time a run")
-    for one in report["trials"]:
-        low, high = one["seconds_per_run_at_least"], one["seconds_per_run_at_most"]
+    for trial in report["trials"]:
+        low, high = trial["seconds_per_run_at_least"], trial["seconds_per_run_at_most"]
         time = "unknown" if low is None or high is None else span(low, high)
         table.add_row(
-            one["name"],
-            str(len(one["run_keys"])),
-            str(one["to_do"]),
-            one["partition"],
-            time if one["to_do"] else "stored",
+            trial["name"],
+            str(len(trial["run_keys"])),
+            str(trial["to_do"]),
+            trial["partition"],
+            time if trial["to_do"] else "stored",
         )
     if report["trials"]:
         out.print(table)
@@ -303,29 +303,29 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
 
 
 def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> None:
-    """Print the spaces that Optuna chooses from, and at most how many runs it adds."""
+    """Print the spaces that Optuna chooses from, and how many runs each adds at most."""
     from rich.table import Table
 
-    varied = varied_names([_first_of(search) for search in plan.searches])
+    varied = varied_names([_sample_run(search) for search in plan.searches])
     table = Table("chosen by Optuna", "space", "source", "configurations", "runs to do, at most", "time a run, about")
-    for search, one in zip(plan.searches, searches, strict=True):
-        name = trial_name([_first_of(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
-        seconds = one["seconds_per_run_at_most"]
+    for search, facts in zip(plan.searches, searches, strict=True):
+        name = trial_name([_sample_run(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
+        seconds = facts["seconds_per_run_at_most"]
         table.add_row(
             name.removesuffix(" seed 0"),
-            "\n".join([*(f"{name} in {values}" for name, values in one["space"].items()), *one["relations"]]),
-            one["source"],
-            str(one["configurations"]),
-            str(one["runs_at_most"]),
+            "\n".join([*(f"{name} in {values}" for name, values in facts["space"].items()), *facts["relations"]]),
+            facts["source"],
+            str(facts["configurations"]),
+            str(facts["runs_at_most"]),
             "unknown" if seconds is None else duration(seconds),
         )
     out.print(table)
 
 
-def _cost(report: Report) -> str:
-    """The runs to do, their time, memory and disk."""
+def _cost_line(report: Report) -> str:
+    """Describe the runs to do, with their time, memory and disk."""
     runs = f"{counted(report['runs'], 'run')}, {report['to_do']:,} to do"
-    chosen = sum(one["runs_at_most"] for one in report["searches"])
+    chosen = sum(search["runs_at_most"] for search in report["searches"])
     if not report["to_do"] and not chosen:
         return f"{runs}: all are stored in {report['out']}"
     if report["packs"]:
@@ -348,12 +348,12 @@ def _cost(report: Report) -> str:
 
 
 def _size(count: float) -> str:
-    """Bytes, as printed."""
+    """Format a number of bytes."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
-def _confirming(plan: Plan, report: Report) -> Iterator[str]:
-    """The runs that may follow the search, which the other figures leave out."""
+def _confirmation_lines(plan: Plan, report: Report) -> Iterator[str]:
+    """Describe the runs that may follow the search; the other figures leave them out."""
     most, seeds = report["confirming_runs_at_most"], plan.request.confirm
     if most:
         choices = counted(most // seeds, "configuration")

@@ -1,7 +1,7 @@
-"""Preparation of a sweep before its first trial: its request, what this machine decides of it, and checks.
+"""Preparation of a sweep: its request, the options that depend on the machine, and checks before the first trial.
 
-Checked are methods from outside, the result folder, data, weights, partitions, and stored models to start from. Imports
-neither torch nor ray.
+The checks cover methods from outside, the result folder, data, weights, partitions, and stored models to start from.
+Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from leaderboards.shell_text import shell_command
 
 
 def make_request(options: SweepOptions) -> Request:
-    """Say what the options ask to run; raises UsageError if they exclude each other or lack an algorithm or model."""
+    """Make the request of some options; raises UsageError if they conflict, or lack an algorithm or a model."""
     given = options.given
     if "num_samples" in given and (options.budget or options.search == "grid"):
         raise UsageError(
@@ -76,7 +76,7 @@ def make_request(options: SweepOptions) -> Request:
 
 
 def _check_confirm(options: SweepOptions) -> None:
-    """Refuse what `--confirm` excludes: the seeds of a search and of its confirmation are told by it alone."""
+    """Refuse options that `--confirm` excludes: it alone decides the seeds of a search and of its confirmation."""
     if options.confirm_at and not options.confirm:
         raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
     if options.confirm and "seeds" in options.given:
@@ -97,7 +97,7 @@ class Resolved:
 
 
 def resolve(options: SweepOptions, plan: Plan) -> Resolved:
-    """Resolve what depends on the machine; raises UsageError for an option that it cannot meet."""
+    """Resolve the options that depend on the machine; raises UsageError for one that it cannot satisfy."""
     if not options.address and options.cpus_per_trial > cpu_count():
         raise UsageError(
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
@@ -112,7 +112,7 @@ def resolve(options: SweepOptions, plan: Plan) -> Resolved:
 
 
 def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
-    """Refuse ASHA where one trial at a time, of one configuration, leaves nothing to compare."""
+    """Refuse ASHA if only one configuration runs at a time, so that there is nothing to compare it with."""
     if options.scheduler != "none" and 1 < pack < 2 * seeds and options.search != "optuna":
         raise UsageError(
             f"--scheduler {options.scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
@@ -127,23 +127,23 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
 
 
 def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]) -> float:
-    """The share of a GPU of each trial: as given, or by the most runs that one holds. `units`: those to do.
+    """Return each trial's share of a GPU: as given, or by the size of the largest trial. `units`: the runs to do.
 
-    A pack has a GPU to itself; runs of one small model share it.
+    A pack has a GPU to itself; trials of one run share it, because a small model does not fill it.
     """
     if resolved.gpus is not None:
         return resolved.gpus
-    # A configuration that Optuna chooses is a trial of its own, all its seeds together.
-    held = [plan.request.seeds] * bool(plan.searches)
-    runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
+    # A configuration that Optuna chooses is one trial with all its seeds.
+    sizes = [plan.request.seeds] * bool(plan.searches)
+    runs = max([*sizes, *map(len, trials_of(plan, units, resolved.pack))], default=1)
     return 1.0 if runs > 1 and packs_train_together(resolved.device, options.backend) else UNPACKED_SHARE
 
 
 def mirror_url(given: str | None, offline: bool = False) -> str | None:
-    """Find the mirror asked for, by option or `$FEDKD_MIRROR`; None for none.
+    """Return the URL of the mirror, from the option or `$FEDKD_MIRROR`; None without a mirror.
 
     Raises:
-        UsageError: it has a password in it, or is on the network, which must not be touched.
+        UsageError: it has a password in it, or is on the network although `offline` is set.
     """
     url = (os.environ.get("FEDKD_MIRROR") if given is None else given) or None
     if not url:
@@ -173,31 +173,31 @@ def check_out(out: Path) -> None:
 
 
 def check_algorithms(asked: Iterable[RunSpec | Search]) -> bool:
-    """Certify algorithms from outside by the self-test's quick part; return whether their results need no mark.
+    """Certify algorithms from outside by the quick self-test; return False if their results have to be marked.
 
-    A hyper-parameter that changes nothing there is said, and the results are marked: it may act late, or never.
+    A hyper-parameter that changes nothing there is reported, and the results are marked: it may act late, or never.
 
     Raises:
-        UsageError: one writes to what it is given, draws from global generators, keeps state elsewhere, or fails.
+        UsageError: an algorithm modifies its inputs, draws from global generators, keeps state elsewhere, or fails.
     """
     certified = True
-    for name in dict.fromkeys(one.algorithm for one in asked if one.algorithm not in ALGORITHMS):
-        problems, remarks = _findings(name, entry(name).version)
-        more = f"`{shell_command('bench.selftest', name)}` tells more"
+    for name in dict.fromkeys(item.algorithm for item in asked if item.algorithm not in ALGORITHMS):
+        problems, remarks = _run_self_test(name, entry(name).version)
+        hint = f"`{shell_command('bench.selftest', name)}` gives details"
         if problems:
             raise UsageError(
-                f"{name} fails the self-test: {'; '.join(problems[:3])}. {more}; --uncertified runs it, and marks its "
+                f"{name} fails the self-test: {'; '.join(problems[:3])}. {hint}; --uncertified runs it, and marks its "
                 "results"
             )
         if remarks:
-            say(f"{name}: {'; '.join(remarks[:3])}. Its results are marked; {more}")
+            say(f"{name}: {'; '.join(remarks[:3])}. Its results are marked; {hint}")
         certified &= not remarks
     return certified
 
 
 @cache
-def _findings(name: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Run the quick part of the self-test on a version of an algorithm: what fails it, and remarks on its fields."""
+def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Run the quick self-test on a version of an algorithm; return its problems, and remarks on its fields."""
     import torch
 
     from bench.selftest.candidate import Candidate
@@ -207,7 +207,7 @@ def _findings(name: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bit-equality holds at equal threads
     try:
-        with redirect_stdout(sys.stderr):  # its own prints
+        with redirect_stdout(sys.stderr):  # what the algorithm prints
             outcomes = certify(Candidate(name, entry(name)), (*QUICK, "hyperparameters")).outcomes
     finally:
         torch.set_num_threads(threads)
@@ -217,7 +217,7 @@ def _findings(name: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> None:
-    """Fetch each data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
+    """Fetch each data set once, before all workers need it at once, and refuse partitions that cannot be drawn.
 
     Raises UsageError for such a partition, or a client of one sample for a model with BatchNorm; EnvironmentProblem if
     data or weights are missing or altered.
@@ -246,7 +246,7 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
 
 
 def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]) -> Iterator[str]:
-    """Say what `--track` would add: numbers of a printed table, and files of stored runs. `units`: those to do."""
+    """Note what `--track` would add to a printed table and to stored runs. `units`: the runs to do."""
     if "local" not in track and any(cell.column == "local_accuracy_mean" for cell in plan.cells):
         yield "some printed numbers are of clients' own models, which only --track local measures"
     to_do = {unit.key for unit in units}
@@ -260,31 +260,31 @@ def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence
 
 
 def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
-    """The run keys that begin so, each of a run whose final model is kept.
+    """Complete the first characters of run keys, each of a run whose final model is stored.
 
-    Raises UsageError if no run begins so, or several do, or it has no model, or one for each client.
+    Raises UsageError if no run or several runs match, or the run has no model, or one for each client.
     """
-    return tuple(str(_row(start, out)["run_key"]) for start in starts)
+    return tuple(str(_row_with_model(start, out)["run_key"]) for start in starts)
 
 
 def check_start(plan: Plan, out: Path) -> None:
-    """Raise UsageError if a model that runs begin with is not of their architecture."""
-    asked: list[RunSpec | Search] = [*plan.units, *plan.searches]
-    rows = {key: _row(key, out) for key in {one.setting.start_from for one in asked} if key}
-    for one in asked:
-        if one.setting.start_from:
-            row = rows[one.setting.start_from]
-            wanted = _architecture(setting_identity(one.setting))
-            with names_of_rows((one.setting.dataset,), "--dataset"):
+    """Raise UsageError if a stored model that runs start from has another architecture."""
+    items: list[RunSpec | Search] = [*plan.units, *plan.searches]
+    rows = {key: _row_with_model(key, out) for key in {item.setting.start_from for item in items} if key}
+    for item in items:
+        if item.setting.start_from:
+            row = rows[item.setting.start_from]
+            wanted = _architecture(setting_identity(item.setting))
+            with names_of_rows((item.setting.dataset,), "--dataset"):
                 stored = _architecture(json.loads(row["setting_json"]))
             if stored != wanted:
                 raise UsageError(
-                    f"--start-from {row['run_key'][:16]}: its model is {stored}, and {one.algorithm} runs {wanted} "
+                    f"--start-from {row['run_key'][:16]}: its model is {stored}, and {item.algorithm} runs {wanted} "
                     "here: name a run with that model, or other algorithms"
                 )
 
 
-def _row(start: str, out: Path) -> Mapping[str, Any]:
+def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
     from safetensors import safe_open
 
     from bench.compare.filters import run_of_key
@@ -295,7 +295,7 @@ def _row(start: str, out: Path) -> Mapping[str, Any]:
     if not path.exists():
         raise UsageError(
             f"--start-from {start}: no final model of that run is kept; its own command with --track models --force "
-            "makes it"
+            "creates it"
         )
     with safe_open(path, "numpy") as file:
         if any("/" in name for name in file.keys()):  # noqa: SIM118 # it is no mapping
@@ -307,7 +307,7 @@ def _row(start: str, out: Path) -> Mapping[str, Any]:
 
 
 def _architecture(fields: Mapping[str, Any]) -> str:
-    """Describe all that decides names and shapes of a model's tensors. `fields`: of a row's setting."""
+    """Describe everything that decides the names and shapes of a model's tensors. `fields`: the setting of a row."""
     setting = setting_of(json.dumps(fields))
     info = data.info(setting.dataset).sized(setting.image_size)
     version = f" (version {fields['model_version']})" if fields.get("model_version") is not None else ""

@@ -1,4 +1,4 @@
-"""`python -m bench.sweep reproduce RUN_KEY`: the run of a stored row again, and whether it gave the same."""
+"""`python -m bench.sweep reproduce RUN_KEY`: run a stored row's configuration again and compare the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leaderboards import Store
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     parser = Parser(
         prog="python -m bench.sweep reproduce",
         description="Run a stored row's configuration again and compare every result column.",
@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
         "--out", metavar="DIR", help="where the row is, also a file of rows (default $FEDKD_OUT, else leaderboards)"
     )
     parser.add_argument(
-        "--into", metavar="DIR", help="where the new row goes (default OUT/reproduced, of a file that of the usual OUT)"
+        "--into",
+        metavar="DIR",
+        help="folder of the new row (default OUT/reproduced; of the default OUT if --out is a file)",
     )
     parser.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
@@ -93,7 +95,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
-    """The run that a row came from; raises UsageError if its algorithm is unknown here, or another version by now."""
+    """Rebuild the run of a row; raises UsageError if its algorithm is unknown here, or is another version by now."""
     name = find_algorithm(row["algorithm"]).name
     setting = setting_of(row["setting_json"])
     unit = RunSpec(name, json.loads(row["hp_json"]), setting, row["seed"], row["paper"], row["shortened"])
@@ -108,7 +110,7 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
 
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
-    """Print each result column that differs; 0 if none does."""
+    """Print the result columns that differ, and return the exit status."""
     different = [name for name in (*RESULT_COLUMNS, "partition_hash", "diverged") if old[name] != new[name]]
     for name in different:
         sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")

@@ -19,7 +19,7 @@ from search_spaces import PAPERS, SPACES, Space
 def print_registry(names: Sequence[str], as_json: bool) -> None:
     """Print algorithms: paper, equations, hyper-parameters with defaults and tried values, traffic, clients' memory.
 
-    `names`: those to show, all that are registered or installed if empty. JSON has ranges and meanings, too.
+    `names`: the algorithms to show; if empty, all that are registered or installed. JSON has ranges and meanings, too.
     """
     entries, broken = _entries(names)
     if as_json:
@@ -51,7 +51,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """The entries to show, and why installed ones that nobody named cannot be imported."""
+    """Return the entries to show and, without `names`, why some installed algorithms cannot be imported."""
     if names:
         return [find_algorithm(name) for name in names], []
     entries, broken = list(ALGORITHMS.values()), []
@@ -64,14 +64,14 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
 
 
 def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
-    """Print the spaces of the plan's algorithms; if `narrow` on its data set alone, or UsageError if there are none."""
+    """Print the spaces of the plan's algorithms; if `narrow`, only those on its data set, or UsageError without any."""
     names = dict.fromkeys([unit.algorithm for unit in plan.units] + [search.algorithm for search in plan.searches])
     anywhere = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
-    spaces = [one for one in anywhere if not narrow or one[1].setting.dataset == plan.request.dataset]
+    spaces = [item for item in anywhere if not narrow or item[1].setting.dataset == plan.request.dataset]
     if anywhere and not spaces:
-        having = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
-        tried = ", ".join(names) if plan.request.algorithms != ("all",) else "any of them"
-        raise UsageError(f"no paper here tried {tried} on {plan.request.dataset}; there is: {having}")
+        datasets = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
+        algorithms = ", ".join(names) if plan.request.algorithms != ("all",) else "any of them"
+        raise UsageError(f"no paper here tried {algorithms} on {plan.request.dataset}; there is: {datasets}")
     without = names.keys() - {space.algorithm for _, space in spaces}
     if narrow and without and plan.request.algorithms != ("all",):
         say(f"no paper here tried {', '.join(sorted(without))} on {plan.request.dataset}")
@@ -95,7 +95,7 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
 
 
 def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
-    """A hyper-parameter with its default, and each grid with the papers and data sets that tried it."""
+    """Yield a hyper-parameter with its default, and each grid with the papers and data sets that tried it."""
     yield f"{field.name} = {text(field.default)}"
     for grid, places in tried(entry.name, field.name).items():
         papers = dict.fromkeys(paper for paper, _ in places)
@@ -104,7 +104,7 @@ def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
-    """Each grid of a hyper-parameter, with the papers and data sets that tried it. `stated`: fixed values, too."""
+    """List each grid of a hyper-parameter with the papers and data sets that tried it. `stated`: fixed values, too."""
     places: dict[str, list[tuple[str, str]]] = {}
     for (paper, dataset, name), space in SPACES.items():
         values = {**space.fixed, **space.grid} if stated else space.grid
@@ -131,7 +131,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
             for f in entry.fields
         ],
         "grids": [
-            {"paper": paper, "dataset": dataset, "grid": ", ".join(f"{name} {one}" for name, one in space.grid.items())}
+            {"paper": paper, "dataset": dataset, "grid": ", ".join(f"{n} {grid}" for n, grid in space.grid.items())}
             for (paper, dataset, algorithm), space in SPACES.items()
             if algorithm == entry.name and space.grid
         ],

@@ -1,4 +1,4 @@
-"""A result folder and its mirror: opened, and kept in step by copying the files that one side lacks."""
+"""Synchronisation of a result folder and its mirror, by copying the files that one side lacks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Moved:
-    """Counts of the things that went one way. `problems`: sentences on those that could not."""
+    """Counts of rows, files and states copied in one direction. `problems`: sentences on those that could not be."""
 
     rows: int = 0
     tracked: int = 0
@@ -38,7 +38,7 @@ class Moved:
 
     def __str__(self) -> str:
         counts = ((self.rows, "row"), (self.tracked, "tracked file"), (self.states, "state"))
-        return ", ".join(counted(count, what) for count, what in counts if count) or "nothing new"
+        return ", ".join(counted(count, noun) for count, noun in counts if count) or "nothing new"
 
 
 class Mirror:
@@ -49,18 +49,18 @@ class Mirror:
         self._folder, self._states = Folder(out), States(out, place)
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
-        """Bring the files that the folder lacks. `keys`: runs whose states are wanted; None is all.
+        """Fetch the files that the folder lacks. `keys`: runs whose states are wanted; None for all.
 
         Raises:
             MirrorProblem: the mirror cannot be read, or the folder not written.
-            StoreError: a file there is broken, foreign or of a newer schema; the message names it.
+            StoreError: a file in the mirror is broken, foreign or of a newer schema; the message names it.
         """
         rows, tracked = self._folder.steady(self._pull_files)
         states, problems = self._states.pull(keys)
         return Moved(rows, tracked, states, tuple(problems))
 
     def push(self) -> Moved:
-        """Write the files that the mirror lacks, and remove those that segments of the folder stand in for.
+        """Write the files that the mirror lacks, and remove those that segments of the folder replace.
 
         Raises:
             MirrorProblem: the mirror cannot be read or written.
@@ -68,15 +68,15 @@ class Mirror:
         """
         rows, tracked, finished = self._folder.steady(self._push_files)
         states = self._states.push(finished)
-        there = self._there("runs", ".parquet")
-        held = held_names(path for path in self._folder.paths() if path.name in there)
-        for kind in ("runs", "curves"):  # rows first: a curve without its row is nobody's
-            for name in sorted(held.intersection(self._there(kind, ".parquet"))):
+        remote = self._remote_files("runs", ".parquet")
+        held = held_names(path for path in self._folder.paths() if path.name in remote)
+        for kind in ("runs", "curves"):  # rows first: a curve without its row is ignored
+            for name in sorted(held.intersection(self._remote_files(kind, ".parquet"))):
                 self.place.remove(f"{kind}/{name}")
         return Moved(rows, tracked, states)
 
-    def _there(self, kind: str, *endings: str) -> dict[str, int]:
-        """The mirror's files of a kind, by name, with their bytes."""
+    def _remote_files(self, kind: str, *endings: str) -> dict[str, int]:
+        """List the mirror's files of a kind: name -> bytes."""
         return {
             name: size
             for name, size in self.place.files(kind).items()
@@ -84,21 +84,23 @@ class Mirror:
         }
 
     def _pull_files(self) -> tuple[int, int]:
-        """Bring rows and tracked files; return how many of each."""
-        here = self._folder.paths()
-        have = {shared_name(path) for path in here} | held_names(here)
-        curves, rows = self._there("curves", ".parquet"), sorted(self._there("runs", ".parquet").keys() - have)
-        tracked = [name for name in self._there("tracked", *_TRACKED) if not (self.out / "tracked" / name).exists()]
-        _each(lambda name: self.place.fetch(f"tracked/{name}", self.out / "tracked" / name), tracked)
-        _each(
+        """Fetch rows and tracked files; return how many of each."""
+        paths = self._folder.paths()
+        local = {shared_name(path) for path in paths} | held_names(paths)
+        curves = self._remote_files("curves", ".parquet")
+        rows = sorted(self._remote_files("runs", ".parquet").keys() - local)
+        remote_tracked = self._remote_files("tracked", *_TRACKED)
+        tracked = [name for name in remote_tracked if not (self.out / "tracked" / name).exists()]
+        _for_each(lambda name: self.place.fetch(f"tracked/{name}", self.out / "tracked" / name), tracked)
+        _for_each(
             lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name),
             [name for name in rows if name in curves],
         )
-        _each(self._fetch_rows, rows)
-        return _count(self.out / "runs" / name for name in rows), len(tracked)
+        _for_each(self._fetch_rows, rows)
+        return _count_rows(self.out / "runs" / name for name in rows), len(tracked)
 
     def _fetch_rows(self, name: str) -> None:
-        """Bring a file of rows, unless it is broken."""
+        """Fetch a file of rows; raises StoreError if it is broken."""
 
         def check(path: Path) -> None:
             try:
@@ -110,28 +112,28 @@ class Mirror:
         self.place.fetch(f"runs/{name}", self.out / "runs" / name, check)
 
     def _push_files(self) -> tuple[int, int, set[str]]:
-        """Push rows and tracked files: how many of each, and the keys of the finished rows that the mirror has."""
+        """Push rows and tracked files; return how many of each, and the keys of finished rows that the mirror has."""
         paths = self._folder.paths()
         rows = self._folder.index(paths=paths).select(["run_key", "status"]).to_pylist()
-        there, held = self._there("runs", ".parquet"), held_names(paths)
+        remote, held = self._remote_files("runs", ".parquet"), held_names(paths)
         with_curve = [path for path in paths if curve_path(path).exists()]
-        sizes = {path: path.stat().st_size for path in paths}  # FileNotFoundError, if it was compacted with its curve
+        sizes = {path: path.stat().st_size for path in paths}  # FileNotFoundError, if a file was compacted meanwhile
         missing = {
             path: name
             for path in with_curve
-            if (name := shared_name(path)) not in held and there.get(name) != sizes[path]
+            if (name := shared_name(path)) not in held and remote.get(name) != sizes[path]
         }
         tracked = self._push_tracked()  # before the rows that they belong to
-        _each(lambda path: self._put(curve_path(path), f"curves/{missing[path]}"), [*missing])
-        _each(lambda path: self._put(path, f"runs/{missing[path]}"), [*missing])
-        return _count(missing), tracked, {row["run_key"] for row in rows if row["status"] == "finished"}
+        _for_each(lambda path: self._put(curve_path(path), f"curves/{missing[path]}"), [*missing])
+        _for_each(lambda path: self._put(path, f"runs/{missing[path]}"), [*missing])
+        return _count_rows(missing), tracked, {row["run_key"] for row in rows if row["status"] == "finished"}
 
     def _push_tracked(self) -> int:
-        """Push the tracked files that the mirror lacks, or has with less in them."""
-        there = self._there("tracked", *_TRACKED)
-        here = [path for path in sorted((self.out / "tracked").glob("[!.]*")) if path.suffix in _TRACKED]
-        larger = [path for path in here if there.get(path.name, -1) < path.stat().st_size]
-        _each(lambda path: self._put(path, f"tracked/{path.name}"), larger)
+        """Push the tracked files that the mirror lacks, or has with fewer bytes."""
+        remote = self._remote_files("tracked", *_TRACKED)
+        local = [path for path in sorted((self.out / "tracked").glob("[!.]*")) if path.suffix in _TRACKED]
+        larger = [path for path in local if remote.get(path.name, -1) < path.stat().st_size]
+        _for_each(lambda path: self._put(path, f"tracked/{path.name}"), larger)
         return len(larger)
 
     def _put(self, path: Path, name: str) -> None:
@@ -139,23 +141,23 @@ class Mirror:
             self.place.put(name, file)
 
 
-def _each(action: Callable[[_T], None], items: Sequence[_T]) -> None:
-    """Call `action` with each item, some at a time; raises the first problem, after which none is begun."""
+def _for_each(action: Callable[[_T], None], items: Sequence[_T]) -> None:
+    """Call `action` with each item, several in parallel; raises the first problem, after which no call begins."""
     with ThreadPoolExecutor(_AT_ONCE, "mirror") as pool:
         for _ in pool.map(action, items):
             pass
 
 
-def _count(paths: Iterable[Path]) -> int:
-    """The rows of some files."""
+def _count_rows(paths: Iterable[Path]) -> int:
+    """Count the rows of some files."""
     return sum(read_table(path, "runs", []).num_rows for path in paths)
 
 
 def check_place(url: str, out: Path, read_only: bool = False) -> None:
-    """Raise UsageError for a mirror that lies within the folder or around it, or is a result folder to be written."""
+    """Raise UsageError if mirror and folder lie in one another, or if a mirror to be written is a result folder."""
     near = local_folder(url)
     if near and (near.is_relative_to(out) or out.is_relative_to(near)):
-        raise UsageError(f"the mirror {url} and the result folder {out} lie in one another: choose another place")
+        raise UsageError(f"the mirror {url} and the result folder {out} contain one another: choose another location")
     if near and not read_only and (near / BOARD).exists():
         raise UsageError(
             f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
@@ -164,11 +166,11 @@ def check_place(url: str, out: Path, read_only: bool = False) -> None:
 
 
 def open_mirror(url: str, out: Path, read_only: bool = False) -> Mirror:
-    """Open the mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
+    """Open the mirror of a folder, and check that it can be read and written, or has results if `read_only`.
 
     Raises:
-        UsageError: no such URL, or one of `check_place`.
-        MirrorProblem: it cannot be reached or written.
+        UsageError: the URL is not valid, or `check_place` refuses it.
+        MirrorProblem: the mirror cannot be reached or written.
     """
     check_place(url, out, read_only)
     try:
@@ -179,18 +181,16 @@ def open_mirror(url: str, out: Path, read_only: bool = False) -> Mirror:
             place.probe()
             place.sweep()
     except MirrorProblem as error:
-        step = (
-            "check the URL, the network and your rights; without --mirror, `boards push` comes later (docs/cluster.md)"
-        )
+        step = "check the URL, the network and your rights, or drop --mirror and `boards push` later (docs/cluster.md)"
         raise MirrorProblem(f"{error}; {step}") from error
     return Mirror(out, place)
 
 
 @contextmanager
 def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None]:
-    """Pull before a sweep, push every minute, and the rest at the end.
+    """Pull before a sweep, push every minute, and push the rest at the end.
 
-    `keys` are of the sweep's runs, whose states are wanted; None is all.
+    `keys`: the sweep's runs, whose states are fetched; None for all.
 
     Raises:
         UsageError: the mirror lies within the folder or around it, or is a result folder.
@@ -198,7 +198,7 @@ def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None
     """
     mirror = open_mirror(url, out)
     moved = mirror.pull(keys)
-    say(f"mirror {url}: {moved} brought", *moved.problems)
+    say(f"mirror {url}: {moved} fetched", *moved.problems)
     pusher = Pusher(mirror)
     try:
         yield
@@ -207,7 +207,7 @@ def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None
 
 
 class Pusher:
-    """Pushes in a thread of its own while runs go on; a problem is said once, and the push tried again later."""
+    """A thread that pushes while runs go on; a problem is reported once, and the push is tried again later."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror, self._problem = mirror, ""
@@ -216,7 +216,7 @@ class Pusher:
         self._thread.start()
 
     def finish(self) -> None:
-        """Push the rest, and say what could not be pushed."""
+        """Push the rest, and report if that fails."""
         self._ending.set()
         try:
             self._thread.join()
@@ -242,5 +242,5 @@ class Pusher:
         try:
             self._mirror.push()
             self._problem = ""
-        except Exception as error:  # no run must end for its copy, whatever is wrong with that
+        except Exception as error:  # no problem of the copy, whatever it is, must end a run
             self._problem = first_line(error)

@@ -1,10 +1,10 @@
-"""States of unfinished runs in a mirror, so that another machine goes on from them.
+"""States of unfinished runs in a mirror, so that another machine can go on from them.
 
-    URL/state/RUN_KEY/WRITER/<file>.<16 hex of its SHA-256>     what the state's manifest names
-    URL/state/RUN_KEY/WRITER/manifest.json                      written last: which of these are one round
+    URL/state/RUN_KEY/WRITER/<file>.<16 hex of its SHA-256>     a file that the state's manifest names
+    URL/state/RUN_KEY/WRITER/manifest.json                      written last: which of these files are one round
 
-A writer is one result folder on one machine: nobody writes into another's. Files are named by their content, so that
-none is ever overwritten; what a new manifest does not name is removed after it.
+A writer is one result folder on one machine, and changes only its own files. Files are named by their content, so that
+none is ever overwritten; those that a new manifest does not name are removed after it is written.
 """
 
 from __future__ import annotations
@@ -37,49 +37,49 @@ class States:
         self._written: dict[str, bytes] = {}  # run key -> the last manifest that was pushed
 
     def pull(self, keys: Collection[str] | None = None) -> tuple[int, list[str]]:
-        """Bring the states of unfinished runs that have none here, of `keys` or of all.
+        """Fetch the states of unfinished runs without a local state, of `keys` or of all.
 
         Returns:
-            How many; and sentences on those that cannot be used.
+            The number of states, and sentences on those that cannot be used.
         """
         from filelock import FileLock, Timeout
 
-        there = self._there()
-        wanted = [key for key in there if keys is None or key in keys]
-        done = self._store.finished(wanted) if wanted else set()
-        brought, problems = 0, []
-        for key in sorted({*wanted} - done - {*self._here()}):
+        remote = self._remote_files()
+        wanted = [key for key in remote if keys is None or key in keys]
+        finished = self._store.finished(wanted) if wanted else set()
+        count, problems = 0, []
+        for key in sorted({*wanted} - finished - {*self._local_keys()}):
             self._folder.mkdir(parents=True, exist_ok=True)
-            with suppress(Timeout), FileLock(self._folder / f"{key}.lock", timeout=0):  # else it is at work here
+            with suppress(Timeout), FileLock(self._folder / f"{key}.lock", timeout=0):  # else the run is at work here
                 if not (self._folder / key / MANIFEST).exists():
-                    usable = self._bring_furthest(key, there[key])
-                    brought += usable
+                    usable = self._fetch_furthest(key, remote[key])
+                    count += usable
                     if not usable and self._place.files(f"state/{key}"):
                         problems.append(f"the state of run {key[:16]} in the mirror is damaged: it begins anew")
-        return brought, problems
+        return count, problems
 
     def push(self, stored: Collection[str]) -> int:
-        """Write the states as they are now, and remove those of runs that are over; return how many were written.
+        """Write the current states, and remove those of runs that are over; return how many were written.
 
-        `stored` are the keys of the finished rows that the mirror has: the state of a run that ended since is its only
-        copy.
+        `stored` are the keys of the finished rows that the mirror has. The state of a run that has ended since is its
+        only copy in the mirror, and stays.
         """
         from filelock import FileLock, Timeout
 
         pushed = 0
-        with suppress(Timeout), FileLock(self._folder.with_name("mirror.lock"), timeout=0):  # else another sweep does
-            there, here = self._there(), self._here()
-            pushed = sum(self._push(key, there.get(key, {})) for key in here)
-            for key in there.keys() - set(here) & set(stored):
-                self._remove(key, there[key])
+        with suppress(Timeout), FileLock(self._folder.with_name("mirror.lock"), timeout=0):  # else another sweep pushes
+            remote, local_keys = self._remote_files(), self._local_keys()
+            pushed = sum(self._push(key, remote.get(key, {})) for key in local_keys)
+            for key in remote.keys() - set(local_keys) & set(stored):
+                self._remove(key, remote[key])
         return pushed
 
-    def _here(self) -> list[str]:
+    def _local_keys(self) -> list[str]:
         keys = sorted(path.parent.name for path in self._folder.glob(f"*/{MANIFEST}"))
         return [key for key in keys if _KEY.fullmatch(key)]
 
-    def _there(self) -> dict[str, dict[str, int]]:
-        """List the mirror's states: run key -> file below its folder -> bytes."""
+    def _remote_files(self) -> dict[str, dict[str, int]]:
+        """List the files of the mirror's states: run key -> name below its folder -> bytes."""
         states: dict[str, dict[str, int]] = {}
         for name, size in self._place.files("state").items():
             key, _, rest = name.partition("/")
@@ -87,36 +87,36 @@ class States:
                 states.setdefault(key, {})[rest] = size
         return states
 
-    def _push(self, key: str, there: dict[str, int]) -> bool:
-        """Write one state; False if it is there already, or cannot be read: damaged, or saved anew."""
+    def _push(self, key: str, remote: dict[str, int]) -> bool:
+        """Write one state; return False if the mirror has it, or it cannot be read: damaged, or just saved anew."""
         target = f"{self._writer}/{MANIFEST}"
         try:
             manifest = (self._folder / key / MANIFEST).read_bytes()
-            if self._written.get(key) == manifest and target in there:
+            if self._written.get(key) == manifest and target in remote:
                 return False
             files = {}
             for name, digest in json.loads(manifest)["sha256"].items():
-                with (self._folder / key / name).open("rb") as file:  # stays as it was if it is replaced
+                with (self._folder / key / name).open("rb") as file:  # an open file stays as it was if it is replaced
                     size, blob = os.fstat(file.fileno()).st_size, f"{name}.{digest[:16]}"
                     files[name] = {"blob": blob, "sha256": digest, "bytes": size}
-                    if there.get(f"{self._writer}/{blob}") != size:
+                    if remote.get(f"{self._writer}/{blob}") != size:
                         self._place.put(f"state/{key}/{self._writer}/{blob}", file)
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-            return False  # no reason to leave out the others
+            return False  # the others are pushed all the same
         content = {"manifest": json.loads(manifest), "files": files}
         self._place.put(f"state/{key}/{target}", json.dumps(content).encode())
         self._written[key] = manifest
-        kept = {target, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
-        self._remove(key, {name for name in there if name.startswith(f"{self._writer}/")} - kept)
+        current = {target, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
+        self._remove(key, {name for name in remote if name.startswith(f"{self._writer}/")} - current)
         return True
 
     def _remove(self, key: str, names: Iterable[str]) -> None:
-        """Remove files, manifests first: a state that is seen is whole."""
+        """Remove files, manifests first, so that every state with a manifest is complete."""
         for name in sorted(names, key=lambda name: not name.endswith(MANIFEST)):
             self._place.remove(f"state/{key}/{name}")
 
-    def _bring_furthest(self, key: str, names: Iterable[str]) -> bool:
-        """Bring the state of the highest round that can be used; whether there is one. `names`: of the run's files."""
+    def _fetch_furthest(self, key: str, names: Iterable[str]) -> bool:
+        """Fetch the usable state of the highest round; return whether there is one. `names`: the files of the run."""
         manifests = {}
         for name in names:
             writer, _, rest = name.partition("/")
@@ -124,10 +124,10 @@ class States:
                 with suppress(FileNotFoundError):
                     manifests[writer] = self._place.read(f"state/{key}/{name}")
         furthest_first = sorted(manifests, key=lambda writer: _round(manifests[writer]), reverse=True)
-        return any(self._bring(key, writer, manifests[writer]) for writer in furthest_first)
+        return any(self._fetch(key, writer, manifests[writer]) for writer in furthest_first)
 
-    def _bring(self, key: str, writer: str, text: bytes) -> bool:
-        """Copy one state, its manifest last; False if a file is missing or has another hash than the manifest says."""
+    def _fetch(self, key: str, writer: str, text: bytes) -> bool:
+        """Fetch one state, its manifest last; return False if a file is missing or its hash is not the manifest's."""
         folder = self._folder / key
         try:
             content: dict[str, Any] = json.loads(text)
@@ -146,7 +146,7 @@ class States:
 
 
 def _round(text: bytes) -> int:
-    """The round that a manifest in a mirror is of; -1 if it cannot be read."""
+    """Return the round of a manifest in a mirror; -1 if it cannot be read."""
     try:
         return int(json.loads(text)["manifest"]["round"])
     except (ValueError, LookupError, TypeError):

@@ -1,1 +1,1 @@
-"""The terminal: values and names read from options, text and tables printed."""
+"""The terminal: values and names parsed from options, and printed text and tables."""

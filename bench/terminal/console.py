@@ -33,25 +33,25 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with argparse's message, the nearest option to an unknown one, and the way to see all options."""
-        told = f"{message}{self.place}{self._nearest(message)}"
-        self.exit(EXIT_USAGE, f"error: {told}; `{self.prog} --help` shows the options\n")
+        text = f"{message}{self.place}{self._suggestion(message)}"
+        self.exit(EXIT_USAGE, f"error: {text}; `{self.prog} --help` shows the options\n")
 
     def parse_known_args(self, *given: Any, **named: Any) -> Any:
         """Parse as argparse does, but reject unknown words here, where a sub-command's own options are suggested."""
-        found, unknown = super().parse_known_args(*given, **named)
+        namespace, unknown = super().parse_known_args(*given, **named)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
-        return found, unknown
+        return namespace, unknown
 
     def nearest(self, option: str) -> str:
-        """The existing option nearest to one that does not exist; empty if none is near."""
+        """Return the existing option nearest to an unknown one; empty if none is near."""
         from difflib import get_close_matches
 
-        known = list(self._option_string_actions)
-        near = [name for name in known if name.startswith(option)] or get_close_matches(option, known, n=1)
+        options = list(self._option_string_actions)
+        near = [name for name in options if name.startswith(option)] or get_close_matches(option, options, n=1)
         return near[0] if near else ""
 
-    def _nearest(self, message: str) -> str:
+    def _suggestion(self, message: str) -> str:
         words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
         wrong = next((word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), "")
         near = wrong and self.nearest(wrong)
@@ -73,14 +73,14 @@ def say(*notes: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Write a line to stderr without control characters, which names in files may have."""
+    """Write a line to stderr without control characters, which names from files may contain."""
     from leaderboards.shell_text import printable  # `--version` does without
 
     sys.stderr.write(f"{printable(line)}\n")
 
 
 class UnreadError(Exception):
-    """The reader of standard output has left (`| head`): no failure, and nothing more to print."""
+    """The error that nobody reads standard output any more (`| head`), which is no failure of the command."""
 
 
 class _Stream:
@@ -108,7 +108,7 @@ class _Stream:
         return getattr(self._stream, name)
 
     def _failed(self, error: OSError) -> None:
-        # The rest of the buffers must not fail once more when the process ends.
+        # The rest of the buffers must not fail again when the process ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
@@ -121,7 +121,7 @@ class _Stream:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Let writes to standard error never fail, and replace closed streams: a sweep outlives the readers of its output.
+    """Make writes to standard error never fail, and replace closed streams: a sweep outlives its output's readers.
 
     Raises:
         UnreadError: nobody reads standard output any more.
@@ -167,14 +167,14 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
 
 
 def _environment_errors() -> tuple[type[Exception], ...]:
-    """The errors that end a command with 3, imported only after an error: that doubles the time of `--version`."""
+    """Return the errors that end a command with 3; an earlier import of them would double the time of `--version`."""
     from leaderboards import StoreError
 
     return EnvironmentProblem, StoreError, OSError
 
 
 def console(width: int | None = None) -> Console:
-    """A console on stdout: styled on a terminal, plain text elsewhere, never cut off there."""
+    """Make a console on stdout: styled on a terminal, elsewhere plain text that is never cut off."""
     from rich.console import Console
 
     if width is None and not sys.stdout.isatty():

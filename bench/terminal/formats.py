@@ -15,7 +15,7 @@ from leaderboards.tables import flat
 if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
-ONE_COLUMN = 3  # columns beside the names that one column of a two-column page has room for
+ONE_COLUMN = 3  # columns of values that fit in one column of a two-column page
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -38,7 +38,7 @@ _LATEX = {
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Tables as GitHub Markdown, the best of a column in bold, the second underlined."""
+    """Format tables as GitHub Markdown, the best of a column in bold, the second underlined."""
     return "\n".join(_markdown(table) for table in tables)
 
 
@@ -63,9 +63,9 @@ def _markdown_text(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Tables as LaTeX with booktabs, the best of a column in bold, the second underlined.
+    """Format tables as LaTeX with booktabs, the best of a column in bold, the second underlined.
 
-    A table is shrunk to the width that there is, a wide one to that of both columns of a page.
+    A table is shrunk to the available width, a wide one to the width of both columns of a page.
     """
     return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *map(_latex, tables)])
 
@@ -100,12 +100,12 @@ def _latex(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _latex_groups(table: Table, before: int) -> list[str]:
-    """The line above the heading that spans the columns of each place, and its rules; none for a single place."""
+def _latex_groups(table: Table, name_columns: int) -> list[str]:
+    """Format the line above the header that spans each place's columns, and its rules; none for a single place."""
     labels = [(label, len(list(heads))) for label, heads in groupby(head.label for head in table.heads)]
     if not labels[0][0]:
         return []
-    cells, rules, first = [""] * before, [], before + 1
+    cells, rules, first = [""] * name_columns, [], name_columns + 1
     for label, width in labels:
         cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_text(label)}}}")
         rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
@@ -114,7 +114,7 @@ def _latex_groups(table: Table, before: int) -> list[str]:
 
 
 def _stacked(lines: Sequence[str]) -> str:
-    """Set lines below each other in one cell: a long one would shrink the whole table."""
+    """Stack lines in one cell, because a long line would shrink the whole table."""
     text = r" \\ ".join(map(_latex_text, lines))
     return text if len(lines) == 1 else rf"\begin{{tabular}}[t]{{@{{}}l@{{}}}}{text}\end{{tabular}}"
 
@@ -124,12 +124,12 @@ def _latex_text(text: str) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """Every cell of the tables as a line of CSV, numbers as stored (accuracies are fractions)."""
+    """Format every cell of the tables as a line of CSV, numbers as stored (accuracies are fractions)."""
     return lines([record for table in tables for record in flat(table)])
 
 
 def lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records as lines of CSV under the names of all their fields."""
+    """Format records as lines of CSV under the names of all their fields."""
     stream = io.StringIO()
     names = dict.fromkeys(name for record in records for name in record)
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
@@ -139,12 +139,12 @@ def lines(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def sheets_as_json(sheets: Sequence[Sheet]) -> str:
-    """Sheets as JSON: title, captions, notes, and their records with numbers as stored."""
+    """Format sheets as JSON: title, captions, notes, and their records with numbers as stored."""
     return _json([_document(sheet.table, list(sheet.records)) for sheet in sheets])
 
 
 def as_json(tables: Sequence[Table]) -> str:
-    """The tables as JSON: title, captions, notes, setting, and every cell with its numbers as stored."""
+    """Format tables as JSON: title, captions, notes, setting, and every cell with its numbers as stored."""
     documents = []
     for table in tables:
         cells = [
@@ -163,6 +163,6 @@ def _json(documents: Sequence[Any]) -> str:
 
 
 def _emphasised(cell: Cell, best: str, shared: str, second: str, escape: Callable[[str], str]) -> str:
-    """The cell's text within the template (`**{}**`) of its emphasis."""
+    """Put the cell's text into the template (`**{}**`) of its emphasis."""
     template = {"best": best, "shared": shared, "second": second}.get(cell.emphasis, "{}")
     return template.replace("{}", escape(cell.text()))

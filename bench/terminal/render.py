@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
 STYLES = ("table", "md", "latex", "csv", "json")
-PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
+PLAIN_WIDTH = 124  # width of text that is not printed on a terminal
 
 
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """Hyper-parameters at their defaults, which a table need not show: of registered algorithms, and of these."""
+    """Return default hyper-parameters, which tables need not show, of registered algorithms and of `names`."""
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
 def note_superseded(runs: pd.DataFrame) -> None:
-    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it."""
+    """Report on stderr which runs of earlier versions a leaderboard leaves out, and which algorithms have several."""
     from leaderboards.board import current
 
-    kept = current(runs)
-    left = runs.drop(kept.index)
-    for algorithm, count in left["algorithm"].value_counts(sort=False).items():
+    shown = current(runs)
+    superseded = runs.drop(shown.index)
+    for algorithm, count in superseded["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
         sys.stderr.write(
             f"{algorithm}: {runs_left}, where the same setting has later ones; "
             "all stay stored, and a sweep with --force runs the present version again\n"
         )
-    versions = kept.groupby("algorithm", sort=False)["algorithm_version"].nunique()
+    versions = shown.groupby("algorithm", sort=False)["algorithm_version"].nunique()
     for algorithm, count in versions[versions > 1].items():
-        sys.stderr.write(f"{algorithm}: runs of {count} versions of it stand here, each in settings of its own\n")
+        sys.stderr.write(f"{algorithm}: runs of {count} versions are shown, each in different settings\n")
 
 
 def render(tables: Sequence[Table], style: str) -> None:
     """Print `tables` in one of `STYLES`."""
     if style == "table":
-        _terminal(tables)
+        _print_text(tables)
         return
     from bench.terminal.formats import as_json, comma_separated, latex, markdown
 
@@ -57,7 +57,7 @@ def render(tables: Sequence[Table], style: str) -> None:
 
 
 def render_sheets(sheets: Sequence[Sheet], style: str) -> None:
-    """Print sheets as `render` prints tables; CSV and JSON have their records."""
+    """Print sheets as `render` prints tables; CSV and JSON contain their records."""
     if style not in ("csv", "json"):
         render([sheet.table for sheet in sheets], style)
         return
@@ -69,8 +69,8 @@ def render_sheets(sheets: Sequence[Sheet], style: str) -> None:
         sys.stdout.write(sheets_as_json(sheets))
 
 
-def _terminal(tables: Sequence[Table]) -> None:
-    """Print through rich: styles, and the terminal's width; elsewhere plain text, with signs in place of styles."""
+def _print_text(tables: Sequence[Table]) -> None:
+    """Print with rich: on a terminal with styles, at its width; elsewhere plain text, with signs in place of styles."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
@@ -96,9 +96,9 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
         say("\n" * bool(number) + table.title, "bold")
         for line in table.captions:
             say(line)
-        for columns in _chunks(table, console):
+        for columns in _column_chunks(table, console):
             grid = _grid(table, columns, console)
-            # rich would squeeze what is wider than the console; a narrow terminal shall wrap lines instead.
+            # rich would squeeze a grid that is wider than the console; let a narrow terminal wrap lines instead.
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
@@ -107,8 +107,8 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             say("\n" + below)
 
 
-def _chunks(table: Table, console: Console) -> Iterator[list[int]]:
-    """The columns of a table in as many parts as the width asks for; no number is ever cut."""
+def _column_chunks(table: Table, console: Console) -> Iterator[list[int]]:
+    """Split the columns of a table into chunks that fit the width; no number is ever cut."""
 
     def fits(columns: list[int]) -> bool:
         return _natural_width(_grid(table, columns, console), console) <= console.width
@@ -129,7 +129,7 @@ def _natural_width(grid: Grid, console: Console) -> int:
 
 
 def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
-    """The rich table of some columns, the label of a place above the first of its columns."""
+    """Make the rich table of some columns, the label of a place above the first of its columns."""
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
@@ -151,7 +151,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
 
 
 def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
-    """The texts of a column, their decimal points under each other."""
+    """Format the cells of a column with aligned decimal points."""
     from rich.text import Text
 
     texts = [cell.text() for cell in column]

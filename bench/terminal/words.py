@@ -1,4 +1,4 @@
-"""Text of the command line: words and values as commands print them, help that they share, and values read from text.
+"""Text of the command line: printed words and values, help that commands share, and values parsed from text.
 
 Imports neither torch nor ray.
 """
@@ -17,23 +17,23 @@ from bench.execution import LOGS, TRACKS, default_out
 
 # Help of options that several commands have.
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
-IMPORT = "import these `module:name` if stored runs name them: it runs their code"
+IMPORT = "allow importing these `module:name` that stored runs refer to, which executes their code"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
 
-KEY_SHOWN = 16  # characters of a run key, which tell it from all others of a folder
+KEY_SHOWN = 16  # characters of a run key, enough to tell it from all others of a folder
 
 _KEYS_LISTED = 5
 FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`, `1,200 runs`."""
+    """Format a number with its noun: `1 run`, `2 runs`, `1,200 runs`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:
-    """`90 s`, `12 min`, `3.4 h`, `2.1 days`."""
+    """Format seconds: `90 s`, `12 min`, `3.4 h`, `2.1 days`."""
     if math.isnan(seconds):
         return "unknown"
     for size, unit, top in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """`4 to 9 min`, `90 s to 3 min`; one duration if they print alike."""
+    """Format a range of seconds: `4 to 9 min`, `90 s to 3 min`; one duration if both print alike."""
     first, last = duration(low), duration(high)
     if first == last:
         return last
@@ -52,26 +52,26 @@ def span(low: float, high: float) -> str:
 
 
 def text(value: Any) -> str:
-    """Shorten a value of a setting or a hyper-parameter, as it is typed: `0.1`, `sgd`, `true`, `none`."""
+    """Format a value of a setting or a hyper-parameter as it is typed: `0.1`, `sgd`, `true`, `none`."""
     from leaderboards.shell_text import typed  # `--version` does without the leaderboards
 
     return f"{value:g}" if isinstance(value, float) else typed(value)
 
 
 def run_keys(keys: Sequence[str]) -> str:
-    """Run keys as messages name them, shortened: `3f..., 9a...`; of many the first, `and 7 more`."""
+    """Format run keys, shortened: `3f..., 9a...`; of many only the first, `and 7 more`."""
     listed = ", ".join(key[:KEY_SHOWN] for key in keys[:_KEYS_LISTED])
     return listed if len(keys) <= _KEYS_LISTED else f"{listed} and {len(keys) - _KEYS_LISTED} more"
 
 
 def folded(hyperparameters: str) -> list[str]:
-    """Break hyper-parameters into lines, no value cut: those that differ between columns part behind a bar."""
+    """Break hyper-parameters into lines, without cutting a value: values that differ by column break after a bar."""
     lines = [""]
     for word in hyperparameters.split():
         pieces = [word] if len(word) <= FOLDED_WIDTH else [f"{value}|" for value in word.split("|")]
         pieces[-1] = pieces[-1].removesuffix("|")
-        for at, piece in enumerate(pieces):
-            space = " " * bool(lines[-1] and not at)
+        for index, piece in enumerate(pieces):
+            space = " " * bool(lines[-1] and not index)
             if len(lines[-1]) + len(space) + len(piece) > FOLDED_WIDTH and lines[-1]:
                 lines.append(piece)
             else:
@@ -79,19 +79,19 @@ def folded(hyperparameters: str) -> list[str]:
     return lines
 
 
-# Values from text: lists, folders, and known names.
+# Values parsed from text: lists, folders, and known names.
 
 
 def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False) -> UsageError:
-    """Make the error for a name that is not among the known ones, with the nearest that is.
+    """Make the error for an unknown name, with the nearest known one.
 
-    `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, for which some users type a file.
+    `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, or a file typed by mistake.
     """
     from difflib import get_close_matches
 
-    meant = as_module(name) if importable else ""
-    if meant:
-        return UsageError(f"no {kind} {name!r}: {meant}")
+    advice = as_module(name) if importable else ""
+    if advice:
+        return UsageError(f"no {kind} {name!r}: {advice}")
     names = sorted(known)
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
@@ -104,7 +104,7 @@ def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def folders_of(words: Iterable[str] | None) -> list[Path]:
-    """Find result folders, each once, else the usual one; raises UsageError if one of several does not exist."""
+    """Return the named result folders without repeats, or the default one; raises UsageError if some do not exist."""
     # A folder may have a comma or a blank in its name.
     names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
     folders = list(dict.fromkeys(map(Path, names)))
@@ -115,7 +115,7 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
 
 
 def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
-    """Resolve the named result folder, or the usual one, there or not; raises UsageError if it is a file."""
+    """Resolve the named result folder, or the default one, which need not exist; raises UsageError if it is a file."""
     out = Path(given or default_out()).resolve()
     if out.is_file():
         raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
@@ -128,12 +128,12 @@ def pack_size(text: str) -> int | str:
 
 
 def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:
-    """Parse names of `known`, each once and in their order. Raises UsageError for an unknown name, of a `kind`."""
-    asked = split_list(words)
-    for name in asked:
+    """Parse names among `known`, each once and in that order. Raises UsageError for an unknown name of this `kind`."""
+    names = split_list(words)
+    for name in names:
         if name not in known:
             raise unknown(kind, name, known)
-    return tuple(name for name in known if name in asked)
+    return tuple(name for name in known if name in names)
 
 
 tracks_of = partial(some_of, known=TRACKS, kind="way to --track")

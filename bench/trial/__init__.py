@@ -1,1 +1,1 @@
-"""A trial: runs from their states to their rows. Independent of Ray."""
+"""Execution of trials: runs, from their saved states to their rows. Independent of Ray."""

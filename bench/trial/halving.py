@@ -1,4 +1,4 @@
-"""Successive halving among the configurations of a trial: ASHA's rule if all of them stand at one round.
+"""Successive halving among the configurations of a trial: ASHA's rule for configurations that are at the same round.
 
 Nothing is remembered between rungs: the curves alone, also of stored runs, decide which configurations go on. So a
 trial that is interrupted at any moment goes on as if it had not been.
@@ -18,19 +18,19 @@ FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
 
 
 def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
-    """The rounds after which configurations are compared: a tenth of all, then `FACTOR` times as many each.
+    """Return the rounds after which configurations are compared: a tenth of all, then `FACTOR` times the previous one.
 
-    Every rung is an evaluated round, one of `every` so many.
+    Every rung is an evaluated round, that is, a multiple of `every`.
     """
-    found = [max(1, rounds // 10)]
-    while found[-1] * FACTOR < rounds:
-        found.append(found[-1] * FACTOR)
-    evaluated = [-(-rung // every) * every for rung in found]
+    rungs = [max(1, rounds // 10)]
+    while rungs[-1] * FACTOR < rounds:
+        rungs.append(rungs[-1] * FACTOR)
+    evaluated = [-(-rung // every) * every for rung in rungs]
     return tuple(dict.fromkeys(rung for rung in evaluated if rung < rounds))
 
 
 def next_rung(rungs: Iterable[int], round: int) -> float:
-    """The first rung after a round; infinite if there is none."""
+    """Return the first rung after a round; infinity if there is none."""
     return min((rung for rung in rungs if rung > round), default=math.inf)
 
 
@@ -38,25 +38,25 @@ def losers(runs: Sequence[Run], rungs: Iterable[int]) -> list[Run]:
     """Select the running runs that do not go on after these rungs.
 
     A rung compares the configurations that have a run with as many rounds, by `objective` over all of their seeds;
-    seeds that failed or diverged before count. One in `FACTOR` goes on, the best, rounded up; of equal ones the first.
+    seeds that failed or diverged before count. The best 1 / `FACTOR`, rounded up, go on; of equal ones the first.
     """
-    found: list[Run] = []
+    stopped: list[Run] = []
     configurations = by_configuration(runs)
     for rung in rungs:
         standing = {key: seeds for key, seeds in configurations.items() if any(run.round >= rung for run in seeds)}
         values = {key: objective(seeds, rung) for key, seeds in standing.items()}
         best_first = sorted(values, key=lambda key: values[key], reverse=True)
         behind = best_first[math.ceil(len(best_first) / FACTOR) :]
-        found += [run for key in behind for run in standing[key] if run.status == "running" and run not in found]
-    return found
+        stopped += [run for key in behind for run in standing[key] if run.status == "running" and run not in stopped]
+    return stopped
 
 
 def by_configuration(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """The runs of each configuration, its seeds."""
-    found: dict[str, list[Run]] = {}
+    """Group runs by configuration; those of a configuration are its seeds."""
+    groups: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(replace(run.unit, seed=0).key, []).append(run)
-    return found
+        groups.setdefault(replace(run.unit, seed=0).key, []).append(run)
+    return groups
 
 
 def lost(run: Run) -> bool:
@@ -65,13 +65,13 @@ def lost(run: Run) -> bool:
 
 
 def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
-    """A configuration's value: the mean over its seeds of the best validation accuracy up to a round.
+    """Compute a configuration's value: the mean over its seeds of the best validation accuracy up to a round.
 
     Returns:
-        -inf if a seed is lost, for a mean over the others would compare with means over all; or if there is no value.
+        -inf if there is no value, or if a seed is lost, because a mean over the others would not be comparable.
     """
-    values = [run.measure("val_accuracy", until) for run in seeds]
-    known = [value for value in values if not math.isnan(value)]
-    if not known or any(map(lost, seeds)):
+    accuracies = [run.measure("val_accuracy", until) for run in seeds]
+    values = [accuracy for accuracy in accuracies if not math.isnan(accuracy)]
+    if not values or any(map(lost, seeds)):
         return -math.inf
-    return math.fsum(known) / len(known)
+    return math.fsum(values) / len(values)

@@ -1,4 +1,4 @@
-"""From a run to its result rows, whose columns `leaderboards.rows.schema` defines, and to what `--track` keeps."""
+"""Result rows of a run, with the columns of `leaderboards.rows.schema`, and the data that `--track` keeps."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RESULT_COLUMNS = tuple(
 
 
 def series(curve: Sequence[Point], metric: str) -> dict[int, float]:
-    """Round -> value of one metric, in order of rounds."""
+    """Return round -> value of one metric, in order of rounds."""
     return {at: value for at, name, value in curve if name == metric}
 
 
 def summarise(curve: Sequence[Point]) -> dict[str, Any]:
-    """Compute `RESULT_COLUMNS` of a curve with at least one `accuracy` and the counters; None if it lacks one.
+    """Compute `RESULT_COLUMNS` of a curve with at least one `accuracy` and the counters; None for missing ones.
 
     `selected_*` is the test accuracy at the first round of the best validation accuracy; `ema_accuracy` is the last
     value of e <- 0.6 e + 0.4 a, as FedNTD's authors print; `fm`, `amp` and `wlp` are those of the last round.
@@ -77,20 +77,20 @@ def rows_of(
 ) -> list[tuple[dict[str, Any], list[Point]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
-    `facts` are the columns that the engine does not know: provenance, cost, `status`. Classes and test samples tell
-    the accuracy of guessing and its standard error.
+    `facts` are the columns that the engine does not know: provenance, cost, `status`. `num_classes` and `test_samples`
+    give the accuracy of guessing and its standard error.
     """
     rows = []
     short = unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = summarise(curve)
-        # Not telling: a run that was cut short may have hardly begun, and a client that has one class and nobody to
-        # learn from guesses by right.
-        telling = not short and not row_entry(unit.algorithm, suffix).reference
-        lost = telling and at_chance(results["final_accuracy"], num_classes, test_samples)
-        ended = {"error": progress.complaint or None, "diverged": progress.diverged or lost}
-        rows.append(({**_common(unit, suffix), **results, **facts, **ended}, curve))
+        # Guessing is no sign of divergence in a run that was cut short and may have hardly begun, nor in a client that
+        # has one class and nobody to learn from.
+        should_learn = not short and not row_entry(unit.algorithm, suffix).reference
+        guesses = should_learn and at_chance(results["final_accuracy"], num_classes, test_samples)
+        outcome = {"error": progress.complaint or None, "diverged": progress.diverged or guesses}
+        rows.append(({**_common(unit, suffix), **results, **facts, **outcome}, curve))
     return rows
 
 
@@ -101,7 +101,7 @@ def failed_rows(unit: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dic
 
 
 def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
-    """Identity, and the columns that plan and schema decide."""
+    """Return the identity columns, and the columns that plan and schema decide."""
     return {
         **identity_columns(*unit.identity(row_entry(unit.algorithm, suffix))),
         "paper": unit.paper,
@@ -112,7 +112,7 @@ def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
 
 
 def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]) -> None:
-    """Write what a finished run tracked, for each of its rows; `rows` and `names` are key and name by suffix.
+    """Write the tracked data of a finished run for each of its rows; `rows` and `names` are keys and names by suffix.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
@@ -129,13 +129,13 @@ def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, st
 
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
-    """The row's tensors by name, and `client/name` for what each client adds to a row that is not whole."""
+    """Return the row's tensors by name, and by `client/name` those that each client adds to a personal model."""
     tensors = dict(row)
     personal = set(row) != set(simulation.net.names)
     for client in range(simulation.fed.num_clients if personal else 0):
         model = simulation.local_model(row, client)
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
-        owners = [owner for owner in tensors if owner.rpartition("/")[2] == listed]
-        tensors |= {owner.removesuffix(listed) + name: tensors[owner] for owner in owners}
+        keys = [key for key in tensors if key.rpartition("/")[2] == listed]
+        tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}
     return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}

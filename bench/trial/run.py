@@ -1,4 +1,4 @@
-"""One run from its state, or from the beginning, to its rows. Independent of Ray."""
+"""Execution of one run, from its saved state or the beginning to its rows. Independent of Ray."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from bench.trial.results import failed_rows, rows_of, series, write_tracked
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
-SILENT_SECONDS = 5.0  # of waiting for another's claim, before that is said
+SILENT_SECONDS = 5.0  # of waiting for another's claim, before a warning
 
 
 class Run:
-    """One unit from its state, or from the beginning, to its rows.
+    """Execution of one run spec, from its saved state or the beginning to its rows.
 
-    If another process executes it (not `here`), its rows tell nothing about devices and memory.
+    If another process executed it (not `here`), its rows do not have the GPU's name and the peak memory.
 
     Attributes:
-        status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment`, of an unusable state.
-        error: why it failed, with its `traceback`, as Python prints it.
-        pack: runs that share its program.
+        status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment` for an unusable state.
+        error: why the run failed; `traceback` is that of the error, as Python prints it.
+        pack: number of runs that share its program.
         complaint: which value stopped being finite.
     """
 
@@ -48,10 +48,10 @@ class Run:
         self.unit, self.execution, self._here = unit, execution, here
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
-        self.pack, self._kept = 1, 0
+        self.pack, self._saved_round = 1, 0
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
-        self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # whichever thread ends the run
+        self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
         self._split_hash, self._dataset_hash, self._test_samples = "", "", 0
@@ -59,7 +59,7 @@ class Run:
         self._started_from: dict[str, str] = {}
 
     def open(self) -> None:
-        """Claim the run, and load its data and state. Another sweep's claim is waited for."""
+        """Claim the run, after waiting for another sweep's claim, and load its data and state."""
         self.folder.path.parent.mkdir(parents=True, exist_ok=True)
         if not self._claim():
             self.status = "interrupted"
@@ -72,10 +72,10 @@ class Run:
             if self.execution.force:
                 self.folder.remove()
             self._build()
-        self._kept = self.round
+        self._saved_round = self.round
 
     def save_or_finish(self) -> None:
-        """After some rounds, store the rows if the run is done, or the state if that is due."""
+        """Store the rows if the run is done, or else save the state if that is due."""
         if self.simulation is not None and self.simulation.done:
             self._store("finished")
             self.folder.remove()
@@ -89,7 +89,7 @@ class Run:
         """Write the state now."""
         if self.status == "running" and self.simulation is not None:
             self.simulation.save()
-            self._saved, self._kept = time.monotonic(), self.round
+            self._saved, self._saved_round = time.monotonic(), self.round
 
     def stop(self) -> None:
         """End a run that the scheduler stopped: store it as stopped, and keep its state for a later command."""
@@ -105,11 +105,11 @@ class Run:
             self.store.write(row, [])
 
     def give_claim(self) -> None:
-        """Release the claim on a run that is over: its process may wait for another trial for long."""
+        """Release the claim on a run that is over, because its process may wait for another trial for a long time."""
         if not self._lock.is_locked:
             return
         if self.status == "finished":
-            # Safe under a waiting sweep: the next claim, on this file or a new one, finds the rows.
+            # Safe while another sweep waits: the next claim, on this file or a new one, finds the rows.
             with suppress(OSError):  # another user's file in a shared folder
                 Path(self._lock.lock_file).unlink()
         self._lock.release(force=True)
@@ -121,20 +121,20 @@ class Run:
 
     @property
     def curve(self) -> Sequence[Point]:
-        """(round, metric, value) of the run's own row so far; of a stored run, all of it."""
+        """The points (round, metric, value) of the run's own row so far; for a stored run, all of them."""
         if self.simulation is None:
             return self._recalled
         return self.simulation.progress.curves.get(self.unit.own_suffix, [])
 
     @property
     def round(self) -> int:
-        """Finished rounds; of a stored run, evaluated ones."""
+        """Number of finished rounds; for a stored run, the last evaluated round."""
         return self.simulation.round if self.simulation else max((at for at, _, _ in self._recalled), default=0)
 
     @property
     def unsaved(self) -> bool:
-        """Whether it has rounds that its state lacks."""
-        return self.round > self._kept
+        """Whether the run has finished rounds that its saved state lacks."""
+        return self.round > self._saved_round
 
     def has_rows(self) -> bool:
         """Whether all its rows are stored as finished or, with `keep_stopped`, as stopped by a scheduler."""
@@ -144,11 +144,11 @@ class Run:
         return all(statuses.get(key) in needless for key in keys)
 
     def measure(self, metric: str, until: float = math.inf) -> float:
-        """The best value of one metric of `curve` up to a round; NaN before there is any."""
+        """Return the best value of one metric of `curve` up to a round; NaN before there is any."""
         return max((value for at, value in series(self.curve, metric).items() if at <= until), default=math.nan)
 
     def latest(self) -> float:
-        """The test accuracy of the last evaluated round."""
+        """Return the test accuracy of the last evaluated round; NaN before there is any."""
         return next(reversed(series(self.curve, "accuracy").values()), math.nan)
 
     def _claim(self) -> bool:
@@ -163,7 +163,7 @@ class Run:
             if time.monotonic() > patient_until:
                 patient_until = math.inf
                 warnings.warn(
-                    f"{self.unit.label} is at work elsewhere, in another sweep or trial on {self.execution.out}: "
+                    f"{self.unit.label} is already running in another sweep or trial on {self.execution.out}: "
                     "waiting until it is done there",
                     Waiting,
                     stacklevel=2,
@@ -177,7 +177,7 @@ class Run:
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
         self._split_hash, self._dataset_hash, self._test_samples = shares.hash, dataset.hash, len(dataset.test_y)
         initial = load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
-        # Another file of weights, or another w_0, is another environment: their results lie side by side.
+        # Another file of weights, or another w_0, counts as another environment: its results are stored beside others.
         self._started_from = weights.versions(unit.setting.model)
         self._started_from |= {"start_from": fingerprint(initial)} if initial else {}
         self.simulation = Simulation(
@@ -200,14 +200,14 @@ class Run:
         assert simulation is not None, "open() comes before the rows"
         progress, samples = simulation.progress, self._test_samples
         self.complaint = progress.complaint
-        if status == "finished":  # before the rows: what is stored as finished has its tracked data
+        if status == "finished":  # before the rows, so that a finished row always has its tracked data
             write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
         for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
             self.store.write(row, curve, replace=self.execution.force)
         self.status = status
 
     def _facts(self, status: str) -> dict[str, Any]:
-        """Cost, state and provenance of this run."""
+        """Return cost, state and provenance of this run."""
         execution, simulation = self.execution, self.simulation
         seconds = simulation.progress.seconds if simulation else None
         process = process_columns(execution.device, self._here)
@@ -231,13 +231,13 @@ class Run:
 
     @property
     def backend(self) -> str:
-        """The backend that trains it; of a run that is not loaded, the one that would."""
+        """The backend that trains the run, or would train it if the run is not loaded."""
         if self.simulation:
             return self.simulation.backend
         return choose_backend(self.execution.backend, torch.device(self.execution.device))
 
     def _peak_memory(self) -> int:
-        """Bytes: the most that torch held of the GPU since `release_gpu`, or the process's largest resident size."""
+        """Return the most bytes that torch held of the GPU since `release_gpu`, or else the largest resident size."""
         if self.execution.device == "cuda":
             return torch.cuda.max_memory_reserved()
         import resource
@@ -248,10 +248,10 @@ class Run:
 def record_failure(unit: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:
     """Write the failed rows of a run whose process is gone, unless its rows are stored already.
 
-    They have the environment that a later success has, whose rows then replace them. `together`: runs of its trial.
+    The rows have the same environment as those of a later success, which replace them. `together`: runs of its trial.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: the rows cannot be written.
     """
     run = Run(unit, execution, here=False)
     run.pack = together if run.backend == "stacked" else 1

@@ -17,7 +17,7 @@ from bench.planning.run_spec import RunSpec
 from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
 from bench.trial.run import Run
 
-LOST = -1.0  # objective of a failed or unusable run: below every accuracy, and no NaN, which ASHA lets pass
+LOST = -1.0  # objective of a failed or unusable run: below every accuracy; not NaN, because ASHA lets that pass
 
 
 class RunGroup:
@@ -33,11 +33,11 @@ class RunGroup:
         self.runs = [Run(unit, execution) for unit in units]
         self.problem = ""
         if not execution.stopping:
-            # In one order everywhere: two sweeps that share a folder must not wait for each other.
+            # In the same order everywhere, so that two sweeps that share a folder do not wait for each other.
             for run in sorted(self.runs, key=lambda run: run.unit.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
-        self._reported: dict[str, int] = {}  # points of each row's curve that reports had
+        self._reported: dict[str, int] = {}  # by run key, number of points that reports had
         self._judged = 0  # round up to which rungs have been judged; a resumed trial judges all of them anew
         self._give_claims()
 
@@ -56,7 +56,7 @@ class RunGroup:
                 return {**report, "curves": self._new_points()} if self.execution.report_curves else report
 
     def _new_points(self) -> dict[str, list[Point]]:
-        """The points that each row's curve gained since the last step, by run key."""
+        """Return the points that each row's curve gained since the last step, by run key."""
         points: dict[str, list[Point]] = {}
         for run in self.runs:
             for suffix, key in run.unit.rows.items():
@@ -70,7 +70,7 @@ class RunGroup:
         pack.advance(rounds, stop=lambda: self.execution.stopping)
         for run in self._active():
             if run.simulation in pack.failures:
-                self._note(run, pack.failures[run.simulation])
+                self._handle(run, pack.failures[run.simulation])
             elif run.simulation in pack.members:
                 self._guard(run, run.save_or_finish)
         self._leave()
@@ -86,25 +86,25 @@ class RunGroup:
             self._leave()
 
     def _leave(self) -> None:
-        """Drop the members of packs whose runs are over, and their claims."""
+        """Remove the runs that are over from the packs, and release their claims."""
         ongoing = [run.simulation for run in self._active()]
         for pack in self._packs:
             pack.members = [member for member in pack.members if member in ongoing]
         self._give_claims()
 
     def _give_claims(self) -> None:
-        """Release the claims of runs that are over: they may be asked for again while this trial is at others."""
+        """Release the claims of runs that are over, because others may ask for them before this trial ends."""
         for run in self.runs:
             if run.status != "running":
                 run.give_claim()
 
     def report(self) -> dict[str, Any]:
-        """Report where the trial stands: `done`, `status`, and the results of its runs.
+        """Report the state of the trial: `done`, `status`, and the results of its runs.
 
-        `accuracy` and `best_accuracy` are means over the runs, `round` is their largest, `rounds_done` their sum, and
-        `objective` is the best configuration's. The status `environment` means that the user has to mend something;
-        `ends_sweep` tells whether other trials would meet it, too. `unusable` counts the runs with an unusable state.
-        With `report_curves`, `statuses` has the status of each row's run by run key.
+        `accuracy` and `best_accuracy` are means over the runs, `round` is the largest of their rounds, `rounds_done`
+        the sum, and `objective` is the best configuration's. The status `environment` means that the user has to fix
+        something; `ends_sweep` tells whether it would stop other trials, too. `unusable` counts the runs with an
+        unusable state. With `report_curves`, `statuses` has the status of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
         rows = {key: run.status for run in self.runs for key in run.unit.rows.values()}
@@ -136,7 +136,7 @@ class RunGroup:
         }
 
     def _objective(self) -> float:
-        """The best configuration's objective; `LOST` if each has a lost seed, NaN before there is a value."""
+        """Compute the best configuration's objective; `LOST` if each has a lost seed, NaN before there is a value."""
         configurations = by_configuration(self.runs).values()
         best = max(objective(seeds) for seeds in configurations)
         if math.isfinite(best):
@@ -173,18 +173,18 @@ class RunGroup:
         release_gpu()
 
     def _active(self) -> list[Run]:
-        """The runs to go on with; runs that were never opened, because the sweep was stopping, are not among them."""
+        """Return the runs to go on with, without those that were never opened because the sweep was stopping."""
         return [run for run in self.runs if run.status == "running" and run.simulation and not self.problem]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
-        """Act on a run, and note an error."""
+        """Execute an action of a run, and handle its error."""
         try:
             action()
         except Exception as error:
-            self._note(run, error)
+            self._handle(run, error)
 
-    def _note(self, run: Run, error: Exception) -> None:
-        """Let a failure or an unusable state end this run only, and a machine that is not ready the trial."""
+    def _handle(self, run: Run, error: Exception) -> None:
+        """End only this run if it failed or its state is unusable, and the trial if the machine is not ready."""
         if isinstance(error, UnusableState):  # no row: the state may be mended, and stored rows stay
             run.status, run.error = "environment", str(error)
             return
@@ -201,31 +201,31 @@ class RunGroup:
 
 
 def _packs_of(runs: Sequence[Run]) -> list[Pack]:
-    """Pack the runs by backend: a saved state may demand another one than the other runs have."""
-    found: dict[str, list[Run]] = {}
+    """Pack the runs by backend, because a saved state may need another backend than the other runs."""
+    groups: dict[str, list[Run]] = {}
     for run in runs:
         assert run.simulation is not None
-        found.setdefault(run.simulation.backend, []).append(run)
-    for backend, members in found.items():
+        groups.setdefault(run.simulation.backend, []).append(run)
+    for backend, members in groups.items():
         for run in members:
             run.pack = len(members) if backend == "stacked" else 1
-    return [Pack([run.simulation for run in members if run.simulation]) for members in found.values()]
+    return [Pack([run.simulation for run in members if run.simulation]) for members in groups.values()]
 
 
 def on_this_machine(error: BaseException | None, out: str) -> str:
-    """Say which resource of the machine an error finds missing, and the next step; empty for other errors.
+    """Describe the resource of the machine that an error found missing, and the next step; empty for other errors.
 
-    The results folder `out` stands for the file that an error does not name.
+    If the error names no file, the text names the results folder `out`.
     """
     if isinstance(error, EnvironmentProblem):
         return str(error)
     if not isinstance(error, OSError):
         return ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left for {error.filename or out}: free some, then give the same command again"
-    return f"{error.strerror or error} ({error.filename or out}): mend it, then give the same command again"
+        return f"no space left for {error.filename or out}: free some, then run the same command again"
+    return f"{error.strerror or error} ({error.filename or out}): fix this, then run the same command again"
 
 
 def _mean(values: list[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
+    numbers = [value for value in values if not math.isnan(value)]
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan

@@ -1,4 +1,4 @@
-"""Checks of a row before it is stored: every column, its type and range, an identity that agrees with itself."""
+"""Checks of a row before it is stored: every column, its type and range, a consistent identity."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ def check_row(row: Mapping[str, Any]) -> None:
         ValueError: a column is missing, unknown, of another type, empty or out of range; the status is unknown; or
             hp_json or setting_json disagrees with its columns. The message names all of these, not only the first.
     """
-    _raise(f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored", row_problems(row))
+    _raise_if_any(f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored", row_problems(row))
 
 
 def check_curve(curve: Iterable[CurvePoint]) -> None:
-    """Check the points `(round, metric, value)` of a curve; a value may be None where it is not a number.
+    """Check the points `(round, metric, value)` of a curve; a value may be None if it is not a number.
 
     Raises:
         ValueError: a point has another shape or type, or two points have the same round and metric.
     """
-    _raise("the curve cannot be stored", _curve_problems(curve))
+    _raise_if_any("the curve cannot be stored", _curve_problems(curve))
 
 
-def _raise(what: str, found: Iterable[str]) -> None:
-    problems = list(found)
-    if problems:
-        raise ValueError(f"{what}: {'; '.join(problems)}")
+def _raise_if_any(message: str, problems: Iterable[str]) -> None:
+    phrases = list(problems)
+    if phrases:
+        raise ValueError(f"{message}: {'; '.join(phrases)}")
 
 
 def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
-    """Everything that `check_row` refuses about a row, one phrase each."""
-    known = {column.name for column in COLUMNS}
+    """Yield everything that `check_row` refuses about a row, one phrase each."""
+    names = {column.name for column in COLUMNS}
     missing = [column.name for column in COLUMNS if column.name not in row]
     if missing:
-        yield f"missing columns {', '.join(missing)} (give None where there is no value)"
-    unknown = sorted(set(row) - known)
+        yield f"missing columns {', '.join(missing)} (give None if there is no value)"
+    unknown = sorted(set(row) - names)
     if unknown:
         yield f"unknown columns {', '.join(unknown)}; known are those of leaderboards.COLUMNS"
     finished = row.get("status") == "finished"
@@ -86,7 +86,7 @@ def _out_of_range(column: Column, value: Any) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return ""
     if not math.isfinite(value):
-        return "must be finite (None where there is no value)"
+        return "must be finite (None if there is no value)"
     if column.unit == "fraction" and not 0 <= value <= 1:
         return "must be a fraction in [0, 1]"
     return "must be >= 0" if column.unit != "any" and value < 0 else ""
@@ -105,7 +105,7 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def identity_problems(rows: pa.Table) -> Iterator[str]:
-    """Say what is wrong with who the rows of a table are, as `check_row` does; each distinct text is read once."""
+    """Yield the faults in identity columns of a table, as `check_row` finds them; each distinct text is read once."""
     names = {*rows.column_names}
     for column in COLUMNS:
         if column.group == "identity" and not column.empty_allowed and column.name in names:
@@ -120,7 +120,7 @@ def identity_problems(rows: pa.Table) -> Iterator[str]:
 
 
 def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator[str]:
-    """Say where `text` is no canonical JSON, or disagrees with `columns`."""
+    """Yield the faults of `text`: it is not canonical JSON, or disagrees with `columns`."""
     try:
         values = json.loads(text)
         canonical = isinstance(values, dict) and canonical_json(values) == text
@@ -166,7 +166,7 @@ def _is_float(value: Any) -> bool:
     return _is_int(value) or isinstance(value, float)
 
 
-def _map_of(key: Callable[[Any], bool], item: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _is_map_of(key: Callable[[Any], bool], item: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())
 
 
@@ -180,7 +180,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "int64": _is_int,
     "bool": lambda value: isinstance(value, bool),
     "timestamp": lambda value: isinstance(value, datetime) and value.tzinfo is not None,
-    "map<int32,double>": _map_of(_is_int, _is_float),
-    "map<double,int32>": _map_of(_is_float, _is_int),
-    "map<string,string>": _map_of(_is_text, _is_text),
+    "map<int32,double>": _is_map_of(_is_int, _is_float),
+    "map<double,int32>": _is_map_of(_is_float, _is_int),
+    "map<string,string>": _is_map_of(_is_text, _is_text),
 }

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; parquet files that are told from foreign, broken and newer ones when read."""
+"""Files that appear whole or not at all; checks that a parquet file is ours, sound and not of a newer version."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 _DAY = 24 * 60 * 60
-_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file with them
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file in these
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 _COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
 
 
 class StoreError(ValueError):
-    """A file of a result folder cannot be used. `path` is the file."""
+    """An error about an unusable file of a result folder. `path` is the file."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class StoreError(ValueError):
 
 
 class BrokenFileError(StoreError):
-    """The file is truncated, damaged, or not one of ours. `problem` says how, without what to do about it."""
+    """An error about a truncated, damaged or foreign file. `problem` is the message without its advice."""
 
     def __init__(self, path: Path, problem: str, advice: str = "") -> None:
         super().__init__(path, f"{problem}: {advice or remedy(path)}")
@@ -45,34 +45,34 @@ class BrokenFileError(StoreError):
 
 
 class NewerSchemaError(StoreError):
-    """The file was written by a newer version of this package."""
+    """An error about a file that a newer version of this package wrote."""
 
 
 def remedy(path: Path) -> str:
-    """Say what to do about a file that cannot be used. A segment may hold thousands of runs."""
-    what = "it"
-    if path.parent.name == "curves":  # its rows would stand there without it, as done
-        what = f"it and {path.parent.parent / 'runs' / path.name}"
+    """Advise what to do about an unusable file. A segment may hold thousands of runs, so it must not be deleted."""
+    files = "it"
+    if path.parent.name == "curves":  # its rows, left without it, would count as done
+        files = f"it and {path.parent.parent / 'runs' / path.name}"
     if path.name.startswith("packed-"):
-        return f"bring it back from a backup or a mirror, or move {what} away"
-    return f"delete {what}, or move {what} away"
+        return f"bring it back from a backup or a mirror, or move {files} away"
+    return f"delete {files}, or move {files} away"
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path` when all of it is on the disk.
+    """Open a file to write, which replaces `path` when all of it is on the disk.
 
-    After an error what was there stays. Whoever has the old file open or mapped keeps it. A killed writer leaves a
-    hidden file, `.*.tmp`. Only a device, a pipe or a link is written in place: `/dev/null` has to stay one.
+    After an error the old file stays. A process that has the old file open or mapped keeps it. A killed writer leaves a
+    hidden file, `.*.tmp`. Only a device, a pipe or a link is written in place: `/dev/null` must stay a device.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        with _naming(path, path), path.open("wb") as file:
+        with _errors_naming(path, path), path.open("wb") as file:
             yield file
         return
-    with _temporary(path.parent) as temporary, _naming(path, temporary):
+    with _temporary(path.parent) as temporary, _errors_naming(path, temporary):
         with temporary.open("xb") as file:
             yield file
             file.flush()
@@ -91,11 +91,11 @@ def write_table(table: pa.Table, path: Path) -> None:
 def write_by_content(
     out: Path, stem: str, schemas: Sequence[pa.Schema], rows: Iterable[pa.Table], points: Iterable[pa.Table]
 ) -> Path:
-    """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' one.
+    """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' hash.
 
-    `stem` begins the name; that of a segment is `packed`. `schemas` are of the rows and of the points, with the
-    metadata of the files. Tables are made while they are written, each a row group of its own. Points are in place
-    first: a row that is seen has its curve.
+    The name begins with `stem`, which is `packed` for a segment. `schemas` are those of the rows and of the points,
+    with the metadata of the files. Tables are made while they are written, each as a row group of its own. Points are
+    in place first, so that every row that a reader sees has its curve.
 
     Returns:
         The path of the file of rows.
@@ -107,8 +107,8 @@ def write_by_content(
         folder.mkdir(parents=True, exist_ok=True)
     with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
         _write(schemas[1], points, curves)
-        stated = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
-        _write(schemas[0].with_metadata(stated), rows, runs)
+        metadata = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
+        _write(schemas[0].with_metadata(metadata), rows, runs)
         name = f"{stem}-{content_hash(runs)[: 32 if stem == 'packed' else 16]}.parquet"
         _rename(curves, out / "curves" / name)
         _rename(runs, out / "runs" / name)
@@ -123,35 +123,35 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of a file's content, 64 hexadecimal digits."""
+    """Compute the SHA-256 of a file's content: 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
-    """A path in a folder; what lies there at the end is removed."""
+    """Provide a path in a folder for a temporary file, and remove the file at the end."""
     path = folder / f".{uuid.uuid4().hex}.tmp"
     try:
         yield path
     finally:
-        with suppress(OSError):  # the disk's error must reach the caller, not one about its leftovers
+        with suppress(OSError):  # the disk's error must reach the caller, not one about leftovers
             path.unlink()
 
 
 @contextmanager
-def _naming(path: Path, opened: Path) -> Iterator[None]:
-    """Errors name `path`, whatever was opened in its place, and where the system names no file."""
+def _errors_naming(path: Path, opened: Path) -> Iterator[None]:
+    """Make errors name `path`, if they name `opened`, which was opened in its place, or if the system names no file."""
     try:
         yield
     except OSError as error:
-        if error.filename != str(opened) and (error.filename is not None or error.errno not in _OF_DISKS):
+        if error.filename != str(opened) and (error.filename is not None or error.errno not in _DISK_ERRORS):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error  # of the class that belongs to the number
 
 
 def _rename(temporary: Path, path: Path) -> None:
-    """Rename a file into place, so that it survives a power cut where the system lets folders be opened (POSIX)."""
+    """Rename a file into place, and sync the folder (POSIX only), so that the file survives a power cut."""
     temporary.replace(path)
     if os.name != "posix":
         return
@@ -185,12 +185,12 @@ def read_table(
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
-        columns: names to read, of which it may lack those that are not in `_COLUMNS`; None is all.
-        keys: run keys; row groups that cannot hold any of them are left out, what is read may hold others.
-        dictionaries: columns of text to give as dictionaries, which repeat no value.
+        columns: names to read; the file may lack those that are not in `_COLUMNS`. None is all.
+        keys: run keys; row groups that cannot hold any of them are skipped. The result may hold other keys, too.
+        dictionaries: text columns to read as dictionary arrays, which repeat no value.
 
     Raises:
-        BrokenFileError: it is no parquet file, is cut short, or was not written as `kind`.
+        BrokenFileError: it is not a parquet file, is cut short, or was not written as `kind`.
         NewerSchemaError: its schema version is newer than this package's.
         OSError: it cannot be opened, or the file system fails.
     """
@@ -198,13 +198,13 @@ def read_table(
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
         names = None if columns is None else [*columns]
         table = file.read_row_groups([*groups], columns=names, use_threads=False)
-        table.validate(full=True)  # refuses text that is none: files of earlier versions have no checksums
+        table.validate(full=True)  # refuses invalid text: files of earlier versions have no checksums
         return table
 
 
 @contextmanager
 def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a file of this kind; an error of the file system has a number, one of the content has none."""
+    """Open a file and check its kind; errors of the file system have an `errno`, those of the content have none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -221,7 +221,7 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
     except StoreError:
         raise
     except (pa.ArrowException, ValueError, OSError) as error:
-        if getattr(error, "errno", None):  # such as EIO of a network's: the file may be sound
+        if getattr(error, "errno", None):  # such as EIO of a network file system: the file may be sound
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
@@ -232,27 +232,27 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
 
 
 def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
-    """The row groups that may hold one of the sorted `keys`, by their least and greatest run key."""
+    """Yield the row groups that may hold one of the sorted `keys`, by their smallest and largest run key."""
     if not keys:
         return
-    at = file.schema_arrow.names.index("run_key")
+    column = file.schema_arrow.names.index("run_key")
     for group in range(file.num_row_groups):
-        found = file.metadata.row_group(group).column(at).statistics
-        if found is None or not found.has_min_max:
+        statistics = file.metadata.row_group(group).column(column).statistics
+        if statistics is None or not statistics.has_min_max:
             yield group
         else:
-            nearest = bisect_left(keys, found.min)
-            if nearest < len(keys) and keys[nearest] <= found.max:
+            nearest = bisect_left(keys, statistics.min)
+            if nearest < len(keys) and keys[nearest] <= statistics.max:
                 yield group
 
 
 def _check(path: Path, kind: str, file: Any) -> None:
-    """Raise StoreError unless an opened file is of this kind and version, and has all columns."""
+    """Raise StoreError unless an opened file is of this kind, of a known version, and has all columns."""
     metadata = file.metadata.metadata or {}
-    stated, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
-    if stated != kind or not version.isdigit():
-        what = f"a {stated!r} file" if stated else "not written by fedkd-bench"
-        raise BrokenFileError(path, f"{path} is no file of {kind} ({what})")
+    stated_kind, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
+    if stated_kind != kind or not version.isdigit():
+        origin = f"a {stated_kind!r} file" if stated_kind else "not written by fedkd-bench"
+        raise BrokenFileError(path, f"{path} is not a file of {kind} ({origin})")
     if int(version) > SCHEMA_VERSION:
         raise NewerSchemaError(
             path,
@@ -266,25 +266,25 @@ def _check(path: Path, kind: str, file: Any) -> None:
 
 
 def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
-    """Write tables as one file, each a row group of its own, and wait until the disk has it."""
+    """Write tables as one file, each as a row group of its own, and wait until it is on the disk."""
     import pyarrow.parquet as pq
 
     schema, parts = _with_units(schema), iter(parts)
-    start = [*islice(parts, 2)]
+    first_two = [*islice(parts, 2)]
     # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
-    large = len(start) > 1 or any(part.num_rows >= 100 for part in start)
-    how = {"compression": "zstd" if large else "none", "use_dictionary": large, "write_statistics": large}
-    how["write_page_checksum"] = True  # a changed byte is then an error to every reader
+    large = len(first_two) > 1 or any(part.num_rows >= 100 for part in first_two)
+    options = {"compression": "zstd" if large else "none", "use_dictionary": large, "write_statistics": large}
+    options["write_page_checksum"] = True  # a changed byte is then an error to every reader
     with path.open("xb") as file:
-        with pq.ParquetWriter(file, schema, **how) as writer:
-            for part in chain(start, parts):
+        with pq.ParquetWriter(file, schema, **options) as writer:
+            for part in chain(first_two, parts):
                 writer.write_table(part.replace_schema_metadata(schema.metadata), row_group_size=max(part.num_rows, 1))
         file.flush()
         os.fsync(file.fileno())
 
 
 def _with_units(schema: pa.Schema) -> pa.Schema:
-    """The schema with its columns' units in the metadata, so that a file can be read without this package."""
+    """Add its columns' units to a schema's metadata, so that a file can be understood without this package."""
     metadata = dict(schema.metadata or {})
     columns = _COLUMNS.get(metadata.get(b"fedkd_kind", b"").decode(), ())
     units = {column.name: column.unit for column in columns if column.unit}

@@ -1,4 +1,4 @@
-"""Between rows (mappings), arrow tables (files) and pandas frames (analysis)."""
+"""Conversions between rows (mappings), arrow tables (files) and pandas frames (analysis)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def run_table(row: Mapping[str, Any]) -> pa.Table:
-    """A table of one checked row; with `written` and `forced` if the row has them."""
+    """Make a table of one checked row, with `written` and `forced` if the row has them."""
     import pyarrow as pa
 
     return pa.Table.from_pylist([dict(row)], schema=runs_schema(stored="written" in row))
 
 
 def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table:
-    """A table of a checked curve of the run `row`; values that are not finite become empty."""
+    """Make a table of a checked curve of the run `row`; values that are not finite become empty."""
     import pyarrow as pa
 
     rounds, metrics, values = zip(*curve, strict=True) if curve else ((), (), ())
@@ -36,7 +36,7 @@ def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with the columns of `schema`: cast, left out, or empty where it has none."""
+    """Fit `table` to `schema`: cast columns to its types, drop those that it lacks, add missing ones empty."""
     import pyarrow as pa
 
     if table.schema.equals(schema):
@@ -49,9 +49,9 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """`table` as a frame: nullable integers and booleans, so that an empty one does not make floats of the others.
+    """Convert `table` to a frame. Integers and booleans are nullable, so that an empty value makes no floats of others.
 
-    Text is `printable`: whoever wrote the file, what is shown of it is.
+    Text is made `printable`, because anyone may have written the file.
     """
     import pandas as pd
     import pyarrow as pa
@@ -65,7 +65,7 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def _printable(column: Any) -> Any:
-    """A column with printable text; as it is if it has no other."""
+    """Make the text of a column printable; return any other column as it is."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -77,29 +77,29 @@ def _printable(column: Any) -> Any:
 
 
 def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
-    """Each map as a dict; keys and values become Python objects at once, which saves most of the time."""
-    found: list[dict[Any, Any] | None] = []
+    """Convert each map to a dict; keys and values become Python objects all at once, which saves most of the time."""
+    dicts: list[dict[Any, Any] | None] = []
     for chunk in column.chunks:
         keys, values = (_printable(part).to_pylist() for part in (chunk.keys, chunk.items))
         ends = chunk.offsets.to_pylist()
         parts = zip(ends, ends[1:], chunk.is_valid().to_pylist(), strict=False)
-        found += [
+        dicts += [
             dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None for begin, end, valid in parts
         ]
-    return found
+    return dicts
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as plain mappings, None for what is empty."""
+    """Convert the rows of a frame to plain mappings, with None for empty values."""
     filled = frame.astype(object).where(frame.notna(), None)
     return [{str(name): value for name, value in row.items()} for row in filled.to_dict("records")]
 
 
 def by_run(curves: pd.DataFrame) -> dict[str, dict[str, dict[int, float]]]:
-    """Points as run key -> metric -> round -> value, without those that have no value."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    known = curves.dropna(subset=["value"])
-    columns = (known[name].tolist() for name in ("run_key", "metric", "round", "value"))
+    """Arrange points as run key -> metric -> round -> value, leaving out those without a value."""
+    values: dict[str, dict[str, dict[int, float]]] = {}
+    filled = curves.dropna(subset=["value"])
+    columns = (filled[name].tolist() for name in ("run_key", "metric", "round", "value"))
     for key, metric, at, value in zip(*columns, strict=True):
-        found.setdefault(key, {}).setdefault(metric, {})[int(at)] = float(value)
-    return found
+        values.setdefault(key, {}).setdefault(metric, {})[int(at)] = float(value)
+    return values

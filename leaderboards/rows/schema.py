@@ -2,8 +2,8 @@
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
 documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has
-`written`, when it was stored, and `forced`, whether it takes the place of all rows of its key and environment that were
-written before (`leaderboards.rows`).
+`written`, the time of storing, and `forced`, whether it replaces all earlier rows of its key and environment
+(`leaderboards.rows`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA_VERSION = 1
-HP_PREFIX = "hp_"  # of the columns that `leaderboard.parquet` has of hyper-parameters
+HP_PREFIX = "hp_"  # of hyper-parameters' columns in `leaderboard.parquet`
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
 WHEN_DIVERGED = "a loss or a model became NaN or infinite, or the final accuracy is no better than guessing"
@@ -29,7 +29,7 @@ Group = Literal["identity", "results", "cost", "state", "provenance"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """A column of `runs` or `curves`.
 
     Args:
         name: of the column.
@@ -37,7 +37,7 @@ class Column:
         unit: of its numbers. `fraction` is checked to lie in [0, 1]; every unit but `any` forbids negative numbers.
         meaning: one phrase.
         group: identity, results, cost, state or provenance.
-        nullable: may be empty in a finished row; results and cost always may in failed and stopped ones.
+        nullable: whether it may be empty in a finished row; results and cost may always be in failed and stopped ones.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Column:
 
     @property
     def empty_allowed(self) -> bool:
-        """Whether some row may leave it empty."""
+        """Whether the column may be empty in some rows."""
         return self.nullable or self.group in ("results", "cost")
 
 
@@ -145,30 +145,28 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     Column("algorithm", "string", "", "registry name", "identity"),
     Column("round", "int64", "rounds", "finished rounds, from 1", "identity"),
     Column("metric", "string", "", "name of the metric", "identity"),
-    Column(
-        "value", "float64", "any", "accuracies are fractions, losses nats; empty where not a number", "results", True
-    ),
+    Column("value", "float64", "any", "accuracies are fractions, losses nats; empty if not a number", "results", True),
 )
 
-LATER = frozenset({"certified"})  # columns that files of earlier versions lack, and which are empty then
-# Fields of a setting of which less makes a run a shortened one, not that of its preset or of a printed cell.
+LATER = frozenset({"certified"})  # columns that files of earlier versions lack; they are read as empty
+# Fields of a setting: a run with less of one than its preset or printed cell is a shortened run.
 SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
 SETTING_COLUMNS = tuple(c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING)
 
 
 def own_name(algorithm: str, name: str) -> str:
-    """A hyper-parameter as the command line takes it: FedDKD's `lr` is `feddkd.lr`, for settings have an `lr`, too."""
+    """Name a hyper-parameter as the command line does: FedDKD's `lr` is `feddkd.lr`, because settings have an `lr`."""
     return f"{algorithm}.{name}" if name in SETTING_COLUMNS else name
 
 
 def hyperparameter_columns(names: Iterable[str]) -> list[str]:
-    """Return those of `names` that are a hyper-parameter's column: `hp_<name>`, but not `hp_json`."""
+    """Select the columns of hyper-parameters from `names`: `hp_<name>`, but not `hp_json`."""
     return [name for name in names if name.startswith(HP_PREFIX) and name != "hp_json"]
 
 
 def runs_schema(stored: bool = False) -> pa.Schema:
-    """The pyarrow schema of `runs`. `stored`: with `written` and `forced`, as files have them."""
+    """Make the pyarrow schema of `runs`. `stored` adds `written` and `forced`, which files have."""
     import pyarrow as pa
 
     added = [pa.field("written", pa.timestamp("us", tz="UTC"), False), pa.field("forced", pa.bool_(), False)]
@@ -176,14 +174,14 @@ def runs_schema(stored: bool = False) -> pa.Schema:
 
 
 def curves_schema() -> pa.Schema:
-    """The pyarrow schema of a `curves` file: one row per run, round and metric."""
+    """Make the pyarrow schema of a `curves` file: one row per run, round and metric."""
     import pyarrow as pa
 
     return pa.schema(_fields(CURVE_COLUMNS), metadata=file_metadata("curves"))
 
 
 def file_metadata(kind: str) -> dict[str, str]:
-    """Parquet metadata that tells our files, and their version, from others'. `kind`: runs, curves or leaderboard."""
+    """Make the parquet metadata that identifies our files and their version. `kind`: runs, curves or leaderboard."""
     return {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
 
 
@@ -212,7 +210,7 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
     `1` and `1.0` give different text: cast each value to its declared type first.
 
     Raises:
-        ValueError: a value is NaN or infinite, or no JSON value, or a key is no string.
+        ValueError: a value is NaN, infinite or not a JSON value, or a key is not a string.
     """
     wrong = [key for key in mapping if not isinstance(key, str)]
     if wrong:
@@ -224,7 +222,7 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
 
 
 def digest(mapping: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of `mapping`: 64 lower-case hexadecimal digits."""
+    """Compute the SHA-256 of the canonical JSON of `mapping`: 64 lower-case hexadecimal digits."""
     return hashlib.sha256(canonical_json(mapping).encode()).hexdigest()
 
 
@@ -233,14 +231,14 @@ def run_key(
 ) -> str:
     """Compute the identity of a run, 64 lower-case hexadecimal digits: equal for runs that must give equal numbers.
 
-    The caller has cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
+    The caller must cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
 
     Args:
         algorithm: registry name.
         version: of the algorithm; raised when its results change.
-        hyperparameters: every one of the algorithm by name, defaults included.
-        setting: as `setting_identity` of `bench.planning.run_spec` gives it: fields by name, later ones only off their
-            default, and the versions of data set, partition and model.
+        hyperparameters: all of the algorithm's by name, defaults included.
+        setting: as `setting_identity` of `bench.planning.run_spec` returns it: fields by name, later ones only
+            off their default, and the versions of data set, partition and model.
         seed: of the run.
     """
     return digest(
@@ -255,7 +253,7 @@ def run_key(
 
 
 def environment_key(row: Mapping[str, Any]) -> str:
-    """Name the environment of a row by 8 hexadecimal digits: runs of one key that agree in it agree in every digit."""
+    """Compute a row's environment key, 8 hexadecimal digits: runs equal in it and in run key agree in every digit."""
     parts = {name: row[name] for name in ("device", "cpu", "threads", "backend", "pack")}
     return digest({**parts, "versions": dict(row["versions"])})[:8]
 
@@ -263,7 +261,7 @@ def environment_key(row: Mapping[str, Any]) -> str:
 def identity_columns(
     algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`.
+    """Make the identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are as for `run_key`.
 
     Raises:
         ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.

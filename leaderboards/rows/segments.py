@@ -1,4 +1,4 @@
-"""The files of rows below a result folder: which rows there are, in which file, and which of them count."""
+"""The files of rows in a result folder: an index of their rows, the choice of rows that count, and compaction."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 SEGMENT_NAME = re.compile(r"packed-[0-9a-f]{32}\.parquet")
 ROW_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}(-[0-9a-f]+)*\.parquet")  # key, environment
 HASHED_NAME = re.compile(r".*-[0-9a-f]{16}\.parquet|" + SEGMENT_NAME.pattern)
-TRACKED = "local_accuracy_mean"  # only of runs that were asked for it, whose other results are equal
+TRACKED = "local_accuracy_mean"  # only in runs that were asked for it; their other results are the same
 RESULTS = [column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED]
-ENOUGH = 300  # files of one row from which on a sweep compacts them at its end
+ENOUGH = 300  # with more files of one row than this, a sweep compacts them at its end
 
 _BEST_FIRST = ("finished", "stopped", "failed")
 _ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
 _INDEXED = ("run_key", "status", "finished", TRACKED, "written", "forced")
 _REPLACES = "fedkd_replaces"
-_ATTEMPTS = 20  # at reading while others compact
-_ROWS = 4_096  # of a row group of rows
-_POINTS = 2**18  # of a row group of points, at most
-_RUNS = 1_000  # whose points are held at once
+_ATTEMPTS = 20  # to read while other processes compact
+_ROWS = 4_096  # in a row group of rows
+_POINTS = 2**18  # in a row group of points, at most
+_RUNS = 1_000  # whose points are in memory at once
 _T = TypeVar("_T")
 
 
 class Folder:
-    """The rows below a result folder, by an index.
+    """The rows in a result folder, found through an index.
 
-    An index is a table with the columns run_key, environment (as of `environment_key`), status, finished, written,
-    forced, preferred (forced, or with tracked accuracies), file (the name that it has alone in every folder), holder
-    (path of the file that holds it) and row (its position there).
+    An index is a table with the columns run_key, environment (its `environment_key`), status, finished, written,
+    forced, preferred (forced, or with tracked accuracies), file (the name of the row's own file in every folder),
+    holder (path of the file that holds it) and row (its position there).
     """
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._indexes: dict[str, pa.Table] = {}  # of files named by their content, which never change
+        self._indexes: dict[str, pa.Table] = {}  # by file name; only files named by their content, which never change
 
     def steady(self, action: Callable[[], _T]) -> _T:
-        """Call `action` again until no file vanishes meanwhile, and return its result.
+        """Call `action`, again if a file vanishes meanwhile, and return its result.
 
         Raises:
-            FileNotFoundError: a file cannot be found again and again.
+            FileNotFoundError: a file was missing in every attempt.
         """
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -61,14 +61,14 @@ class Folder:
         return action()
 
     def paths(self) -> list[Path]:
-        """List the files of rows by name."""
+        """List the paths of the files of rows, sorted by name."""
         names, again = self._names(), self._names()
         while {*filter(SEGMENT_NAME.fullmatch, names)} != {*filter(SEGMENT_NAME.fullmatch, again)}:
-            names, again = again, self._names()  # the second may be during a compaction, and miss old files and new
+            names, again = again, self._names()  # a listing during a compaction may miss old files and new
         return [self.out / "runs" / name for name in names]
 
     def index(self, keys: Collection[str] | None = None, paths: Iterable[Path] | None = None) -> pa.Table:
-        """The index of all rows, or of the run keys `keys`, in the order of their names. `paths`: the files to read."""
+        """Make the index of all rows, or of the run keys `keys`, sorted by file name. `paths`: the files to read."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -89,7 +89,7 @@ class Folder:
 
 
 def held_names(paths: Iterable[Path]) -> set[str]:
-    """The names of the files that the segments among `paths` stand in for, wherever such files are."""
+    """Collect the names of the files that the segments among `paths` replace, in whatever folder these files are."""
     names = set[str]()
     for path in paths:
         if SEGMENT_NAME.fullmatch(path.name):
@@ -99,19 +99,19 @@ def held_names(paths: Iterable[Path]) -> set[str]:
 
 
 def shared_name(path: Path) -> str:
-    """The name of a file of rows in every other folder: with a hash, whatever it is called here."""
+    """Return the name of a file of rows in other folders: always with a hash, which its name here may lack."""
     if HASHED_NAME.fullmatch(path.name):
         return path.name
     return f"{path.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.parquet"
 
 
 def curve_path(path: Path) -> Path:
-    """The path of the curves of a file of rows."""
+    """Return the path of the curves of a file of rows."""
     return path.parent.parent / "curves" / path.name
 
 
 def _index_of(path: Path) -> pa.Table:
-    """The index of the rows in a file."""
+    """Make the index of the rows in a file."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -155,12 +155,12 @@ def _index_schema() -> pa.Schema:
 
 
 def counted(index: pa.Table) -> pa.Table:
-    """The part of an index that counts: the best row of each run key and environment."""
+    """Select the rows of an index that count: the best of each run key and environment."""
     return _first_of_each(_best_first(index), ["run_key", "environment"])
 
 
 def one_for_each_key(index: pa.Table) -> pa.Table:
-    """Select, of rows that count, one for each run key: of finished runs the earliest, else the latest row."""
+    """Select one row for each run key from rows that count: the earliest finished one, else the latest."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -171,7 +171,7 @@ def one_for_each_key(index: pa.Table) -> pa.Table:
 
 
 def _best_first(index: pa.Table) -> pa.Table:
-    """An index by run key and environment, the row that counts before the others."""
+    """Sort an index by run key and environment, with the row that counts before the others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -182,7 +182,7 @@ def _best_first(index: pa.Table) -> pa.Table:
 
 
 def _first_of_each(index: pa.Table, names: list[str]) -> pa.Table:
-    """The first row of each group that agrees in the columns `names`."""
+    """Select the first row of each group that agrees in the columns `names`."""
     import numpy as np
     import pyarrow as pa
 
@@ -191,11 +191,11 @@ def _first_of_each(index: pa.Table, names: list[str]) -> pa.Table:
 
 
 def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, Any]]]]:
-    """Tell rows that are needed from those that are not. Reads the results of rows that share key and environment.
+    """Find rows that no reader needs, and results that disagree, among rows that share key and environment.
 
     Returns:
-        (holder, row) of those that no reader needs; and, for each run key and environment with unlike results, one
-        finished row of each, best first: its index, and the column `final_accuracy`.
+        (holder, row) of the rows that no reader needs; and, for each run key and environment with different results,
+        one finished row of each result, best first: its columns of the index, and `final_accuracy`.
     """
     import pyarrow.compute as pc
 
@@ -215,20 +215,20 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
     outdated, disagreeing = set[tuple[str, int]](), []
     for best, *others in groups.values():
         forced = [row["written"] for row in (best, *others) if row["forced"] and row["status"] == "finished"]
-        kept = {best["results"]: best}
+        distinct = {best["results"]: best}
         for row in others:
             needed = row["status"] == best["status"] == "finished" and not (forced and row["written"] < max(forced))
-            if needed and row["results"] not in kept:
-                kept[row["results"]] = row
+            if needed and row["results"] not in distinct:
+                distinct[row["results"]] = row
             else:
                 outdated.add((row["holder"], row["row"]))
-        if len(kept) > 1:
-            disagreeing.append([*kept.values()])
+        if len(distinct) > 1:
+            disagreeing.append([*distinct.values()])
     return outdated, disagreeing
 
 
 def results_digests(rows: pa.Table) -> list[str]:
-    """For each row 64 digits that are equal for equal results."""
+    """Compute 64 digits for each row, which are equal for equal results."""
     return [digest({"results": str([row])}) for row in rows.select(RESULTS).to_pylist()]
 
 
@@ -236,7 +236,7 @@ def results_digests(rows: pa.Table) -> list[str]:
 
 
 def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Table:
-    """The rows of an index, in its order. `columns`: of `leaderboards.COLUMNS`; None is all."""
+    """Read the rows of an index, in its order. `columns`: of `leaderboards.COLUMNS`; None is all."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -255,11 +255,11 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     """Read the points of the rows of an index.
 
     Returns:
-        The columns of `CURVE_COLUMNS`, and `file`, texts as dictionaries; and the missing files, each with its
+        A table of `CURVE_COLUMNS` and `file`, with texts as dictionaries; and the missing files, each with its
         number of rows.
 
     Raises:
-        FileNotFoundError: rows of the index are elsewhere by now.
+        FileNotFoundError: rows of the index are in other files by now.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -275,7 +275,7 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
         keys, files = ([row[name] for row in rows] for name in ("run_key", "file"))
         if not path.exists():
             if not Path(holder).exists():
-                raise FileNotFoundError(f"{holder} went away")
+                raise FileNotFoundError(f"{holder} has disappeared")
             missing[path] = len(keys)
             continue
         table = read_table(path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file"))
@@ -293,17 +293,17 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
 
 @dataclass(frozen=True)
 class Compacted:
-    """Counts of the files of rows before and after."""
+    """Numbers of files of rows before and after a compaction."""
 
     before: int
     after: int
 
 
 def compact(out: Path) -> Compacted:
-    """Write one segment in the place of many files, without the rows that no reader needs; then delete these files.
+    """Write one segment to replace many files, without the rows that no reader needs; then delete these files.
 
-    Others may read, write and compact the folder meanwhile. A kill leaves rows and points twice, of which readers take
-    one, or the curves of a file that is deleted already.
+    Other processes may read, write and compact the folder meanwhile. A kill leaves duplicate rows and points, of which
+    readers take one, or the curves of a file that is already deleted.
 
     Raises:
         StoreError: a file is broken, foreign, or of a schema that cannot be read; nothing is packed.
@@ -314,7 +314,7 @@ def compact(out: Path) -> Compacted:
 
 
 def compact_if_many(out: Path) -> Compacted | None:
-    """Compact at the end of a sweep: if there are more than `ENOUGH` files of one row."""
+    """Compact the folder at the end of a sweep, if it has more than `ENOUGH` files of one row."""
     folder = Folder(out)
     singles = [path for path in folder.steady(folder.paths) if not SEGMENT_NAME.fullmatch(path.name)]
     return compact(out) if len(singles) > ENOUGH else None
@@ -324,7 +324,7 @@ def _compact(folder: Folder) -> Compacted:
     import pyarrow as pa
 
     paths = folder.paths()
-    # One without a curve does not make another's curve needless.
+    # Files without a curve are left out: such a row must not replace another that has one.
     named = [path for path in paths if ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)]
     taken = [path for path in named if curve_path(path).exists()]
     index = folder.index(paths=taken)
@@ -335,19 +335,19 @@ def _compact(folder: Folder) -> Compacted:
         index = index.filter(pa.array(needed, pa.bool_()))
         replaces = held_names(taken) | {shared_name(path) for path in taken}
         _write_segment(folder.out, index, replaces.difference(index["file"].to_pylist()))
-        for path in taken:  # rows first: a curve without its row is nobody's
+        for path in taken:  # rows first: readers ignore a curve without its row
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
-    left = folder.paths()
-    held, there = held_names(left), {path.name for path in left}
+    remaining = folder.paths()
+    orphans = held_names(remaining) - {path.name for path in remaining}
     for path in (folder.out / "curves").glob("*.parquet"):  # of a compaction that was killed
-        if path.name in held - there:
+        if path.name in orphans:
             path.unlink(missing_ok=True)
-    return Compacted(len(paths), len(left))
+    return Compacted(len(paths), len(remaining))
 
 
 def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> None:
-    """Write the rows of an index as a segment. `replaces`: names that it stands in for, beside those of its rows."""
+    """Write the rows of an index as a segment. `replaces`: names of files that it replaces, beside its rows' own."""
     import pyarrow as pa
 
     index = index.sort_by([("run_key", "ascending"), ("file", "ascending")])
@@ -368,7 +368,7 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
 
 
 def _points_in_order(index: pa.Table) -> pa.Table:
-    """The points of the rows of an index, in its order."""
+    """Read the points of the rows of an index, in its order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """The runs and curves below one folder, which is made when first written to."""
+    """The runs and curves in one folder, which the first write creates."""
 
     def __init__(self, out: Path | str) -> None:
         self.out = Path(out)
@@ -50,13 +50,13 @@ class Store:
     def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False) -> Path:
         """Store one run: its curve first, then its row.
 
-        Nothing is written if its key and environment have a finished row already, and this one is not finished, or has
-        equal results and no more tracked. Unlike results of one environment are both kept, which `validate` reports.
+        Nothing is written if its key and environment already have a finished row, and this one is not finished, or has
+        equal results and tracks no more. Different results of one environment are all kept; `validate` reports them.
 
         Args:
             row: every column of `leaderboards.COLUMNS`; see `check_row`.
             curve: points `(round, metric, value)`.
-            replace: a finished row takes the place of whatever this environment stored for the key before.
+            replace: whether a finished row replaces all rows that this environment stored for the key before.
 
         Returns:
             The file that holds the run's row.
@@ -75,59 +75,59 @@ class Store:
             for folder in (self.out, self.out / "runs", self.out / "curves"):
                 sweep_leftovers(folder)
             self._swept = True
-        there = None if forced else self._folder.steady(lambda: self._stands_for(row, table))
+        existing = None if forced else self._folder.steady(lambda: self._superseding_file(row, table))
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         points = curve_table(row, curve)
-        return there or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
+        return existing or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
-        """Return run key -> `finished`, `failed` or `stopped` of those of `keys` that have a row; None asks for all.
+        """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` that have a row; None is all keys.
 
-        A key with several rows is finished if one of them is, else what the latest says. Few columns are read.
+        A key with several rows is finished if one of them is, else it has the latest status. Few columns are read.
         """
         if not self.begun:
             return {}
-        index = self._folder.steady(lambda: self._chosen(keys))
+        index = self._folder.steady(lambda: self._index_of_runs(keys))
         return dict(zip(index["run_key"].to_pylist(), index["status"].to_pylist(), strict=True))
 
     def finished(self, keys: Collection[str] | None = None) -> set[str]:
-        """The keys (of `keys`, if given) that have a finished row."""
+        """Return the keys (of `keys`, if given) that have a finished row."""
         return {key for key, status in self.status(keys).items() if status == "finished"}
 
     @property
     def begun(self) -> bool:
-        """Whether anything was stored; a plan for a new folder need not wait for pandas and pyarrow."""
+        """Whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
         return (self.out / "runs").exists()
 
     def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read all runs, one row per run key: the first finished one, or the latest if none is finished.
 
         Args:
-            replicates: give a row for each environment of a run key instead.
+            replicates: return a row for each environment of a run key instead.
             columns: names to read, of `leaderboards.COLUMNS`; None is all.
 
         Returns:
             `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are dicts.
 
         Raises:
-            StoreError: a file is broken, foreign, or of a newer schema, or a row does not say who it is; the
+            StoreError: a file is broken, foreign, or of a newer schema, or a row's identity is faulty; the
                 message names it and the next step.
-            KeyError: a column that there is not.
+            KeyError: a column does not exist.
         """
         names = [column.name for column in COLUMNS] if columns is None else [*columns]
-        table = self._folder.steady(lambda: read_rows(self._chosen(None, replicates), names))
+        table = self._folder.steady(lambda: read_rows(self._index_of_runs(None, replicates), names))
         for problem in identity_problems(table):
             which = shell_command("bench.boards", "validate", self.out)
             raise StoreError(self.out, f"{self.out}: {problem}; `{which}` names the file and what to do")
         return to_pandas(table)
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """Read the curves of the rows that `runs` gives, or of `keys` among them.
+        """Read the curves of the rows that `runs` returns, or of `keys` among them.
 
-        Columns are run_key, algorithm, round, metric, value. A run whose curve file is not there is left out with a
+        Columns are run_key, algorithm, round, metric, value. A run whose curve file is missing is left out with a
         warning.
         """
-        points, missing = self._folder.steady(lambda: read_curves(self._chosen(keys)))
+        points, missing = self._folder.steady(lambda: read_curves(self._index_of_runs(keys)))
         for path, count in missing.items():
             _LOG.warning("%s is missing: %d run(s) without a curve", path, count)
         return to_pandas(fit(points, curves_schema()))
@@ -149,13 +149,13 @@ class Store:
         write_table(table.replace_schema_metadata(metadata), path)
         return path
 
-    def _chosen(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
-        """The index of the rows that `runs` gives."""
+    def _index_of_runs(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
+        """Return the index of the rows that `runs` returns."""
         index = counted(self._folder.index(keys))
         return index.sort_by("file") if replicates else one_for_each_key(index)
 
-    def _stands_for(self, row: Mapping[str, Any], table: pa.Table) -> Path | None:
-        """The file of a finished row that makes it needless to write this one, or None."""
+    def _superseding_file(self, row: Mapping[str, Any], table: pa.Table) -> Path | None:
+        """Find the file of a finished row that makes it unnecessary to write this one; None if there is none."""
         import pyarrow.compute as pc
 
         index = self._folder.index([row["run_key"]])
@@ -175,7 +175,7 @@ class Store:
 
 
 class Results(Protocol):
-    """Where runs and curves are read from: a `Store`, or several."""
+    """A source of runs and curves: a `Store`, or several."""
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does."""
@@ -185,7 +185,7 @@ class Results(Protocol):
 
 
 class RowFile:
-    """Reads a file of rows, such as `reproduced.parquet`, and its `_curves` beside it, as `Store` reads a folder."""
+    """A file of rows, such as `reproduced.parquet`, with its `_curves` beside it, read as `Store` reads a folder."""
 
     def __init__(self, path: Path) -> None:
         self.out = path
@@ -198,20 +198,20 @@ class RowFile:
             for problem in identity_problems(table):
                 raise BrokenFileError(self.out, f"{self.out}: {problem}")
             return to_pandas(fit(table, runs_schema()))
-        except BrokenFileError as error:  # whoever named it by mistake shall not delete it
+        except BrokenFileError as error:  # it may be named by mistake: advise against deleting it
             raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """Read the curves, as `Store.curves` does; no points where there is no file of curves."""
+        """Read the curves, as `Store.curves` does; no points if there is no file of curves."""
         table = read_table(self._curves, "curves") if self._curves.exists() else curves_schema().empty_table()
         frame = to_pandas(table)
         return frame if keys is None else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
 
 
 class Folders:
-    """What `Store` reads, over several folders or files of rows, read once.
+    """Several folders or files of rows, each read once, as if they were one `Store`.
 
-    Of one key in several, the first finished row counts.
+    If several have a run key, the row that finished first counts.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -226,7 +226,7 @@ class Folders:
         return self._runs
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """Read the curves of the rows that `runs` gives, as `Store.curves` does."""
+        """Read the curves of the rows that `runs` returns, as `Store.curves` does."""
         import pandas as pd
 
         if len(self.stores) == 1:
@@ -249,5 +249,5 @@ class Folders:
         order = runs.assign(_done=~done, _time=seconds.where(done, -seconds)).sort_values(
             ["_done", "_time"], kind="stable"
         )
-        kept = order.drop_duplicates("run_key").index.sort_values()
-        return runs.loc[kept].reset_index(drop=True)
+        selected = order.drop_duplicates("run_key").index.sort_values()
+        return runs.loc[selected].reset_index(drop=True)

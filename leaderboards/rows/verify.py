@@ -1,6 +1,6 @@
-"""Faults of a result folder, which `python -m bench.boards validate` names and merging asks for first.
+"""Faults of a result folder, which `python -m bench.boards validate` reports and a merge looks for first.
 
-Nothing is changed. Points are held against rows a thousand runs at a time.
+Nothing is changed. Curves are compared with rows a thousand runs at a time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Summary = Callable[[Sequence[tuple[int, str, float]]], Mapping[str, Any]]
-_AT_ONCE = 1_000  # rows, with their points, that are Python objects at a time
+_AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
 _RUN_AGAIN = "delete its row and curve, and give the sweep's command again"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong. `file` is relative to the folder; `next_step` is what to do about it."""
+    """A fault of a result folder. `file` is relative to the folder; `next_step` is what to do about it."""
 
     file: str
     problem: str
@@ -49,10 +49,10 @@ class Finding:
 
 @dataclass
 class Checked:
-    """What was read, and what is wrong with it.
+    """Counts and faults of the files and rows that were read.
 
-    `files` are of rows and of curves, `points` of the curves that were held against their rows; `index` is of the rows
-    in sound files, as of `Folder`; `broken` are the paths of the others.
+    `files` counts files of rows and of curves, `points` those of the curves that were compared with their rows;
+    `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths of the other files.
     """
 
     files: int = 0
@@ -63,7 +63,7 @@ class Checked:
     broken: set[Path] = field(default_factory=set)
 
     def read(self, path: Path, kind: str) -> pa.Table | None:
-        """Read a file; None if it cannot be used, which is a finding."""
+        """Read a file; return None and add a finding if it cannot be used."""
         self.files += 1
         try:
             return read_table(path, kind, dictionaries=("run_key", "algorithm", "metric", "file"))
@@ -75,33 +75,33 @@ class Checked:
 
 
 def validate(out: Path, summarise: Summary | None = None) -> Checked:
-    """Find everything that is wrong with a result folder.
+    """Find all faults of a result folder.
 
-    `summarise` gives the result columns that a curve `(round, metric, value)` must have led to; None does not compare.
+    `summarise` computes result columns from a curve `(round, metric, value)`, to compare with the row's; None skips it.
     """
     folder = Folder(out)
     return folder.steady(lambda: _validated(folder, summarise))
 
 
 def examine(out: Path) -> Checked:
-    """The rows of a folder, and what of its files and rows breaks the schema; curves are not held against rows."""
+    """Read the rows of a folder, and find files and rows that break the schema; curves are not compared with rows."""
     folder = Folder(out)
     return folder.steady(lambda: _examined(folder))
 
 
 def disagreements(index: pa.Table) -> list[Finding]:
-    """Return a finding for each run key and environment with finished rows of unlike results, naming all of them."""
+    """Return a finding for each run key and environment with finished rows of different results, naming all of them."""
     _, disagreeing = judge(index)
     return [_disagreement(sorted(rows, key=lambda row: row["written"])) for rows in disagreeing]
 
 
 def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
     path, key = Path(rows[0]["holder"]), rows[0]["run_key"][:16]
-    each = [f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})" for row in rows]
+    results = [f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})" for row in rows]
     command = shell_command("bench.sweep", "reproduce", key, "--out", path.parent.parent)
     return Finding(
         f"runs/{path.name}",
-        f"{len(rows)} results of run {key} in one environment disagree: {', '.join(each)}",
+        f"{len(rows)} results of run {key} in one environment disagree: {', '.join(results)}",
         f"`{command}` shows which one is right; run it again with --force",
     )
 
@@ -111,9 +111,9 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
     checked.findings += disagreements(checked.index)
     for path in sorted(path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")):
         if path.suffix != ".parquet" and not path.name.startswith("."):
-            checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "no parquet file", "move it away"))
-    checked.findings += _leaderboard(folder.out)
-    # Of these a killed compaction left the curves, and the next one deletes them.
+            checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away"))
+    checked.findings += _leaderboard_problems(folder.out)
+    # A killed compaction leaves curves of files that a segment has replaced; the next one deletes them.
     held = held_names(path for path in folder.paths() if path not in checked.broken)
     for path in sorted((folder.out / "curves").glob("*.parquet")):
         if path not in checked.broken and path.name not in held and not (folder.out / "runs" / path.name).exists():
@@ -136,8 +136,8 @@ def _examined(folder: Folder) -> Checked:
         checked.findings += _hash_problems(path, table.schema.metadata.get(CURVES_HASH, b"").decode())
         for start in range(0, table.num_rows, _AT_ONCE):
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
-                who = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
-                problems = [f"{who}: {problem}" for problem in _row_problems(row, path.name)]
+                label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
+                problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
                 checked.findings += [Finding(f"runs/{path.name}", problem, _RUN_AGAIN) for problem in problems]
     for path in sorted((folder.out / "curves").glob("*.parquet")):
         checked.read(path, "curves")
@@ -146,13 +146,13 @@ def _examined(folder: Folder) -> Checked:
 
 
 def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
-    """Find what differs in a file of rows, or its curves, from what was written. `stated`: hash of the curves."""
+    """Find changes in a file of rows, or its curves, since it was written. `stated`: recorded hash of the curves."""
     if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
     for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
         if file.exists() and not content_hash(file).startswith(digest):
             step = f"{remedy(file)}; its runs are then run again"
-            yield Finding(f"{file.parent.name}/{file.name}", "it was changed: its content has another hash", step)
+            yield Finding(f"{file.parent.name}/{file.name}", "changed since it was written: another hash", step)
 
 
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
@@ -168,17 +168,17 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
             yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         if ROW_NAME.fullmatch(name) and not name.startswith(stem):
-            yield f"it is called {name}, its key and environment are {stem}: looked for by name it is not found"
+            yield f"it is named {name}, but its key and environment are {stem}"
 
 
-def _leaderboard(out: Path) -> list[Finding]:
+def _leaderboard_problems(out: Path) -> list[Finding]:
     path = out / "leaderboard.parquet"
     try:
         if path.exists():
             read_table(path, "leaderboard", [])
     except StoreError as error:
         problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
-        return [Finding(path.name, problem, "delete it; the next sweep makes it anew")]
+        return [Finding(path.name, problem, "delete it; the next sweep rebuilds it")]
     return []
 
 
@@ -196,15 +196,15 @@ def _check_curves(index: pa.Table, checked: Checked, summarise: Summary | None) 
         curves.setdefault((file, key), []).append((at, metric, math.nan if value is None else value))
     results = read_rows(index, [column.name for column in COLUMNS if column.group == "results"])
     for row, stored in zip(index.to_pylist(), results.to_pylist(maps_as_pydicts="strict"), strict=True):
-        name, who = Path(row["holder"]).name, f"run {row['run_key'][:16]}"
+        name, label = Path(row["holder"]).name, f"run {row['run_key'][:16]}"
         curve = curves.get((row["file"], row["run_key"]), [])
         if not curve and row["status"] == "finished":
             step = f"bring back curves/{name}, or {_RUN_AGAIN}"
-            checked.findings.append(Finding(f"runs/{name}", f"{who} has no curve", step))
+            checked.findings.append(Finding(f"runs/{name}", f"{label} has no curve", step))
         elif curve and summarise and row["status"] != "failed":
-            wrong = _contradictions(stored, curve, summarise)
-            if wrong:
-                problem = f"{who} contradicts its curve: {'; '.join(wrong)}"
+            contradictions = _contradictions(stored, curve, summarise)
+            if contradictions:
+                problem = f"{label} contradicts its curve: {'; '.join(contradictions)}"
                 checked.findings.append(Finding(f"runs/{name}", problem, _RUN_AGAIN))
 
 

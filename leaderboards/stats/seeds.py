@@ -1,7 +1,7 @@
-"""Values by seed: intervals of means, tested differences, Holm's correction, ranks shared by what no test separates.
+"""Statistics of values by seed: intervals of means, tested differences, Holm's correction, shared ranks.
 
-A seed fixes partition, initial weights, participants and batches whatever the algorithm, so runs of one seed are
-alike in all but the algorithm, and their difference varies less than either.
+A seed fixes partition, initial weights, participants and batches for all algorithms alike, so runs of one seed
+differ only in the algorithm, and their difference varies less than either result.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Seeds = Mapping[int, float]  # seed -> value
 K = TypeVar("K", bound=Hashable)
 CONFIDENCE = 0.95
 SIGNIFICANCE = 1 - CONFIDENCE
-INTERVAL_FROM = 3  # values below which an interval would say more about the formula than about the runs
+INTERVAL_FROM = 3  # values; with fewer, an interval would say more about the formula than about the runs
 
-_ROUNDING = 1e-9  # relative: differences nearer to each other than this differ by rounding only
+_ROUNDING = 1e-9  # relative: differences closer to each other than this differ only by rounding
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Interval:
 
 
 def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the lower and upper limits of Student's t (Student 1908, "The probable error of a mean").
+    """Compute the lower and upper limits of Student's t interval (Student 1908, "The probable error of a mean").
 
     With t_q the quantile of n - 1 degrees of freedom:
 
         mean ± t_0.975 std / √n
 
-    How often it covers the true mean, in % of 100,000 simulated samples:
+    How often the interval covers the true mean, in % of 100,000 simulated samples:
 
         values                                             n = 3     5    10    20
         normal                                              95.1  95.0  95.0  94.9
@@ -49,9 +49,9 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
         log-normal (1), for contrast                        83.8  82.0  83.9  86.8
 
     Args:
-        mean: of the values of each group, of any shape.
+        mean: mean of each group's values, in an array of any shape.
         std: their standard deviations (n - 1), likewise.
-        n: how many values each has; limits are NaN for fewer than 3.
+        n: number of values in each group; limits are NaN below 3.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
@@ -63,7 +63,7 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
 
 
 def finite(values: Iterable[float]) -> np.ndarray:
-    """Give the values as an array, (n,); raises ValueError if one is not finite."""
+    """Convert the values to an array, (n,); raises ValueError if one is not finite."""
     array = np.array(list(values), dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"values must be finite, got {array.tolist()}; leave out runs without a value")
@@ -77,7 +77,7 @@ class Comparison:
     Args:
         algorithm: compared with `reference`.
         reference: its values are subtracted.
-        n: common seeds.
+        n: number of common seeds.
         unpaired: seeds that only one of the two has; they are not used.
         difference: mean of algorithm - reference, in the unit of the values; None without a common seed.
         interval: of the difference, Student's t; None below 3 common seeds.
@@ -105,10 +105,10 @@ def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, .
 
     Args:
         values: algorithm -> seed -> value, finite, of one cell; diverged runs left out by the caller.
-        reference: one of them.
+        reference: the algorithm to compare the others with.
 
     Raises:
-        KeyError: `reference` is not among them.
+        KeyError: `values` has no `reference`.
         ValueError: a value is not finite.
     """
     return corrected([paired(values, name, reference) for name in values if name != reference])
@@ -122,8 +122,8 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
         t = d̄ √n / s,  p = 2 P(T_{n-1} > |t|)
 
     *Fewer than 3 common seeds* are not tested. *Equal at every seed*: p = 1. *A constant difference* (s = 0) would
-    have p = 0, which three runs cannot show: measured in steps of one test example, differences coincide easily. Its
-    interval is a point and its p that of the exact test by sign flips (Fisher 1935, "The design of experiments",
+    have p = 0, which three runs cannot show: in steps of one test example, differences easily coincide. Its interval
+    is a point, and its p is that of the exact test by sign flips (Fisher 1935, "The design of experiments",
     section 21),
 
         p = 2 / 2^n,
@@ -138,7 +138,7 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
         reference: its values are subtracted.
 
     Raises:
-        KeyError: one of the two is not among them.
+        KeyError: `values` lacks one of the two.
         ValueError: a value is not finite.
     """
     first, second = values[algorithm], values[reference]
@@ -154,20 +154,20 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
 
 
 def corrected(family: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """Fill in `adjusted` by Holm's correction over those of the comparisons that were tested.
+    """Fill in `adjusted` by Holm's correction over the comparisons that were tested.
 
-    The family is what a reader takes in at once: the algorithms of a column, or of a whole table.
+    The family is all that a reader compares at once: the algorithms of a column, or of a whole table.
     """
-    adjusted = iter(holm([one.p for one in family if one.p is not None]))
-    return tuple(replace(one, adjusted=None if one.p is None else next(adjusted)) for one in family)
+    adjusted = iter(holm([test.p for test in family if test.p is not None]))
+    return tuple(replace(test, adjusted=None if test.p is None else next(adjusted)) for test in family)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """Adjust p-values by Holm's procedure (Holm 1979, "A simple sequentially rejective multiple test procedure").
 
-    Of m p-values the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting what is at most 0.05
-    keeps the chance of any false rejection at 5 %, however the tests depend on each other. All are in [0, 1], and the
-    adjusted ones in the order given.
+    Of m p-values, the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting those of at most 0.05
+    keeps the chance of any false rejection at 5 %, however the tests depend on each other. All are in [0, 1]; the
+    adjusted ones are in the order of `p_values`.
     """
     p = np.array(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
@@ -177,7 +177,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The differences by seed (n,), exactly equal if they differ by rounding only, and 0 if they are rounding."""
+    """Compute the differences by seed, (n,): made equal if they differ only by rounding, 0 if they are rounding."""
     differences = first - second
     rounding = _ROUNDING * np.maximum(abs(first), abs(second)).max(initial=0.0)
     if len(differences) and np.ptp(differences) <= rounding:
@@ -199,14 +199,14 @@ def _p_value(differences: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Ranked:
-    """An algorithm's place in a cell.
+    """An algorithm's rank in a cell.
 
     Args:
         algorithm: its name.
         rank: from 1, the best; shared.
         mean: over all its seeds, in the unit of the values.
-        n: its seeds.
-        untested: whether the place rests on the plain order of means, in part at least.
+        n: number of its seeds.
+        untested: whether the rank rests, at least in part, on the plain order of means.
     """
 
     algorithm: str
@@ -217,34 +217,34 @@ class Ranked:
 
 
 def rankable(seeds: Mapping[K, int]) -> set[K]:
-    """Select those of a cell that take part in ranks: with 3 seeds, if any has so many, else all.
+    """Select the algorithms of a cell that are ranked: those with at least 3 seeds, or all if there are none.
 
-    No test can hold what one or two lucky seeds reached against three. `seeds` says how many each has.
+    No test can weigh one or two lucky seeds against three. `seeds` has the number of seeds of each.
     """
     enough = {name for name, count in seeds.items() if count >= INTERVAL_FROM}
     return enough or set(seeds)
 
 
 def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tuple[Ranked, ...]:
-    """Rank the algorithms of a cell in groups, each of its best and what is not separable from that best.
+    """Rank the algorithms of a cell in groups, each of one best algorithm and those not separable from it.
 
     The best mean opens the first group. All others are compared with it by the paired t test, corrected by Holm as
     one family; those that are not separably worse share its rank. The best of the rest opens the next group, with a
     family of its own; its rank is 1 + the number of algorithms placed before.
 
-    *Not transitive*: C may share rank 1 for its wide spread although B, of better mean and narrow spread, is
-    separable and comes after it. Ranks only say "cannot be told from the best of its group".
+    *Not transitive*: C may share rank 1 because its spread is wide, although B, with a better mean and a narrow
+    spread, is separable and comes after it. A rank only says "cannot be told from the best of its group".
 
-    *Fewer than 3 common seeds* with the best of the group separate nothing; such an algorithm keeps its place in the
-    plain order of means, sharing a rank only if its mean is no worse than that of every other in the group, and is
-    marked `untested`, as is a best none of whose comparisons was a test. If all have one or two seeds, ranks are
-    those of the means, equal means sharing the smaller one, and all are marked.
+    *Fewer than 3 common seeds* with the best of the group separate nothing. Such an algorithm keeps its place in the
+    plain order of means: it shares the rank only if its mean is no worse than that of the best or of some tested member
+    of the group. It is marked `untested`, and so is a best that was tested against none. If all have one or two seeds,
+    ranks are those of the means, equal means share the smaller rank, and all are marked.
 
-    *Unlike seeds*: means are over all seeds of each, tests over the common ones. Where the two disagree about which
-    of a pair is better, it is not separably worse.
+    *Different seeds*: means are over all seeds of an algorithm, tests over the common ones. If the two disagree about
+    whether an algorithm is better than the best, it is not separably worse.
 
-    The best is chosen by the same values that it is compared with, and Holm's correction does not allow for that:
-    with few seeds read a separation as this order of evidence, not as an exact 5 %.
+    The best is chosen by the values that are then tested, and Holm's correction does not allow for that: with few
+    seeds, read a separation as evidence of about this strength, not as an exact 5 %.
 
     Args:
         values: algorithm -> seed -> value, finite, at least one each, of one cell; bounds (centralized) and diverged
@@ -252,7 +252,7 @@ def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> 
         higher_is_better: whether the largest mean is the best.
 
     Returns:
-        By rank, within a rank by mean, then by name.
+        The algorithms by rank, within a rank by mean, then by name.
 
     Raises:
         ValueError: a value is not finite.
@@ -265,11 +265,11 @@ def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> 
     while order:
         best = order[0]
         family = compared({name: values[name] for name in order}, best)
-        without = {one.algorithm for one in family if one.p is None}
-        untested |= without | ({best} if without and len(without) == len(family) else set())
-        worse = {one.algorithm for one in family if one.separable and sign * (one.difference or 0.0) < 0}
-        lowest = min(sign * means[name] for name in order if name == best or name not in without | worse)
-        group = [name for name in order if name not in worse and (name not in without or sign * means[name] >= lowest)]
+        no_test = {test.algorithm for test in family if test.p is None}
+        untested |= no_test | ({best} if no_test and len(no_test) == len(family) else set())
+        worse = {test.algorithm for test in family if test.separable and sign * (test.difference or 0.0) < 0}
+        lowest = min(sign * means[name] for name in order if name == best or name not in no_test | worse)
+        group = [name for name in order if name not in worse and (name not in no_test or sign * means[name] >= lowest)]
         rank = len(ranked) + 1
         ranked += [Ranked(name, rank, means[name], len(values[name]), name in untested) for name in group]
         order = [name for name in order if name not in group]

@@ -1,4 +1,4 @@
-"""Tables of a leaderboard: what is shown beside what, in which words. Their looks are the commands'."""
+"""Tables of a leaderboard: their layout and wording. Commands render them."""
 
 from leaderboards.tables.build import state_of, tables_of
 from leaderboards.tables.model import Cell, Head, Row, Sheet, Table, flat

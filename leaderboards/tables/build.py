@@ -1,4 +1,4 @@
-"""Leaderboard -> tables: what is shown where, and which cells are ranked against each other."""
+"""Tables made from a leaderboard: their layout, and the ranks of the cells in each column."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def tables_of(
 ) -> list[Table]:
     """Make the tables of a leaderboard, one per data set, model and setting.
 
-    A row is an algorithm with its selected configuration, which may be another one in each column. If several were
-    tried and none was selected, and with `all_configurations`, each configuration has a row; the selected are ranked.
+    A row is an algorithm with its selected configuration, which may differ between columns. Each configuration has a
+    row if several were tried and none was selected, or with `all_configurations`; only selected ones are ranked.
 
     Args:
-        board: as `board.leaderboard` gives it, or some of its rows.
-        metrics: to stand side by side.
-        all_configurations: also show those that were not selected.
-        defaults: of the hyper-parameters, by algorithm; a value unlike its default is then always shown, a fixed
-            default never.
-        by: fields of the setting whose values stand side by side, instead of making tables of their own.
+        board: as `board.leaderboard` returns it, or some of its rows.
+        metrics: the metrics to show side by side.
+        all_configurations: also show configurations that were not selected.
+        defaults: default hyper-parameters by algorithm; a value other than the default is then always shown, a
+            hyper-parameter that always has its default never.
+        by: fields of the setting whose values become columns instead of separate tables.
         intervals: print 95 % intervals instead of standard deviations.
         tuned: fields of the setting over which configurations were selected, as given to `board.leaderboard`.
     """
-    records = [{**record, "chosen": _chosen(record, tuned)} for record in rows_of(board)]
+    records = [{**record, "chosen": _configuration(record, tuned)} for record in rows_of(board)]
     names = {key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()}
     tables = []
     for problem in problems(records, by, tuned=tuned):
         labels = labels_of(problem)
         heads = tuple(Head(place, label, metric) for place, label in labels.items() for metric in metrics)
-        rows = _ranked(list(_rows(problem, heads, by, names, all_configurations)))
+        rows = _ranked_rows(list(_rows(problem, heads, by, names, all_configurations)))
         common = _common_marks(rows)
         rows = tuple(
             replace(
@@ -83,20 +83,20 @@ def _rows(
         return tuple(setting_of(record["setting_json"]).get(name) for name in by)
 
     for (algorithm, model), contest in _grouped(problem.records, lambda r: (r["algorithm"], r["model"])).items():
-        # Configurations are listed if some place has finished ones, but none of them was selected.
+        # Configurations are listed one by one if some place has finished ones but no selected one.
         tried = _grouped([record for record in contest if record["n"]], place_of).values()
         undecided = any(not any(record["selected"] for record in members) for members in tried)
         listed = all_configurations or undecided
         lines = _grouped(contest, lambda r: canonical_json(r["chosen"])) if listed else {"": contest}
         for line in lines.values():
-            # A place's selected record stands for its algorithm, else one that says what went wrong.
-            shown = {
+            # Show each place's selected record, else one that says what went wrong.
+            record_at = {
                 place: min(members, key=lambda r: (not r["selected"], not r["failed"], r["hp_json"]))
                 for place, members in _grouped(line, place_of).items()
             }
-            cells = tuple(_cell(shown.get(head.place), head.metric, listed) for head in heads)
-            values = [shown[place]["chosen"] for place in problem.places if place in shown]
-            yield Row(algorithm, model, _hyperparameters(values, names[algorithm]), cells)
+            cells = tuple(_cell(record_at.get(head.place), head.metric, listed) for head in heads)
+            configurations = [record_at[place]["chosen"] for place in problem.places if place in record_at]
+            yield Row(algorithm, model, _hyperparameters(configurations, names[algorithm]), cells)
 
 
 def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
@@ -106,7 +106,7 @@ def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
 
 
 def state_of(record: Record | None, metric: Metric) -> str:
-    """Tell the state of a cell (`Cell.state`). A column of which no run has a value was not asked for: missing."""
+    """Return the state of a cell (`Cell.state`). A column in which no run has a value was not asked for: `missing`."""
     if record is None:
         return "missing"
     if not record["n"]:
@@ -119,24 +119,24 @@ def state_of(record: Record | None, metric: Metric) -> str:
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
-    """The marks that every cell with runs has: they are said once, above the table."""
+    """Find the marks that all cells with results share: the captions explain them once, above the table."""
     marks = [set(cell.marks) for row in rows for cell in row.cells if cell.state in ("value", "diverged")]
     return frozenset(set.intersection(*marks) & {"shortened", "mixed"}) if marks else frozenset()
 
 
-def _ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """`rows` with the ranks of their cells, sorted: complete ones first, by mean rank; reference rows last."""
+def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Rank the cells of each column and sort the rows: complete ones first, by mean rank; reference rows last."""
     references = [row.reference for row in rows]
     columns = [_ranked_column(column, references) for column in zip(*(row.cells for row in rows), strict=True)]
-    # The rows of an algorithm stay together, in the order of their hyper-parameters, where their best cells stand.
-    together: dict[str, list[Row]] = {}
+    # An algorithm's rows stay together, in the order of their hyper-parameters; their best cells decide its position.
+    rows_by_label: dict[str, list[Row]] = {}
     for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
-        together.setdefault(row.label, []).append(replace(row, cells=cells))
-    return tuple(row for members in sorted(together.values(), key=_standing) for row in members)
+        rows_by_label.setdefault(row.label, []).append(replace(row, cells=cells))
+    return tuple(row for members in sorted(rows_by_label.values(), key=_sort_key) for row in members)
 
 
 def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
-    """The cells of a column with their ranks, shared by what no test separates if values by seed are known."""
+    """Rank the cells of a column; cells that no test tells apart share a rank if values by seed are known."""
     metric = cells[0].metric
     scores = {
         i: score
@@ -160,13 +160,13 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
 
 
 def _score(cell: Cell) -> float | None:
-    """The cell's mean, larger is better; None if it takes no part."""
+    """Return the cell's mean, negated if lower is better; None if the cell does not compete."""
     mean = cell.statistic("mean") if cell.competes else None
     return mean if mean is None or cell.metric.higher_is_better else -mean
 
 
-def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
-    """Return the key that sorts algorithms: competitors first, few unranked columns, mean rank, mean score."""
+def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
+    """Return an algorithm's sort key: competitors first, then fewest unranked columns, mean rank, mean score, label."""
     columns = list(zip(*(row.cells for row in rows), strict=True))
     best = [min((cell.rank for cell in cells if cell.rank is not None), default=None) for cells in columns]
     ranks = [rank for rank in best if rank is not None]
@@ -175,37 +175,37 @@ def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
     return rows[0].reference, len(best) - len(ranks), mean_rank, -mean_score, rows[0].label
 
 
-def _hyperparameters(values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Print `names`: `mu=0.1`, or `mu=0.1|1` if the places, from left to right, have different values.
+def _hyperparameters(configurations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Format the hyper-parameters `names`: `mu=0.1`, or `mu=0.1|1` if places, from left to right, have unequal values.
 
-    Switches that are off everywhere, and empty values, are left out; 0 is neither. Of a number with more than six
-    digits, such as a search draws, four are printed.
+    Switches that are off everywhere and empty values are left out; 0 is neither. A number with more than six digits,
+    such as one drawn by a search, is printed with four.
     """
     parts = []
     for name in names:
-        own = [value[name] for value in values if name in value]
-        if any(value is not None and value is not False for value in own):
-            texts = [_short(value) for value in own]
+        values = [configuration[name] for configuration in configurations if name in configuration]
+        if any(value is not None and value is not False for value in values):
+            texts = [_short_text(value) for value in values]
             parts.append(f"{name}={texts[0] if len(set(texts)) == 1 else '|'.join(texts)}")
     return " ".join(parts)
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     long = isinstance(value, float) and float(f"{value:.6g}") != value
     return f"{value:.4g}" if long else typed(value)
 
 
 def _worth_showing(records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """The hyper-parameters worth showing, by algorithm: those with several values, those unlike a known default.
+    """Select the hyper-parameters worth showing, by algorithm: with several values, or not at a known default.
 
-    Of algorithms without known defaults, all if no algorithm at all has several values.
+    For algorithms without known defaults, select all if no algorithm at all has several values.
     """
-    every: dict[str, dict[str, set[str]]] = {}
+    tried: dict[str, dict[str, set[str]]] = {}
     for record in records:
-        names = every.setdefault(record["algorithm"], {})
+        names = tried.setdefault(record["algorithm"], {})
         for name, value in json.loads(record["hp_json"]).items():
             names.setdefault(name, set()).add(typed(value))
-    vary = any(len(values) > 1 for names in every.values() for values in names.values())
+    vary = any(len(values) > 1 for names in tried.values() for values in names.values())
 
     def worth(algorithm: str, name: str, values: set[str]) -> bool:
         if algorithm in defaults:
@@ -214,7 +214,7 @@ def _worth_showing(records: Sequence[Record], defaults: Mapping[str, Mapping[str
 
     return {
         algorithm: [own_name(algorithm, name) for name, values in names.items() if worth(algorithm, name, values)]
-        for algorithm, names in every.items()
+        for algorithm, names in tried.items()
     }
 
 
@@ -225,8 +225,8 @@ def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, l
     return groups
 
 
-def _chosen(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
-    """Return what was chosen for a record: its hyper-parameters, and the tuned fields of its setting."""
+def _configuration(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of a record: its hyper-parameters, and the tuned fields of its setting."""
     setting = setting_of(record["setting_json"])
-    own = {own_name(record["algorithm"], name): value for name, value in json.loads(record["hp_json"]).items()}
-    return own | {name: setting[name] for name in tuned}
+    values = {own_name(record["algorithm"], name): value for name, value in json.loads(record["hp_json"]).items()}
+    return values | {name: setting[name] for name in tuned}

@@ -1,4 +1,4 @@
-"""The words around a table: what it shows, how configurations were selected, what its marks mean."""
+"""The text around a table: what it shows, how configurations were selected, what its marks mean."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from leaderboards.tables.model import Head, Row
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
-_MANY = 4  # algorithms that are named one by one, however alike
-_UNREACHED = "k of n: only so many seeds reached it, were evaluated at that round or tracked it, and no mean is taken"
+_MANY = 4  # up to so many algorithms with equal numbers are named one by one
+_UNREACHED = "k of n: only k of n seeds have this value, so no mean is given"
 _IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
-_LOCAL = (  # fields of local training, how they are said, and the value that goes without saying
+_LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),
     ("lr", "lr {}", None),
     ("momentum", "momentum {}", 0.0),
@@ -29,7 +29,7 @@ _LOCAL = (  # fields of local training, how they are said, and the value that go
     ("augmentation", "{}", "none"),
     ("fraction", "fraction {} of the data", 1.0),
 )
-_TITLE = (  # fields that are said together, and how
+_TITLE = (  # texts, and the fields that each needs
     ("{dataset}", ("dataset",)),
     ("{model}", ("model",)),
     ("{partition}, {num_clients} clients", ("partition", "num_clients")),
@@ -40,9 +40,9 @@ _TITLE = (  # fields that are said together, and how
 
 
 def title(problem: Problem) -> str:
-    """Say what all numbers of a problem have in common."""
+    """Write the title of a table: what all numbers of its problem have in common."""
     values = {name: {place[i] for place in problem.places} for i, name in enumerate(problem.by)}
-    shared = {**problem.setting, **{name: next(iter(own)) for name, own in values.items() if len(own) == 1}}
+    shared = {**problem.setting, **{name: next(iter(seen)) for name, seen in values.items() if len(seen) == 1}}
     line = " · ".join(
         text.format(**shared) for text, names in _TITLE if all(shared.get(name) is not None for name in names)
     )
@@ -50,12 +50,12 @@ def title(problem: Problem) -> str:
 
 
 def labels_of(problem: Problem) -> dict[Place, str]:
-    """Say what tells each place from the others: its value of each field that has several."""
+    """Label each place with its values of the fields that vary between places."""
     varying = [i for i in range(len(problem.by)) if len({place[i] for place in problem.places}) > 1]
-    return {place: ", ".join(_value(problem.by[i], place[i]) for i in varying) for place in problem.places}
+    return {place: ", ".join(_field_text(problem.by[i], place[i]) for i in varying) for place in problem.places}
 
 
-def _value(name: str, value: Any) -> str:
+def _field_text(name: str, value: Any) -> str:
     symbol = SYMBOLS.get(name, name)
     return f"no {symbol}" if value is None else f"{symbol} = {typed(value)}"
 
@@ -66,13 +66,13 @@ def captions(
     """Write the lines above a table.
 
     Args:
-        problem: the table's; fields in which those beside it differ are shown if the title lacks them.
+        problem: of the table; fields in which neighbouring problems differ are mentioned unless the title has them.
         metrics: of the columns.
         common_marks: keys of `flags.FLAGS` that hold for every cell.
-        intervals: whether intervals are printed, instead of standard deviations.
+        intervals: whether intervals are printed instead of standard deviations.
     """
     records = problem.records
-    lines = [_measured(metrics, intervals), f"local training: {local_training(problem.setting, problem.differing)}"]
+    lines = [_metrics_line(metrics, intervals), f"local training: {local_training(problem.setting, problem.differing)}"]
     if any(record["configurations"] for record in records):
         tried = ((record["algorithm"], record["configurations"]) for record in records)
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
@@ -82,25 +82,25 @@ def captions(
         if record.get("chosen_on") and record["validation_gap"] is not None
     ]
     if gaps:
-        said = "validation minus test accuracy in the round of the best validation accuracy, points"
-        lines.append(f"{said}: {_extremes(gaps)}")
+        text = "validation minus test accuracy in the round of the best validation accuracy, points"
+        lines.append(f"{text}: {_extremes(gaps)}")
     lines += [f"all runs: {flag.meaning}" for key, flag in FLAGS.items() if key in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
 
 
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
-    """Say how clients train, and on how much: `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`.
+    """Describe how clients train, and on how much data: `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`.
 
-    Fields that are `differing` are named, too, if the setting has them.
+    Fields in `differing` are mentioned too, if the setting has them.
     """
-    said = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
-    further = sorted((set(differing) & setting.keys()) - _IN_TITLE - said.keys())
-    values = [text.format(typed(setting[name])) for name, text in said.items()]
+    texts = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
+    further = sorted((set(differing) & setting.keys()) - _IN_TITLE - texts.keys())
+    values = [text.format(typed(setting[name])) for name, text in texts.items()]
     return ", ".join([*values, *(f"{name} {typed(setting[name])}" for name in further)])
 
 
 def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
-    """Write the lines below a table: only of words and marks that occur in it."""
+    """Write the lines below a table, which explain the words and marks that occur in it."""
     cells = [cell for row in rows for cell in row.cells]
     states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
     few = [
@@ -119,14 +119,14 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         "rows with fewer than 3 seeds are not ranked where others have 3": any(
             cell.rank is None and cell.competes for cell in few
         ),
-        "means in a column are not all over the same seeds: --reference compares seed by seed": unlike,
+        "means in a column cover different seeds; --reference compares seed by seed": unlike,
         **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
-        **{f"{word}{':' * word.isalpha()} {said}": state in states for state, (word, said) in STATES.items()},
+        **{f"{word}{':' * word.isalpha()} {meaning}": state in states for state, (word, meaning) in STATES.items()},
         _UNREACHED: "unreached" in states,
         "C participation, the share of clients that train in a round": any("C = " in head.label for head in heads),
-        "hyper-parameters of which only the default was tried are not shown": any(row.hyperparameters for row in rows),
-        "a|b values differ between the columns, from left to right": any("|" in row.hyperparameters for row in rows),
-        "what a paired t test over seeds (Holm, 5 %) cannot tell from the best shares its rank": any(
+        "hyper-parameters tried only at their default are not shown": any(row.hyperparameters for row in rows),
+        "a|b: values by column, from left to right": any("|" in row.hyperparameters for row in rows),
+        "algorithms that a paired t test over seeds (Holm, 5 %) cannot tell from the best share its rank": any(
             len(cell.seeds) > 2 and cell.rank is not None for cell in cells
         ),
         "rows by mean rank over all columns, then by mean": several and len(heads) > 1,
@@ -135,7 +135,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     return tuple(line for line, holds in lines.items() if holds)
 
 
-def _measured(metrics: Sequence[Metric], intervals: bool) -> str:
+def _metrics_line(metrics: Sequence[Metric], intervals: bool) -> str:
     spread = "mean [95 % interval: Student's t, from 3 seeds on]" if intervals else "mean ± std"
     spread += " (n seeds)"
     if len({(metric.quantity, metric.unit) for metric in metrics}) == 1:
@@ -146,13 +146,13 @@ def _measured(metrics: Sequence[Metric], intervals: bool) -> str:
 
 
 def measured(metric: Metric) -> str:
-    """Say what a column measures: `final: accuracy of the global model on the test set, last round, %`."""
+    """Describe what a column measures: `final: accuracy of the global model on the test set, last round, %`."""
     return f"{metric.short}: {', '.join(part for part in (metric.quantity, metric.of, metric.unit) if part)}"
 
 
 def _selection(records: Sequence[Record]) -> str:
-    searched = sorted({where for record in records if (where := record.get("chosen_on"))})
-    other_seeds = "; reported are the seeds other than 0" * bool(searched)
+    searched = sorted({choice for record in records if (choice := record.get("chosen_on"))})
+    other_seeds = "; results are of the seeds other than 0" * bool(searched)
     if all(record["configurations"] <= 1 for record in records):
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
     if searched:
@@ -168,11 +168,11 @@ def _selection(records: Sequence[Record]) -> str:
 
 
 def _ranges(values: Iterable[tuple[str, float]]) -> str:
-    """Write `fedavg 4, fedcad 3-6`, by algorithm the least and the largest value; of many equal ones `6 of each`."""
+    """Write `fedavg 4, fedcad 3-6`, the least and largest value by algorithm; if many agree `6 of each algorithm`."""
     groups: dict[str, set[float]] = {}
     for name, value in values:
         groups.setdefault(name, set()).add(value)
-    texts = {name: "-".join(map(str, sorted({min(own), max(own)}))) for name, own in sorted(groups.items())}
+    texts = {name: "-".join(map(str, sorted({min(group), max(group)}))) for name, group in sorted(groups.items())}
     (usual, count), *_ = Counter(texts.values()).most_common(1)
     if count <= _MANY:
         return ", ".join(f"{name} {text}" for name, text in texts.items())
@@ -181,6 +181,6 @@ def _ranges(values: Iterable[tuple[str, float]]) -> str:
 
 
 def _extremes(values: Sequence[tuple[str, float]]) -> str:
-    """Write `-0.12 (fedavg) to 0.84 (fedcad)`: the least and the largest of all values."""
+    """Write `-0.12 (fedavg) to 0.84 (fedcad)`: the smallest and the largest of all values."""
     low, high = (min(values, key=lambda pair: pair[::-1]), max(values, key=lambda pair: pair[::-1]))
     return " to ".join(dict.fromkeys(f"{value} ({name})" for name, value in (low, high)))

@@ -1,4 +1,4 @@
-"""Parts of a table: cells with their numbers, states, ranks and marks, in rows under heads. No looks."""
+"""Parts of a table: cells with their numbers, states, ranks and marks, in rows under heads; no rendering."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from leaderboards.problems import BY, REFERENCES, Place, Record, label_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.seeds import Interval
 
-_COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
-_OWN = (
+_SETTING_FIELDS = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
+_RECORD_FIELDS = (
     *("n", "selected", "selected_on", "configurations", "chosen_on", "validation_gap"),
     *("failed", "stopped", "shortened", "uncertified", "versions_mixed", "cell"),
 )
@@ -24,8 +24,8 @@ class Head:
     """A column's heading: a metric at one place.
 
     Args:
-        place: values of the fields that the table is laid out by.
-        label: the words that tell the place from the table's others; empty if there is only one.
+        place: values of the fields that make columns.
+        label: words that distinguish the place from the table's others; empty if it is the only one.
     """
 
     place: Place
@@ -38,16 +38,16 @@ class Cell:
     """The result of one algorithm, or of one of its configurations, in one column.
 
     Args:
-        state: `value`; `diverged` (a run did: the numbers are there, but mean little); `failed`, `stopped` (every run
-            was); `unreached` (some seeds have no such value); `missing`.
+        state: `value`; `diverged` (some run did: the numbers exist, but mean little); `failed`, `stopped` (all runs
+            were); `unreached` (some seeds lack the value); `missing`.
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
-        rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
-        emphasis: of the column's best mean `best`, of others on rank 1 `shared`, on rank 2 `second`; empty if all
-            share one rank.
-        marks: keys of `flags.FLAGS` to be printed as marks.
-        interval: whether the interval is printed, instead of the standard deviation.
-        words: the text, if it is not made of the record.
+        rank: 1 is best among the ranked cells of the column, ties share the smaller rank; None if not ranked.
+        emphasis: `best` for the column's best mean, `shared` for others of rank 1, `second` for rank 2; empty for the
+            rest, and if all means are equal.
+        marks: keys of `flags.FLAGS` whose marks are printed.
+        interval: whether the interval is printed instead of the standard deviation.
+        words: text to print instead of the record's numbers.
     """
 
     state: str
@@ -60,28 +60,28 @@ class Cell:
     words: str | None = None
 
     def statistic(self, part: str) -> float | None:
-        """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None if there is none."""
+        """Return `mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions), or None."""
         value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
         return None if value is None else float(value)
 
     @property
     def n(self) -> int:
-        """Seeds that finished."""
+        """Number of seeds that finished."""
         return 0 if self.record is None else int(self.record["n"])
 
     @property
     def seeds(self) -> Mapping[int, float]:
-        """Seed -> value as stored, if the leaderboard was made `with_seeds`."""
-        known = {} if self.record is None else self.record.get("seeds") or {}
-        return known.get(self.metric.name) or {}
+        """Stored values by seed; empty unless the leaderboard was made `with_seeds`."""
+        by_metric = {} if self.record is None else self.record.get("seeds") or {}
+        return by_metric.get(self.metric.name) or {}
 
     @property
     def competes(self) -> bool:
-        """Whether it takes part in ranks and comparisons: of several configurations only the selected one does."""
+        """Whether the cell is ranked and compared: of several configurations only the selected one is."""
         return self.state == "value" and self.record is not None and bool(self.record["selected"])
 
     def text(self) -> str:
-        """As printed, without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
+        """Format the cell without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
         if self.words is not None:
             return self.words
         marks = "".join(FLAGS[mark].mark for mark in self.marks)
@@ -98,7 +98,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One line: an algorithm, the model it used, and its hyper-parameters as far as they are worth showing."""
+    """A row of a table: an algorithm, its model, and the hyper-parameters that are worth showing."""
 
     algorithm: str
     model: str
@@ -107,27 +107,27 @@ class Row:
 
     @property
     def label(self) -> str:
-        """As `problems.label_of`."""
+        """Algorithm and model variant, as `problems.label_of` writes them."""
         return label_of(self.algorithm, self.model)
 
     @property
     def reference(self) -> bool:
-        """Whether it is a bound to read the others against, not a competitor."""
+        """Whether the row is a bound to compare the others with, not a competitor."""
         return self.algorithm in REFERENCES
 
 
 @dataclass(frozen=True)
 class Table:
-    """Results that differ in nothing but the algorithm and the fields that columns stand for.
+    """Results that differ only in the algorithm and in the fields that make columns.
 
     Args:
         title: data set, model, partition and schedule.
-        captions: lines to stand above.
-        heads: one per column, the metrics of one place side by side.
+        captions: lines above the table.
+        heads: one per column, with the metrics of one place side by side.
         rows: best first, reference rows last.
-        notes: lines to stand below: the meaning of its marks and words.
-        setting: every field of the setting but those of `by`.
-        by: the fields that columns stand for.
+        notes: lines below the table: the meaning of its marks and words.
+        setting: all fields of the setting except those in `by`.
+        by: the fields whose values make columns.
     """
 
     title: str
@@ -140,11 +140,11 @@ class Table:
 
     @property
     def shows_hyperparameters(self) -> bool:
-        """Whether some row has any to show."""
+        """Whether any row has hyper-parameters to show."""
         return any(row.hyperparameters for row in self.rows)
 
     def legend(self, best: str, shared: str, second: str) -> str:
-        """The line below: how these are set off, each if it occurs, and the notes."""
+        """Write the line below the table: how each emphasis that occurs is printed, and the notes."""
         used = {cell.emphasis for row in self.rows for cell in row.cells}
         words = {"best": best, "shared": f"{shared} not told apart from the best", "second": second}
         signs = ", ".join(text for name, text in words.items() if name in used)
@@ -152,14 +152,14 @@ class Table:
 
 
 def flat(table: Table) -> Iterator[dict[str, Any]]:
-    """Give every cell of a table as a flat record, numbers as stored: for CSV, JSON and further computing."""
+    """Yield every cell of a table as a flat record with numbers as stored, for CSV, JSON and further computation."""
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
             record: Record = cell.record or {}
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             chosen = record.get("chosen")
             yield {
-                **{name: setting.get(name) for name in dict.fromkeys([*_COMMON, *BY, *table.by])},
+                **{name: setting.get(name) for name in dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])},
                 "algorithm": row.algorithm,
                 "variant": row.model,
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
@@ -167,7 +167,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
                 "state": cell.state,
                 **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
                 "rank": cell.rank,
-                **{name: record.get(name) for name in _OWN},
+                **{name: record.get(name) for name in _RECORD_FIELDS},
             }
 
 
@@ -190,11 +190,11 @@ def sheet(
     """Make a table of text.
 
     Args:
-        title: to stand above.
-        captions: lines below it.
-        headings: of the columns after the algorithm, from left to right, each with what stands above it and above its
-            neighbours with the same; empty for none.
-        rows: algorithm -> its texts; an empty one is a place without a value.
+        title: of the table.
+        captions: lines below the title.
+        headings: (heading, group) of the columns after the algorithm, from left to right; the group stands once above
+            neighbours that share it, and is empty for none.
+        rows: algorithm -> texts of its cells; an empty text is a missing value.
         notes: lines at the end.
         records: see `Sheet`.
     """
@@ -215,7 +215,7 @@ def sheet(
 
 
 def number(value: float | None, metric: Metric, sign: bool = False) -> str:
-    """Print a stored value as its metric does; nothing for None."""
+    """Format a stored value with its metric's scale and decimals; None becomes an empty text."""
     if value is None:
         return ""
     shown = round(value * metric.scale, metric.decimals) + 0.0  # no -0
@@ -223,6 +223,6 @@ def number(value: float | None, metric: Metric, sign: bool = False) -> str:
 
 
 def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
-    """Give the fields of an interval in a record: `low` and `high`, both None if there is none."""
+    """Return an interval as fields of a record: `low` and `high`, both None if there is no interval."""
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return {f"{prefix}low": low, f"{prefix}high": high}

@@ -1,4 +1,4 @@
-"""Tables beside a leaderboard's: each algorithm against a reference, seed by seed, and all over all cells."""
+"""Comparison tables: each algorithm against a reference, seed by seed, and all algorithms over all cells."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _IQM = (
 
 
 def against(table: Table, reference: str) -> Sheet | None:
-    """Compare a table's algorithms with one of them; None if it has no values in the table.
+    """Compare a table's algorithms with one of them, `reference`; None if that has no values in the table.
 
-    Runs that diverged or failed, and configurations that were not selected, have no difference. The leaderboard was
-    made `with_seeds`; `reference` is an algorithm, or its label with its model's variant.
+    Runs that diverged or failed, and configurations that were not selected, have no difference. The leaderboard must
+    be made `with_seeds`; `reference` is an algorithm, or its label with its model's variant.
     """
-    name = _named([row.label for row in table.rows], reference)
+    name = _matching_label([row.label for row in table.rows], reference)
     if name is None:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
     compared: dict[tuple[str, Head], Comparison] = {}
-    for metric in metrics:  # each a family of its own
+    for metric in metrics:  # each is a family of its own
         family: dict[tuple[str, Head], Comparison] = {}
         for column, head in enumerate(table.heads):
             cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
@@ -44,7 +44,7 @@ def against(table: Table, reference: str) -> Sheet | None:
         compared |= zip(family, corrected(list(family.values())), strict=True)
     if not compared:
         return None
-    texts = {place: _difference(comparison, place[1].metric) for place, comparison in compared.items()}
+    texts = {place: _difference_text(comparison, place[1].metric) for place, comparison in compared.items()}
     return sheet(
         f"{table.title} · difference from {name}",
         [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
@@ -56,39 +56,39 @@ def against(table: Table, reference: str) -> Sheet | None:
     )
 
 
-def _named(labels: Sequence[str], reference: str) -> str | None:
-    """Find the row that an algorithm's name means: the one so called, else its only variant, as `moon (+head)`."""
+def _matching_label(labels: Sequence[str], reference: str) -> str | None:
+    """Find the label that `reference` means: the same label, else its only variant, such as `moon (+head)`."""
     if reference in labels:
         return reference
     variants = dict.fromkeys(label for label in labels if label.startswith(f"{reference} (+"))
     return next(iter(variants)) if len(variants) == 1 else None
 
 
-def _difference(one: Comparison, metric: Metric) -> str:
-    if one.difference is None:
+def _difference_text(test: Comparison, metric: Metric) -> str:
+    if test.difference is None:
         return "no common seed"
-    text = number(one.difference, metric, sign=True)
-    if one.interval is None:
-        return f"{text} ({one.n}) not tested"
-    text += f" [{number(one.interval.low, metric, True)}, {number(one.interval.high, metric, True)}] ({one.n})"
-    return f"{text} p {one.adjusted:.2g}"
+    text = number(test.difference, metric, sign=True)
+    if test.interval is None:
+        return f"{text} ({test.n}) not tested"
+    text += f" [{number(test.interval.low, metric, True)}, {number(test.interval.high, metric, True)}] ({test.n})"
+    return f"{text} p {test.adjusted:.2g}"
 
 
-def _difference_record(table: Table, head: Head, one: Comparison) -> Mapping[str, Any]:
+def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapping[str, Any]:
     return {
         "table": table.title,
         **{name: value for name, value in table.setting.items() if name not in table.by},
         **dict(zip(table.by, head.place, strict=True)),
         "metric": head.metric.name,
-        "algorithm": one.algorithm,
-        "reference": one.reference,
-        "difference": one.difference,
-        **limits(one.interval),
-        "n": one.n,
-        "p": one.p,
-        "p_holm": one.adjusted,
-        "separable": one.separable if one.p is not None else None,
-        "unpaired_seeds": list(one.unpaired),
+        "algorithm": comparison.algorithm,
+        "reference": comparison.reference,
+        "difference": comparison.difference,
+        **limits(comparison.interval),
+        "n": comparison.n,
+        "p": comparison.p,
+        "p_holm": comparison.adjusted,
+        "separable": comparison.separable if comparison.p is not None else None,
+        "unpaired_seeds": list(comparison.unpaired),
     }
 
 
@@ -96,41 +96,41 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     """Pool the cells of all tables; None if fewer than two have values of two algorithms.
 
     Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part. The
-    tables are of one leaderboard, made `with_seeds`, with a column of the metric; `reference` as for `against`.
+    tables must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as for `against`.
     """
-    values = {cell: scores for cell, scores in _values(tables, metric).items() if len(scores) > 1}
+    values = {cell: scores for cell, scores in _values_by_cell(tables, metric).items() if len(scores) > 1}
     result = pooled(values, metric.higher_is_better, metric.differs_by_seed)
     if result.cells < 2 or len(result.standings) < 2:
         return None
-    names = [one.algorithm for one in result.standings]
-    label = _named(names, reference) if reference else None
+    names = [entry.algorithm for entry in result.standings]
+    label = _matching_label(names, reference) if reference else None
     better: dict[str, Improvement] = {}
     for name in names:
-        if label and name != label and (one := improvement(values, name, label, metric.higher_is_better)) is not None:
-            better[name] = one
+        if label and name != label and (gain := improvement(values, name, label, metric.higher_is_better)) is not None:
+            better[name] = gain
     critical = critical_difference(len(names), result.cells)
     notes = [_IQM, f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)"]
     notes += ["P: probability that a run is better than one of the reference in the same cell"] * bool(better)
     notes += result.remarks
     if reference and not better:
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
-    what = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit) if part)
+    description = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit) if part)
     headings = ["IQM [95 %]", "average rank", "win rate", *[f"P(better than {label}) [95 %]"] * bool(better)]
     return sheet(
         f"Over {result.cells} cells · {metric.short}",
-        [f"{what}: scores of all cells and seeds"],
+        [f"{description}: scores of all cells and seeds"],
         [(name, "") for name in headings],
         {
-            one.algorithm: [*_texts(one, metric), *[_probability(better.get(one.algorithm))] * bool(better)]
-            for one in result.standings
+            entry.algorithm: [*_texts(entry, metric), *[_probability(better.get(entry.algorithm))] * bool(better)]
+            for entry in result.standings
         },
         notes,
-        [_standing_record(one, metric, label, better.get(one.algorithm)) for one in result.standings],
+        [_standing_record(entry, metric, label, better.get(entry.algorithm)) for entry in result.standings],
     )
 
 
-def _values(tables: Sequence[Table], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
-    """Cell -> algorithm -> values of its seeds."""
+def _values_by_cell(tables: Sequence[Table], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
+    """Collect the values of all seeds: cell -> algorithm -> values."""
     values: dict[Hashable, dict[str, list[float]]] = {}
     for table in tables:
         for column, head in enumerate(table.heads):
@@ -141,31 +141,31 @@ def _values(tables: Sequence[Table], metric: Metric) -> dict[Hashable, dict[str,
     return values
 
 
-def _texts(one: Standing, metric: Metric) -> list[str]:
-    text = number(one.iqm, metric)
-    if one.interval is not None:
-        text += f" [{number(one.interval.low, metric)}, {number(one.interval.high, metric)}]"
-    return [text, f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %"]
+def _texts(standing: Standing, metric: Metric) -> list[str]:
+    text = number(standing.iqm, metric)
+    if standing.interval is not None:
+        text += f" [{number(standing.interval.low, metric)}, {number(standing.interval.high, metric)}]"
+    return [text, f"{standing.average_rank:.2f}", f"{100 * standing.win_rate:.0f} %"]
 
 
-def _probability(one: Improvement | None) -> str:
-    if one is None:
+def _probability(better: Improvement | None) -> str:
+    if better is None:
         return ""
-    between = f" [{one.interval.low:.2f}, {one.interval.high:.2f}]" if one.interval else ""
-    return f"{one.probability:.2f}{between}"
+    between = f" [{better.interval.low:.2f}, {better.interval.high:.2f}]" if better.interval else ""
+    return f"{better.probability:.2f}{between}"
 
 
 def _standing_record(
-    one: Standing, metric: Metric, reference: str | None, better: Improvement | None
+    standing: Standing, metric: Metric, reference: str | None, better: Improvement | None
 ) -> dict[str, str | float | None]:
     return {
         "metric": metric.name,
-        "algorithm": one.algorithm,
-        "iqm": one.iqm,
-        **limits(one.interval, "iqm_"),
-        "average_rank": one.average_rank,
-        "win_rate": one.win_rate,
-        "n": one.n,
+        "algorithm": standing.algorithm,
+        "iqm": standing.iqm,
+        **limits(standing.interval, "iqm_"),
+        "average_rank": standing.average_rank,
+        "win_rate": standing.win_rate,
+        "n": standing.n,
         "reference": reference if better else None,
         "probability_of_improvement": better.probability if better else None,
         **limits(better.interval if better else None, "probability_"),

@@ -1,4 +1,4 @@
-"""`Stacked`: the clients of a round, and of several runs' rounds, as one program; as several if memory is short."""
+"""The backend `Stacked`: it trains clients of one or several runs as one program, or as several if memory is short."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bench.errors import Slower, of_hook
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
-# One for all runs of a process: servers of a pack take their steps one after another, in the same memory.
+# Shared by all runs of a process: servers of a pack take their steps one after another, in the same memory.
 graphs_of_servers = lru_cache(cuda_graphs)
 
 
 class Stacked:
-    """Trains clients side by side; results equal `Loop`'s within float tolerance.
+    """Backend that trains clients side by side; its results equal those of `Loop` within float tolerance.
 
     Args:
         capture: makes the executor of runs whose steps can be captured; None executes steps one by one.
-        limit: most clients of a program, halved whenever memory did not suffice; None for all.
+        limit: most clients of a program, halved whenever memory runs out; None for all.
         server: makes the executors of servers' steps; `capture` by default.
     """
 
@@ -42,22 +42,22 @@ class Stacked:
     ) -> None:
         self.limit, self.server = limit, server or capture
         self._capture = capture
-        self._executors: list[tuple[Any, StepExecutor]] = []  # with the structure that they train, the last used last
+        self._executors: list[tuple[Any, StepExecutor]] = []  # by structure of the runs, the last used at the end
 
     @staticmethod
     def on(device: torch.device) -> Stacked:
-        """For a device: on a GPU steps are captured."""
+        """Make the backend for a device; on a GPU it captures steps."""
         if device.type != "cuda":
             return Stacked()
         return Stacked(lambda: Captured(cuda_graphs()), server=lambda: Captured(graphs_of_servers()))
 
     def train(self, job: RoundWork) -> list[ClientResult]:
-        """Train every client of a run to its end, in the order of its works; raises as `train_all` does."""
+        """Train every client of a run to its end, and return their results in order; raises as `train_all` does."""
         ((_, trained),) = self.train_all([job])
         return trained
 
     def train_all(self, jobs: Sequence[RoundWork]) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train the clients of all runs; yields each run, in the order of its works, once its last client is done.
+        """Train the clients of all runs; yields each run with its results, in its clients' order, once it is complete.
 
         Raises:
             RuntimeError: a hook failed; the message names the round.
@@ -66,24 +66,24 @@ class Stacked:
         groups: list[tuple[Any, list[RoundWork]]] = []
         for job in jobs:
             structure = _structure(job)
-            same = next((members for other, members in groups if other == structure), None)
-            if same is None:
+            group = next((members for other, members in groups if other == structure), None)
+            if group is None:
                 groups.append((structure, [job]))
             else:
-                same.append(job)
+                group.append(job)
         for structure, members in groups:
             yield from self._together(members, structure)
 
     def _together(self, jobs: list[RoundWork], structure: Any) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train runs of one structure as one program, or as few as memory allows."""
-        apart = Differences.among(jobs)
+        """Train runs of one structure as one program, or as few programs as memory allows."""
+        differences = Differences.among(jobs)
         results: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
-        # Run by run: what a run has trained takes memory until its server has seen all of it.
+        # Run by run, because a run's results take memory until its server has received all of them.
         waiting = [(job, work) for job in jobs for work in sorted(job.clients, key=lambda work: -work.steps)]
         while waiting:
             part = sorted(waiting[: self.limit], key=lambda entry: -entry[1].steps)
-            done = self._attempt(part, apart, structure)
-            if done is None:  # outside the handler, whose traceback would keep what the attempt took
+            done = self._attempt(part, differences, structure)
+            if done is None:  # outside the handler, whose traceback would keep the attempt's memory
                 self._halve(len(part))
                 continue
             waiting = waiting[len(part) :]
@@ -94,37 +94,37 @@ class Stacked:
                 complete = results.pop(id(job))
                 yield job, [complete.pop(work.client) for work in job.clients]
 
-    def _attempt(self, part: list[Entry], apart: Differences, structure: Any) -> Done | None:
-        """Train some clients; None if memory did not suffice."""
+    def _attempt(self, part: list[Entry], differences: Differences, structure: Any) -> Done | None:
+        """Train some clients; returns None if memory ran out."""
         try:
-            return self._run(part, apart, structure)
+            return self._run(part, differences, structure)
         except Exception as error:
             if is_out_of_memory(error) and len(part) > 1:
                 return None
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             where = f"round {part[0][0].round}, clients {[work.client for _, work in part]}"
-            told = of_hook(error, part[0][0].message, part[0][1].memory)
-            raise RuntimeError(f"{where}: {told}") from error
+            reason = of_hook(error, part[0][0].message, part[0][1].memory)
+            raise RuntimeError(f"{where}: {reason}") from error
 
-    def _run(self, part: list[Entry], apart: Differences, structure: Any) -> Done:
+    def _run(self, part: list[Entry], differences: Differences, structure: Any) -> Done:
         job = part[0][0]
-        # Texts have another length in each step, and a captured step has one shape.
+        # The length of texts differs from step to step, and a captured step has one shape.
         if self._capture is None or job.clients[0].source.widths is not None:
-            return Stack(part, apart, Eager()).run()
-        executor = self._executor(key := (apart.several, structure[1:]))  # a step does not fix the round's number
+            return Stack(part, differences, Eager()).run()
+        executor = self._executor(key := (differences.several, structure[1:]))  # captures hold for any round number
         try:
-            return Stack(part, apart, executor).run()
+            return Stack(part, differences, executor).run()
         except NotCapturable as problem:
             reason = str(problem)
-        # Outside the handler, whose traceback would keep what the attempt took.
+        # Outside the handler, whose traceback would keep the attempt's memory.
         name = type(job.problem.algorithm).__name__
         warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", Slower, stacklevel=2)
         self._executors[-1] = (key, Eager())
-        return self._run(part, apart, structure)
+        return self._run(part, differences, structure)
 
     def _executor(self, key: Any) -> StepExecutor:
-        """The executor of steps of this structure. Few are kept: what a run sends may change from round to round."""
+        """Return the executor for this structure. Few are kept, because a run's message may change every round."""
         assert self._capture is not None, "else steps are executed one by one"
         executor = next((executor for other, executor in self._executors if other == key), None) or self._capture()
         others = [entry for entry in self._executors if entry[1] is not executor]
@@ -132,7 +132,7 @@ class Stacked:
         return executor
 
     def _halve(self, clients: int) -> None:
-        """Go on with half of the clients at once, after giving back what the larger program held."""
+        """Limit programs to half of the clients, and release the memory of the larger program."""
         self.limit = (clients + 1) // 2
         self._executors.clear()
         give_back_gpu_memory()
@@ -144,7 +144,7 @@ class Stacked:
 
 
 def _structure(job: RoundWork) -> tuple[Any, ...]:
-    """The round, and what one program fixes: constants of algorithm and setting, shapes of all that a stack holds."""
+    """Return all that runs of one program share: round, constants of algorithm and setting, shapes of their trees."""
     work = job.clients[0]
     trees = [job.message, work.local, work.memory, dict(work.teachers)]
     return (

@@ -12,17 +12,17 @@ from torch import Tensor
 from algorithms.base import Algorithm, layers
 from bench.engine.client_round import RoundWork
 
-Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
+Place = tuple[int, str]  # depth of a layer of the algorithm (a plug-in is above its base), and a field of the layer
 
 
 @dataclass(frozen=True)
 class Differences:
-    """In what the runs of a stack, or of several stacks of one structure, differ.
+    """The differences between the runs of a stack, or of several stacks of one structure.
 
     Args:
-        several: whether they are several: what a run's clients have in common then gets the leading axis.
-        places: their algorithms' numbers that are not all alike.
-        lr: whether their learning rates are not.
+        several: whether there are several runs; values that a run's clients share then get the leading axis, too.
+        places: numbers of the algorithms that differ between runs.
+        lr: whether learning rates differ between runs.
     """
 
     several: bool
@@ -31,14 +31,14 @@ class Differences:
 
     @staticmethod
     def among(jobs: Sequence[RoundWork]) -> Differences:
-        """Compare runs."""
+        """Find the differences between runs."""
         numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
         places = tuple(place for place in numbers[0] if len({values[place] for values in numbers}) > 1)
         return Differences(len(jobs) > 1, places, len({job.lr for job in jobs}) > 1)
 
 
 def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:
-    """The fields that may differ within a program, with their values."""
+    """Return the fields that may differ within a program, with their values."""
     return {
         (depth, item.name): getattr(layer, item.name)
         for depth, layer in enumerate(layers(algorithm))
@@ -48,7 +48,7 @@ def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:
 
 
 def constants(algorithm: Algorithm) -> tuple[object, ...]:
-    """Everything that may not differ within a program: the classes, and the fields that are not `packable_numbers`."""
+    """Return all that may not differ within a program: the classes, and the fields that are not `packable_numbers`."""
     numbers = packable_numbers(algorithm)
 
     def of_layer(depth: int, layer: Algorithm) -> tuple[object, ...]:
@@ -59,14 +59,14 @@ def constants(algorithm: Algorithm) -> tuple[object, ...]:
 
 
 def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0) -> Algorithm:
-    """Copy an algorithm, its fields at these places being the entries of `values`, scalar tensors.
+    """Copy an algorithm, with the entries of `values`, scalar tensors, as its fields at these places.
 
-    Its own checks do not run: a tensor is no number, and within `vmap` it has no value to look at. `depth` is that of
-    the outermost layer.
+    Its own checks do not run, because a tensor is not a number and has no readable value within `vmap`. `depth` is
+    that of the outermost layer.
     """
     changed = copy.copy(algorithm)
     for derived in set(vars(changed)) - {item.name for item in fields(algorithm)}:
-        vars(changed).pop(derived)  # made of the numbers, perhaps: of another configuration's
+        vars(changed).pop(derived)  # it may depend on the numbers, which were another configuration's
     for (layer, name), value in zip(places, torch.unbind(values), strict=True):
         if layer == depth:
             object.__setattr__(changed, name, value)

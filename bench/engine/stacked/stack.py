@@ -1,4 +1,4 @@
-"""A stack: clients of one run, or of several, trained as one program. Every tensor of a client has a leading axis.
+"""A stack: clients of one run, or of several, trained as one program. Every client tensor has a leading client axis.
 
 The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share
 nothing that is trained, so the gradient of the sum is the stack of their gradients. Convolutions become grouped ones,
@@ -7,7 +7,7 @@ accelerator. Clients are sorted by their number of steps; finished ones leave, a
 every tensor.
 
 If several runs share a stack, everything that a run's clients have in common (message, learning rate, hyper-parameters)
-has the leading axis, too: runs may differ in their clients, in how many those are and in how long they train.
+has the leading axis, too: runs may differ in their clients, in the number of clients and in the number of steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
 Entry = tuple[RoundWork, ClientWork]
-HIDDEN_FROM_AUTOCAST = frozenset(  # autocast does not see them, or not their biases, under vmap
+HIDDEN_FROM_AUTOCAST = frozenset(  # under vmap, autocast misses these, or their biases
     (
         *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
         *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
@@ -41,23 +41,23 @@ HIDDEN_FROM_AUTOCAST = frozenset(  # autocast does not see them, or not their bi
 
 
 class Stack:
-    """One round of some clients, those with most steps first; their runs' messages and states have one structure.
+    """One round of some clients, those with most steps first; messages and states of their runs have one structure.
 
     Attributes:
         local: the trees that are trained.
-        common: trees that are only read: memory, steps, and of several runs the message and the numbers in which they
-            differ.
+        common: trees that are only read: memories and numbers of steps; of several runs also their messages and the
+            numbers in which they differ.
         lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
-        teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
+        teachers: by name, for each without a table: its parameters, and whether all clients share that model.
         total: (n,) sums of the losses.
-        clock: (1,) int64, finished steps; `taken` counts them, too, while steps are executed one by one.
+        clock: (1,) int64, finished steps; `taken` counts them on the host, while steps are executed one by one.
     """
 
     def __init__(self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor) -> None:
         self.entries, self.several, self.executor = list(entries), apart.several, executor
         self.job = entries[0][0]
         self.problem = self.job.problem
-        # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
+        # A captured step reads all values that may change between rounds from tensors, in the run's precision.
         captures = executor.captures
         self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
         place = executor.place
@@ -78,7 +78,7 @@ class Stack:
         self.taken = 0
 
     def run(self) -> list[tuple[RoundWork, ClientResult]]:
-        """Train all clients to their end."""
+        """Train all clients to the end of their round."""
         done, taken = list[tuple[RoundWork, ClientResult]](), 0
         shared = tuple((name, is_shared) for name, (_, is_shared) in self.teachers.items())
         size = len(self.entries)
@@ -121,9 +121,9 @@ class Stack:
             yield name, first if shared else stack(models), shared
 
     def _finish(self, begin: int, end: int) -> list[tuple[RoundWork, ClientResult]]:
-        """Upload what these clients trained: copies, because others train on in the same memory."""
-        kept = {"local": self.local, "loss": self.total, "steps": self.common["num_steps"]}
-        copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), kept)
+        """Make the results of these clients from copies, because other clients train on in the same memory."""
+        trees = {"local": self.local, "loss": self.total, "steps": self.common["num_steps"]}
+        copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), trees)
         copied["loss"] /= copied["steps"]
         done = []
         for (job, work), result in zip(self.entries[begin:end], unstack(copied), strict=True):
@@ -135,43 +135,43 @@ class Stack:
 class _Active:
     """The clients of a stack that still train: views of the first `size` entries of every tensor."""
 
-    def __init__(self, whole: Stack, size: int) -> None:
+    def __init__(self, parent: Stack, size: int) -> None:
         def first(tree: Any) -> Any:
             return tree_map(lambda tensor: tensor[:size], tree)
 
-        self.whole, self.size, self.problem = whole, size, whole.problem
-        self.local: Local = first(whole.local)
+        self.parent, self.size, self.problem = parent, size, parent.problem
+        self.local: Local = first(parent.local)
         params: Params = {name: value.detach() for name, value in self.local["params"].items()}
         self.leaves = [params[name].requires_grad_() for name in self.problem.net.trainable]
         self.local = {**self.local, "params": params}
-        self.common = first(whole.common)
-        self.state = first(whole.state)
-        self.total: Tensor = whole.total[:size]
+        self.common = first(parent.common)
+        self.state = first(parent.state)
+        self.total: Tensor = parent.total[:size]
         self.teachers = {
-            name: (params if shared else first(params), shared) for name, (params, shared) in whole.teachers.items()
+            name: (params if shared else first(params), shared) for name, (params, shared) in parent.teachers.items()
         }
         net = self.problem.net
         self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
-        self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
-        self.lr = self.common.get("lr", whole.lr)
+        self.axes: Any = None  # `axes` of a step's parts, whose structure is fixed after the first `before_step`
+        self.lr = self.common.get("lr", parent.lr)
 
     def step(self) -> None:
         """Take one optimiser step of every client."""
-        whole = self.whole
+        parent = self.parent
         with self.layers:
             losses = self._losses()
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
-        count = (whole.clock[0] + 1).double() if whole.executor.captures else whole.taken + 1
+        count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
         self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
         self.total += losses.detach()
-        whole.clock += 1
-        whole.taken += 1
+        parent.clock += 1
+        parent.taken += 1
 
     def _losses(self) -> Tensor:
-        """(n,) of the next batches, after what the algorithm does before a step."""
-        now, key = self._batch()
-        parts = {**self.common, "local": self.local, "batch": now, "key": key}
+        """Compute the losses (n,) of the next batches, after the algorithm's `before_step`."""
+        batch, key = self._batch()
+        parts = {**self.common, "local": self.local, "batch": batch, "key": key}
         if self.problem.acts_before_steps:
             self._keep(each(self._before_step, parts))
             parts["local"] = self.local
@@ -180,29 +180,29 @@ class _Active:
         return losses
 
     def _keep(self, local: Local) -> None:
-        """Keep the result of `before_step`, in the place of what was there if it can. The model stays the leaves."""
-        beside = {name: tree_map(Tensor.detach, tree) for name, tree in local.items() if name != "params"}
-        before = {name: tree for name, tree in self.local.items() if name != "params"}
-        if shapes(beside) == shapes(before):
-            for kept, new in moves(before, beside):
-                kept.copy_(new)
+        """Keep the result of `before_step`, in place if its structure is the same. The leaves stay the model."""
+        extras = {name: tree_map(Tensor.detach, tree) for name, tree in local.items() if name != "params"}
+        previous = {name: tree for name, tree in self.local.items() if name != "params"}
+        if shapes(extras) == shapes(previous):
+            for target, source in moves(previous, extras):
+                target.copy_(source)
             return
-        if self.whole.executor.captures:
-            raise NotCapturable("before_step gives its state another structure than it was given")
-        beside = detached_copy(beside)  # what is new may be another part's tensor, or one for all clients
-        self.local = {**self.local, **beside}
-        self.whole.local = {**self.whole.local, **beside}
+        if self.parent.executor.captures:
+            raise NotCapturable("before_step returns a state of another structure than it got")
+        extras = detached_copy(extras)  # a new tensor may be another part's, or one for all clients
+        self.local = {**self.local, **extras}
+        self.parent.local = {**self.parent.local, **extras}
 
     def _batch(self) -> tuple[tuple[Any, ...], Tensor | None]:
-        """The step's `Batch`, its fields in order and each with the leading axis, and the keys of its dropout."""
-        whole, train = self.whole, self.problem.federation.train
-        now = whole.steps.at(whole.clock, self.size)
-        draws = None if now.draws is None else now.draws.flatten(0, 1)
-        width = None if now.widths is None else now.widths[whole.taken]
-        x = train.batch(now.index.flatten(), draws, width)
-        x = x.view(*now.index.shape, *x.shape[1:])
-        batch = (x, train.labels[now.index], now.weight, now.noise, {**now.stored, **self._ask_teachers(x)})
-        return batch, now.keys
+        """Return the fields of the step's `Batch` in order, each with the leading axis, and its dropout keys."""
+        parent, train = self.parent, self.problem.federation.train
+        step = parent.steps.at(parent.clock, self.size)
+        draws = None if step.draws is None else step.draws.flatten(0, 1)
+        width = None if step.widths is None else step.widths[parent.taken]
+        x = train.batch(step.index.flatten(), draws, width)
+        x = x.view(*step.index.shape, *x.shape[1:])
+        batch = (x, train.labels[step.index], step.weight, step.noise, {**step.stored, **self._ask_teachers(x)})
+        return batch, step.keys
 
     @torch.no_grad()
     def _ask_teachers(self, x: Tensor) -> dict[str, Outputs]:
@@ -216,27 +216,27 @@ class _Active:
         return answers
 
     def _before_step(self, local: Local, batch: tuple[Any, ...], **parts: Any) -> Local:
-        net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
+        net, message, plan = self.problem.net, parts.get("message", self.parent.message), self._plan(**parts)
         return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
 
     def _loss(self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any) -> Tensor:
-        """One client's objective, a scalar: the function that is vmapped."""
-        net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
-        given, algorithm = Batch(*batch), self._algorithm(**parts)
+        """Compute one client's objective, a scalar; this function is vmapped."""
+        net, message, plan = self.problem.net, parts.get("message", self.parent.message), self._plan(**parts)
+        client_batch, algorithm = Batch(*batch), self._algorithm(**parts)
         with net.dropout(key):
-            loss = algorithm.local_loss(net, local, given, message, memory, plan)
-        return masked_mean(loss, given.weight)
+            loss = algorithm.local_loss(net, local, client_batch, message, memory, plan)
+        return masked_mean(loss, client_batch.weight)
 
     def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
         algorithm = self.problem.algorithm
-        return algorithm if numbers is None else with_numbers(algorithm, self.whole.places, numbers)
+        return algorithm if numbers is None else with_numbers(algorithm, self.parent.places, numbers)
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
-        return replace(self.whole.job.plan(num_steps), round=self.whole.round, lr=parts.get("lr", self.lr))
+        return replace(self.parent.job.plan(num_steps), round=self.parent.round, lr=parts.get("lr", self.lr))
 
 
 class BatchedLayers(TorchFunctionMode):
-    """Within it the layers of a vmapped function have the precision that autocast gives those of a single client.
+    """Mode in which the layers of a vmapped function have the precision that autocast gives those of a single client.
 
     `vmap` by itself hides convolutions from autocast, and turns bfloat16 norms into float32.
     """
@@ -250,7 +250,7 @@ class BatchedLayers(TorchFunctionMode):
 
 
 def _autocast(value: Any) -> Any:
-    """A tensor as autocast would have it in a convolution."""
+    """Cast a value as autocast does for a convolution."""
     if not isinstance(value, Tensor) or not value.is_floating_point():  # a mask has no precision
         return value
     if not torch.is_autocast_enabled(value.device.type):
@@ -259,8 +259,8 @@ def _autocast(value: Any) -> Any:
 
 
 def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """`F.batch_norm`, whose result has the input's type."""
-    # On a GPU torch asks whether channels come last, which vmap does not answer.
+    """Apply `F.batch_norm`; the result has the input's type."""
+    # On a GPU torch asks whether channels come last, which vmap cannot answer.
     x = input.contiguous() if input.is_cuda else input
     # vmap would give torch's kernel bfloat16 weights beside float32 statistics, which it refuses.
     x = x.float() if x.dtype is torch.bfloat16 else x
@@ -270,7 +270,7 @@ def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """`F.group_norm`, whose result has the input's type."""
+    """Apply `F.group_norm`; the result has the input's type."""
     if weight is None or bias is None:
         return F.group_norm(input, num_groups, weight, bias, eps)
     weight, bias = (value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias))

@@ -1,9 +1,9 @@
 """Execution of a stack's steps: one by one, or captured once and replayed.
 
-A small model's step is a few hundred kernels of some microseconds each: on a GPU launching them takes longer than they
-do. A captured step is one launch. Its addresses, Python numbers and kernels are fixed, so a captured stack's tensors
-keep their addresses, and every value that changes from step to step or from round to round is a tensor. Steps are
-captured as CUDA graphs, or as traces of their operations, which fix the same things on any device.
+A small model's step is a few hundred kernels of some microseconds each: on a GPU launching them takes longer than
+running them. A captured step is one launch. Its addresses, Python numbers and kernels are fixed, so a captured stack's
+tensors keep their addresses, and every value that changes from step to step or from round to round is a tensor. Steps
+are captured as CUDA graphs, or as traces of their operations, which fix the same things on any device.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ WARM_UPS = 3  # steps before a capture: libraries choose kernels and allocate in
 
 
 class NotCapturable(RuntimeError):
-    """A step that cannot be captured: it asks for a value, or its shapes change."""
+    """A step that cannot be captured, because it waits for a value or its shapes change."""
 
 
 class Eager:
-    """Executes each step anew, on tensors where they are."""
+    """Executor that runs each step anew, on tensors where they are."""
 
     captures = False
 
     def place(self, name: str, tree: Any, axes: int = 1) -> Any:
-        """`tree` itself."""
+        """Return `tree` itself."""
         return tree
 
     def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
-        """As `Captured.run` says."""
+        """Execute a step some times; arguments are those of `Captured.run`."""
         for _ in range(times):
             step()
 
 
 class Captured:
-    """Captures a step once and replays it, in later rounds from the beginning.
+    """Executor that captures a step once and replays it, in later rounds from their first step on.
 
     Args:
         capture: makes a replay of a step.
-        warm_ups: steps before a capture; all but the first are watched for waiting.
+        warm_ups: steps before a capture; all but the first may not wait for the device.
 
     Attributes:
         captures: whether numbers that change between rounds have to be tensors.
@@ -62,32 +62,32 @@ class Captured:
     def __init__(self, capture: Callable[[Act], Act], warm_ups: int = WARM_UPS) -> None:
         self._capture, self._warm_ups = capture, warm_ups
         self._buffers: dict[str, Any] = {}
-        # With what a step reads, not with the step: that would keep the round in which it was captured.
+        # Kept with the owner of what a step reads; the step itself would keep its whole round alive.
         self._replays: dict[Hashable, tuple[Act, object]] = {}
 
     def place(self, name: str, tree: Any, axes: int = 1) -> Any:
         """Copy `tree` to the first entries of the buffer of this name, and return the buffer.
 
-        A buffer may be larger at the end of its first `axes` (steps, clients); a step cuts them off. If it has to be
-        replaced by a larger one, all captures are made anew. A name is given once a round.
+        A buffer may be larger at the end of its first `axes` (steps, clients), which a step cuts off. If a larger one
+        has to replace it, all captures are made anew. Each name is placed once a round.
         """
-        buffer = self._buffers.get(name)
-        room = _room(buffer, tree, axes)
-        if room is not buffer:
-            self._buffers[name] = room
+        previous = self._buffers.get(name)
+        buffer = _buffer_for(tree, previous, axes)
+        if buffer is not previous:
+            self._buffers[name] = buffer
             self._replays.clear()
-        for target, source in pairs(room, tree):
+        for target, source in pairs(buffer, tree):
             target[tuple(slice(size) for size in source.shape)].copy_(source)
-        return room
+        return buffer
 
     def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
-        """Execute a step some times; it moves the stack's own clock on.
+        """Execute a step some times; the step advances the stack's own clock.
 
         Args:
             key: everything that decides what the step does, apart from the contents of buffers.
-            step: of all clients.
+            step: one step of all clients.
             times: at least 0.
-            reads: owner of what the step reads beside the buffers; kept as long as a capture of the step.
+            reads: owner of what the step reads besides the buffers; kept as long as a capture of the step.
 
         Raises:
             NotCapturable: begin again with an `Eager` executor.
@@ -120,15 +120,15 @@ class Captured:
 StepExecutor = Eager | Captured
 
 
-def _room(buffer: Any, tree: Any, axes: int) -> Any:
-    """The buffer if `tree` fits into it, else zeros with room for `tree` and, if alike, for what the buffer held."""
+def _buffer_for(tree: Any, buffer: Any, axes: int) -> Any:
+    """Return `buffer` if `tree` fits into it, else zeros: as large as both if alike, else as `tree`."""
 
     def structure(tree: Any) -> Any:
         return tree_map(lambda tensor: (tensor.dim(), tensor.shape[axes:], tensor.dtype), tree)
 
     if buffer is None or structure(buffer) != structure(tree):
         return tree_map(torch.zeros_like, tree)
-    if all(old >= new for room, value in pairs(buffer, tree) for old, new in zip(room.shape, value.shape, strict=True)):
+    if all(old >= new for slot, value in pairs(buffer, tree) for old, new in zip(slot.shape, value.shape, strict=True)):
         return buffer
     fresh = tree_map(torch.zeros_like, tree)
     shapes = {id(new): list(map(max, new.shape, old.shape)) for new, old in pairs(fresh, buffer)}
@@ -136,12 +136,12 @@ def _room(buffer: Any, tree: Any, axes: int) -> Any:
 
 
 def cuda_graphs() -> Callable[[Act], Act]:
-    """Make a function that captures steps as CUDA graphs, which share one memory pool: they never run at once."""
+    """Make a function that captures steps as CUDA graphs, which share a memory pool because they never run at once."""
     graphs, pool = WeakSet[Any](), None
 
     def capture(step: Act) -> Act:
         nonlocal pool
-        alive = list(graphs)  # torch gives a pool up with its last graph, and then refuses its handle
+        alive = list(graphs)  # torch frees a pool with its last graph, and then refuses its handle
         if not alive:
             pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
@@ -154,7 +154,7 @@ def cuda_graphs() -> Callable[[Act], Act]:
                 graph.capture_begin(pool=pool)
                 step()
             except BaseException:
-                graphs.clear()  # torch does not take the pool of a failed capture again
+                graphs.clear()  # torch does not accept the pool of a failed capture again
                 with suppress(RuntimeError):  # the step's own error says more
                     graph.capture_end()
                 raise
@@ -173,8 +173,8 @@ def cuda_graphs() -> Callable[[Act], Act]:
 def _free_unused() -> None:
     """Free unused device memory.
 
-    cuBLAS workspaces included: one that a warm-up took would be fixed in every graph, and some versions of torch free
-    it with the first graph that goes.
+    This includes cuBLAS workspaces: one that a warm-up allocated would be fixed in every graph, and some versions of
+    torch free it with the first graph that is deleted.
     """
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear:
@@ -183,12 +183,12 @@ def _free_unused() -> None:
 
 
 def warm_up(step: Act, may_wait: bool) -> None:
-    """Execute a step once; on a GPU on the stream that captures use.
+    """Execute a step once; on a GPU, on the stream that captures use.
 
-    A first step `may_wait` for an answer or a copy, because it fills caches.
+    A first step `may_wait` for a value or a copy, because it fills caches.
 
     Raises:
-        RuntimeError: it waited, which a captured step cannot.
+        RuntimeError: the step waited, which a captured step cannot do.
     """
     if not torch.cuda.is_available():
         step()
@@ -197,7 +197,7 @@ def warm_up(step: Act, may_wait: bool) -> None:
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that it may overlook some; the capture itself sees those
+            warnings.simplefilter("ignore")  # torch may miss some waits, and says so; the capture itself sees them
             torch.cuda.set_sync_debug_mode(before if may_wait else "error")
         with torch.cuda.stream(stream):
             step()
@@ -208,14 +208,14 @@ def warm_up(step: Act, may_wait: bool) -> None:
 
 @lru_cache
 def _side_stream(device: int) -> Any:
-    """One stream for all captures: the allocator keeps what a stream has freed for that stream."""
+    """Return one stream for all captures: the allocator reuses the memory that a stream freed for that stream only."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def traced(step: Act) -> Act:
-    """Trace the operations and tensors of one step: what a CUDA graph fixes is fixed, on any device.
+    """Trace the operations and tensors of one step; a trace fixes the same things as a CUDA graph, on any device.
 
-    Slower than the step itself; without a GPU it shows whether a step fixes a value that changes.
+    Its replay is slower than the step itself; without a GPU it shows whether a step fixes a value that changes.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 

@@ -22,17 +22,17 @@ from bench.engine.stacked.step_executors import StepExecutor
 class Steps:
     """The schedules of a stack of n clients, in its order.
 
-    What stands behind a client's last step is never read by a step of its own.
+    Entries after a client's last step are never read by a step of that client.
 
     Attributes:
         index: (steps, n, B) training samples.
-        weight: (steps, n, B), 0 is padding.
+        weight: (steps, n, B), 0 for padding.
         draws: (steps, n, B, 4) of `draw_crops`, or None.
-        noise: (steps, n, ...) what the algorithms' `noise` hooks drew; None where they draw nothing.
-        keys: (steps, n, axes=2) of dropout masks, or None.
-        rows: (steps, n, B) into `tables`; None without them.
-        tables: the teachers' stored outputs on the clients' samples, one client's under another's, by name.
-        widths: of `Samples.widths` for each step, the largest of the clients'; or None.
+        noise: (steps, n, ...) draws of the algorithms' `noise` hooks; None if they draw nothing.
+        keys: (steps, n, 2) of dropout masks, or None.
+        rows: (steps, n, B) positions in `tables`; None without tables.
+        tables: by name, the teachers' stored outputs on the samples of all clients, one client after another.
+        widths: for each step the largest of the clients' `Samples.widths`, or None.
     """
 
     index: Tensor
@@ -69,7 +69,7 @@ class Steps:
         )
 
     def at(self, step: Tensor, clients: int) -> Steps:
-        """One step of the first clients: every tensor without its leading axis. `step`: (1,) int64, on the device."""
+        """Return one step of the first clients: tensors without their first axis. `step`: (1,) int64, on the device."""
 
         def cut(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, step)[0, :clients]
@@ -80,13 +80,13 @@ class Steps:
 
     @property
     def stored(self) -> dict[str, Outputs]:
-        """The teachers' stored outputs on a step's samples, of what `at` gave."""
+        """The teachers' stored outputs on the samples of one step, for a result of `at`."""
         rows = self.rows
         return {name: Outputs(out.logits[rows], out.features[rows]) for name, out in self.tables.items()}
 
 
 def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outputs]]:
-    """The clients' tables one under another, and for each step the rows there."""
+    """Concatenate the clients' tables; returns each step's rows in the tables, and the tables."""
     if not works[0].tables:
         return None, {}
     begins = torch.tensor([0, *(len(work.source.index) for work in works[:-1])]).cumsum(0).tolist()
@@ -96,7 +96,7 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
 
 
 def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
-    """Drawn once for a round, whatever becomes of the program: a second attempt must see the same numbers."""
+    """Stack the clients' noise, which is drawn once a round, because a second attempt must see the same numbers."""
     drawn = [work.drawn_noise(job.problem) for job, work in entries]
     first = drawn[0][0]
     if next(leaves(first), None) is None:  # no draws, or one number for all, which `stack` checks

@@ -1,10 +1,10 @@
-"""Check `equations`: what each algorithm computes, against the printed formulas written anew.
+"""The `equations` check: each algorithm's numbers against the printed formulas, implemented a second time.
 
-A comparison sees an algorithm through the hooks of the contract alone. It drives rounds (`run.py`) in a laboratory
-whose every number is known (`lab.py`), and compares losses, gradients, broadcast and evaluated models with plain tensor
-arithmetic in float64 (`formulas.py`), which shares no code with `algorithms/` but the contract's types.
+A comparison uses only the hooks of the contract. It drives rounds (`run.py`) in a laboratory in which every number is
+known (`lab.py`), and compares losses, gradients, broadcast and evaluated models with plain tensor arithmetic in float64
+(`formulas.py`), which shares no code with `algorithms/` but the contract's types.
 
-Each module here may have `CHECKS` and `LIMITS`, by registered name: `CHECKS["fedprox"][0].gap(make)` for a factory
+Each module here may define `CHECKS` and `LIMITS` by registered name: `CHECKS["fedprox"][0].gap(make)` for a factory
 `make(**hyperparameters)`.
 """
 
@@ -28,16 +28,16 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{
 
 
 def equations(candidate: Candidate, finding: Finding) -> None:
-    """Make every comparison that is written for the algorithm; raises NotApplicable for one not in the registry."""
+    """Run every comparison written for the algorithm; raise NotApplicable if it is not in the registry."""
     if not candidate.built_in:
-        raise NotApplicable("no paper of this suite prints it")
+        raise NotApplicable("no paper of this suite has its equations")
     largest, checks = 0.0, CHECKS.get(candidate.entry.name, ())
     for check in checks:
         where = f"{check.title} ({check.source})"
         with finding.case(where):
-            apart = check.gap(candidate.build)
-            largest = max(largest, apart)
-            finding.expect(apart <= TOLERANCE, f"{where}: differs by {apart:.1e} > {TOLERANCE:g}")
+            gap = check.gap(candidate.build)
+            largest = max(largest, gap)
+            finding.expect(gap <= TOLERANCE, f"{where}: differs by {gap:.1e} > {TOLERANCE:g}")
     finding.expect(bool(checks), "no formula is written for it")
     finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {len(checks)} compared"
 

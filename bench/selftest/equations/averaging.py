@@ -27,16 +27,16 @@ FEDPROX, FEDPROX_CODE = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 20
 FEDMAX = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}  # by direction
 FEDLC, FEDRS = "Zhang et al. 2022, section 4", "Li and Zhan 2021, section 4"
 FEDBN, T1 = "Li et al. 2021 (FedBN), Algorithm 1", "FedKF, section 4.1"
-LACKING = 3  # a client that has half of the classes; its batches still ask for all
+LACKING = 3  # a client that has half of the classes, although its batches contain all
 
 
 def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
-    """FedProx: CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
+    """Return CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
         per_tensor = prox_reduction == "mean_per_tensor"
         squares = [(w[name] - past.received[name]) ** 2 for name in TRAINED]
-        return ce(w, given) + mu / 2 * sum_of(square.mean() if per_tensor else square.sum() for square in squares)
+        return ce(w, samples) + mu / 2 * sum_of(square.mean() if per_tensor else square.sum() for square in squares)
 
     return loss
 
@@ -50,21 +50,21 @@ FEDPROX_CHECKS = (
 
 
 def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **others: Any) -> Loss:
-    """FedMAX: CE + beta KL between the softmax a of the last layer's input and the uniform U over its D entries."""
+    """Return CE + beta KL between the softmax a of the last layer's input and the uniform U over its D entries."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        a, log_u = forward(w, given.x).features, -math.log(FEATURES)
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        a, log_u = forward(w, samples.x).features, -math.log(FEATURES)
         if fedmax_direction == "a_u":
             terms = softmax(a) * (log_softmax(a) - log_u)
         else:
             terms = math.exp(log_u) * (log_u - log_softmax(a))
-        return ce(w, given) + beta * (terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1))
+        return ce(w, samples) + beta * (terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1))
 
     return loss
 
 
 def fedmax_losses(**others: Any) -> tuple[Check, ...]:
-    """Both directions and both reductions; `others` are further hyper-parameters."""
+    """Make checks of both directions and both reductions; `others` are further hyper-parameters."""
     checks = []
     for direction, source in FEDMAX.items():
         for reduction in ("batchmean", "elementmean"):
@@ -75,17 +75,17 @@ def fedmax_losses(**others: Any) -> tuple[Check, ...]:
 
 
 def fedlc_logits(z: Tensor, counts: list[int], tau: float) -> Tensor:
-    """FedLC: z_c - tau n_c^(-1/4), a class without samples counting 1e-8."""
+    """Return z_c - tau n_c^(-1/4), in which a class without samples counts 1e-8."""
     return torch.stack([z[:, c] - tau / max(n, 1e-8) ** 0.25 for c, n in enumerate(counts)], 1)
 
 
 def fedrs_logits(z: Tensor, counts: list[int], missing_scale: float) -> Tensor:
-    """FedRS: z_c of a class that the client holds, alpha z_c of another."""
+    """Return z_c for a class that the client holds, alpha z_c for another."""
     return torch.stack([z[:, c] if n > 0 else missing_scale * z[:, c] for c, n in enumerate(counts)], 1)
 
 
 def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
-    """The loss of two clients, by logits (B, C) that know their samples of each class, in rounds 1 and 3."""
+    """Compare two clients' losses, by logits (B, C) that depend on their samples of each class, in rounds 1 and 3."""
     for cohorts in ((), TWO):
         run = replace(run)
         run.clients[LACKING].y.remainder_(CLASSES // 2)
@@ -95,51 +95,51 @@ def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
             labels = [label for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True) if weight > 0]
             counts = [labels.count(c) for c in range(CLASSES)]
 
-            def loss(w: Params, given: Batch, past: Past, counts: list[int] = counts) -> Tensor:
-                return cross_entropy(logits(forward(w, given.x).logits, counts, **options), given.y)
+            def loss(w: Params, samples: Batch, past: Past, counts: list[int] = counts) -> Tensor:
+                return cross_entropy(logits(forward(w, samples.x).logits, counts, **options), samples.y)
 
             yield look(run, past, client, loss)
 
 
 def shared(params: Params) -> Params:
-    """The entries outside BatchNorm."""
+    """Return the entries outside BatchNorm."""
     return {name: params[name] for name in SHAPES}
 
 
 def personal(run: Run, **options: Any) -> Iterator[float]:
-    """FedBN's models as sent, evaluated and started from, before the first round and after each."""
-    own = dict.fromkeys(SIZES, run.initial)
+    """Compare FedBN's broadcast and evaluated models and clients' starts, before the first round and after each."""
+    local_models = dict.fromkeys(SIZES, run.initial)
     yield run.model_gap(shared(run.initial))
     for clients in TWO:
         ended = run.round(clients)
-        own |= ended
+        local_models |= ended
         mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
         yield run.model_gap(mean)
         for k in SIZES:
-            yield look(run, Past([own[k] | mean]), k, fedavg_loss())
+            yield look(run, Past([local_models[k] | mean]), k, fedavg_loss())
 
 
 def fedbn_check(**options: Any) -> Check:
-    """FedBN's two rounds."""
+    """Make a check of two rounds of FedBN."""
     title = "other entries averaged, BatchNorm kept by each client, loss and gradient, 2 rounds"
     return Check(title, FEDBN, personal, options)
 
 
 def alone(run: Run) -> Iterator[float]:
-    """Each client's start, against where it stopped; inf if anything is sent or evaluated by the server."""
-    own = dict.fromkeys(SIZES, run.initial)
+    """Compare each client's start with its last model; inf if the server sends or evaluates anything."""
+    local_models = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
-        own |= run.round(clients)
+        local_models |= run.round(clients)
         yield 0.0 if "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}} else math.inf
         for k in SIZES:
-            yield look(run, Past([own[k]]), k, fedavg_loss())
+            yield look(run, Past([local_models[k]]), k, fedavg_loss())
 
 
 ALONE = Check("each client goes on from its own model, loss and gradient, 2 rounds", "no communication", alone)
 
 
 def latest(run: Run, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
-    """T1's evaluated models after each round: the base's mean, and that of all clients' latest models."""
+    """Compare T1's evaluated models after each round: the base's mean, and the mean of all clients' latest models."""
     slots = dict.fromkeys(SIZES, run.initial) if t1_unvisited == "w0" else {}
     for clients in TWO:
         ended = run.round(clients)
@@ -150,7 +150,7 @@ def latest(run: Run, t1_unvisited: str = "skip", **options: Any) -> Iterator[flo
 
 
 def t1_checks(**options: Any) -> tuple[Check, ...]:
-    """Both rules for clients that were never drawn."""
+    """Make checks of both rules for clients that were never drawn."""
     title = "both evaluated models, 2 rounds, t1_unvisited"
     return (
         Check(f"{title}=skip", T1, latest, {**options, "t1_unvisited": "skip"}),

@@ -1,6 +1,6 @@
 """Methods with a server of their own: SCAFFOLD, FedNova, FedDyn, FedAvgM, FedAdam, q-FFL.
 
-Each check keeps its own account of the server's and the clients' state, written from the paper's update rules, over
+Each check keeps its own record of the server's and the clients' state, written from the paper's update rules, over
 rounds of different clients, step counts and learning rates. Running statistics are averaged by examples throughout.
 """
 
@@ -25,50 +25,50 @@ RATES = (0.1, 0.04, 0.07)  # eta of rounds 1, 2, 3
 
 
 def trained(params: Params) -> Params:
-    """The entries that the local optimiser trains."""
+    """Return the entries that the local optimiser trains."""
     return {name: params[name] for name in TRAINED}
 
 
 def minus(left: Params, right: Params) -> Params:
-    """The difference of the trained entries."""
+    """Subtract the trained entries."""
     return {name: left[name] - right[name] for name in TRAINED}
 
 
 def zero(params: Params) -> Params:
-    """Zeros in the shape of the trained entries."""
+    """Return zeros in the shape of the trained entries."""
     return {name: torch.zeros_like(params[name]) for name in TRAINED}
 
 
 def inner(left: Params, right: Params) -> Tensor:
-    """The inner product over the trained entries."""
+    """Return the inner product over the trained entries."""
     return sum_of((left[name] * right[name]).sum() for name in TRAINED)
 
 
 def scaffold(run: Run, server_lr: float) -> Iterator[float]:
-    """SCAFFOLD: y <- y - eta_l (g(y) - c_k + c), option II for c_k, and the server's two updates.
+    """Check y <- y - eta_l (g(y) - c_k + c), option II for c_k, and the server's two updates.
 
-    The gradient alone is compared: the paper prints a step, and no objective that it would be the gradient of.
+    Only the gradient is compared, because the paper prints a step without an objective.
     """
     w, c = run.initial, zero(run.initial)
-    own = {k: zero(w) for k in SIZES}
-    given, params = batch("look"), model(run.net, "look")
-    g = slope_of(run.net, lambda w: masked(ce(w, given), given.weight), params).grad
+    c_k = {k: zero(w) for k in SIZES}
+    samples, params = batch("look"), model(run.net, "look")
+    g = slope_of(run.net, lambda w: masked(ce(w, samples), samples.weight), params).grad
     for clients in THREE:
         for k in SIZES:
-            got = run.visit(k, STEPS[k]).slope(params, given).grad
-            yield gap(got, {name: g[name] + c[name] - own[k][name] for name in TRAINED})
+            got = run.visit(k, STEPS[k]).slope(params, samples).grad
+            yield gap(got, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
         lr, ended = run.lr, run.round(clients, STEPS)
-        new = {k: {n: own[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED} for k, y in ended.items()}
-        move = plain({k: minus(y, w) for k, y in ended.items()})
-        turn = plain({k: minus(new[k], own[k]) for k in new})
-        w = weighted(ended, SIZES) | {n: w[n] + server_lr * move[n] for n in TRAINED}
-        c = {n: c[n] + len(ended) / len(SIZES) * turn[n] for n in TRAINED}
-        own |= new
+        new = {k: {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED} for k, y in ended.items()}
+        w_delta = plain({k: minus(y, w) for k, y in ended.items()})
+        c_delta = plain({k: minus(new[k], c_k[k]) for k in new})
+        w = weighted(ended, SIZES) | {n: w[n] + server_lr * w_delta[n] for n in TRAINED}
+        c = {n: c[n] + len(ended) / len(SIZES) * c_delta[n] for n in TRAINED}
+        c_k |= new
         yield run.model_gap(w)
 
 
 def fednova(run: Run) -> Iterator[float]:
-    """FedNova: w - tau_eff sum p_k d_k, with d_k = (w - w_k) / a_k and tau_eff = sum p_k a_k."""
+    """Check w - tau_eff sum p_k d_k, with d_k = (w - w_k) / a_k and tau_eff = sum p_k a_k."""
     momentum = run.momentum
 
     def length(steps: float) -> float:
@@ -87,14 +87,14 @@ def fednova(run: Run) -> Iterator[float]:
 
 
 def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
-    """FedDyn: F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2; h_k and the server's h follow the local models."""
+    """Check F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2; h_k and the server's h follow the local models."""
     w, h = run.initial, zero(run.initial)
-    own = {k: zero(w) for k in SIZES}
+    h_k = {k: zero(w) for k in SIZES}
 
     def loss(k: int) -> Any:
-        def of_client(v: Params, given: Batch, past: Past) -> Tensor:
+        def of_client(v: Params, samples: Batch, past: Past) -> Tensor:
             moved = minus(v, past.received)
-            return masked(ce(v, given), given.weight) - inner(own[k], v) + alpha_dyn / 2 * inner(moved, moved)
+            return masked(ce(v, samples), samples.weight) - inner(h_k[k], v) + alpha_dyn / 2 * inner(moved, moved)
 
         return of_client
 
@@ -103,7 +103,7 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
             yield look(run, Past([w]), k, loss(k))
         ended = run.round(clients)
         moves = {k: minus(y, w) for k, y in ended.items()}
-        own |= {k: {n: own[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()}
+        h_k |= {k: {n: h_k[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()}
         h = {n: h[n] - alpha_dyn / len(SIZES) * sum_of(move[n] for move in moves.values()) for n in TRAINED}
         mean = plain({k: trained(y) for k, y in ended.items()})
         w = weighted(ended, SIZES) | {n: mean[n] - h[n] / alpha_dyn for n in TRAINED}
@@ -111,7 +111,7 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
 
 
 def fedavgm(run: Run, server_lr: float, server_momentum: float) -> Iterator[float]:
-    """FedAvgM: v <- beta v + sum p_k (w_t - w_k); w <- w - eta v."""
+    """Check v <- beta v + sum p_k (w_t - w_k); w <- w - eta v."""
     w, v = run.initial, zero(run.initial)
     for clients in THREE:
         mean = weighted(run.round(clients), SIZES)
@@ -121,7 +121,7 @@ def fedavgm(run: Run, server_lr: float, server_momentum: float) -> Iterator[floa
 
 
 def fedadam(run: Run, server_lr: float, beta1: float, beta2: float, tau: float) -> Iterator[float]:
-    """FedAdam: w <- w + eta m / (sqrt(v) + tau), uncorrected moments of Delta = sum p_k (w_k - w_t), v from tau^2."""
+    """Check w <- w + eta m / (sqrt(v) + tau), uncorrected moments of Delta = sum p_k (w_k - w_t), v from tau^2."""
     w, m = run.initial, zero(run.initial)
     v = {n: torch.full_like(w[n], tau**2) for n in TRAINED}
     for clients in THREE:
@@ -134,7 +134,7 @@ def fedadam(run: Run, server_lr: float, beta1: float, beta2: float, tau: float) 
 
 
 def qffl(run: Run, q: float) -> Iterator[float]:
-    """Of q-FedAvg: w - sum_k F_k^q d_k / sum_k (q F_k^(q-1) ||d_k||^2 + L F_k^q), d_k = L (w - w_k), L = 1 / lr.
+    """Check w - sum_k F_k^q d_k / sum_k (q F_k^(q-1) ||d_k||^2 + L F_k^q), d_k = L (w - w_k), L = 1 / lr.
 
     The local risk F_k is the mean cross entropy on all of a client's samples, in evaluation mode.
     """

@@ -1,4 +1,4 @@
-"""Comparisons of an algorithm with its paper, limits at which it is another one, and the comparisons that most need."""
+"""Comparisons of an algorithm with its paper, limits at which it equals another one, and commonly used comparisons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEAN_SOURCE = "McMahan et al. 2017, Algorithm 1"
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison of an algorithm, seen through its hooks alone, with a formula."""
+    """A comparison of an algorithm, driven through its hooks alone, with a formula."""
 
     title: str  # what is compared, unique within an algorithm
     source: str  # where the formula is printed
@@ -36,39 +36,39 @@ class Check:
     momentum: float = 0.0  # of the local optimiser
 
     def gap(self, make: Make) -> float:
-        """The largest absolute difference of the algorithm that `make(**hyperparameters)` gives from the formula."""
+        """Return the largest absolute difference between the algorithm of `make(**hyperparameters)` and the formula."""
         return max(self.gaps(Run(make, self.options, self.norm, self.lrs, self.momentum), **self.options))
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One equality of two algorithms: what a formula becomes when a weight is 0 or a buffer holds one model."""
+    """An equality of two algorithms, for example when a weight is 0 or a buffer holds one model."""
 
     values: Options  # hyper-parameters at the limit
-    other: str = "fedavg"  # the algorithm that it then is
+    other: str = "fedavg"  # the algorithm that it then equals
     other_values: Options = field(default_factory=dict)
-    rows: tuple[str, str] = ("", "")  # the suffix of the row that is compared, of either
+    rows: tuple[str, str] = ("", "")  # the suffix of the row that is compared, for each algorithm
     tolerance: float = 0.0  # 0 if both do the same arithmetic, which is then compared in float32, bit for bit
-    rounds: int = 3  # how long they are equal
-    without_batchnorm: bool = False  # on models without BatchNorm as they are, even if the algorithm needs it
+    rounds: int = 3  # during which they are equal
+    without_batchnorm: bool = False  # compare on models without BatchNorm, even if the algorithm needs it
     sizes: tuple[int, ...] = TOY_SIZES  # samples of each client
-    other_sizes: tuple[int, ...] = TOY_SIZES  # of the other algorithm's
+    other_sizes: tuple[int, ...] = TOY_SIZES  # samples of each of the other algorithm's clients
     fields: Options = field(default_factory=dict)  # of the setting
 
     @staticmethod
     def of_equal_clients(rounds: int = 3, **values: Any) -> Limit:
-        """FedAvg, if all clients have as many samples, and so take as many steps."""
+        """Make the limit that is FedAvg if all clients have equally many samples, and so take equally many steps."""
         return Limit(values, tolerance=ROUNDING, rounds=rounds, sizes=EQUAL_SIZES, other_sizes=EQUAL_SIZES)
 
     def __str__(self) -> str:
-        said = [f"{name}={value}" for name, value in {**self.values, **self.fields}.items()]
-        said += [f"row {self.rows[0]}"] if self.rows[0] else []
+        parts = [f"{name}={value}" for name, value in {**self.values, **self.fields}.items()]
+        parts += [f"row {self.rows[0]}"] if self.rows[0] else []
         clients = {EQUAL_SIZES: "equal clients", ONE_CLIENT: "one client"}
-        said += [clients[self.sizes]] if self.sizes in clients else []
-        said += ["round 1"] if self.rounds == 1 else []
-        said += ["no BatchNorm"] if self.without_batchnorm else []
+        parts += [clients[self.sizes]] if self.sizes in clients else []
+        parts += ["round 1"] if self.rounds == 1 else []
+        parts += ["no BatchNorm"] if self.without_batchnorm else []
         others = ", ".join(f"{name}={value}" for name, value in self.other_values.items())
-        return f"{', '.join(said) or 'as it is'} = {self.other} {others}".rstrip()
+        return f"{', '.join(parts) or 'as it is'} = {self.other} {others}".rstrip()
 
 
 def loss_check(
@@ -81,10 +81,10 @@ def loss_check(
     norm: bool = True,
     **options: Any,
 ) -> Check:
-    """A client's start, loss and gradient after the rounds of `cohorts`, against the printed `loss(**options)`.
+    """Make a check of a client's start, loss and gradient after `cohorts` against the printed `loss(**options)`.
 
-    The server is FedAvg's: what clients receive in the last round is the mean of their models, weighted by examples. Of
-    an algorithm with a server step of its own leave `cohorts` out, and check that step by a `Check` with your own gaps.
+    The server is assumed to be FedAvg's: clients receive the mean of the last round's models, weighted by examples. For
+    an algorithm with its own server step, leave `cohorts` out, and check that step by a `Check` with its own gaps.
     """
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:
@@ -94,13 +94,13 @@ def loss_check(
 
 
 def mean_check(**options: Any) -> Check:
-    """Two rounds of different clients: what is sent next and what is evaluated is their mean, weighted by examples."""
+    """Make a check that in two rounds the sent and evaluated models are the clients' mean, weighted by examples."""
     return Check(
         "the server's mean, weighted by examples, 2 rounds", MEAN_SOURCE, partial(averaged, cohorts=TWO), options
     )
 
 
 def averaged(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
-    """The server's model after each round, against the mean of the local models, weighted by examples."""
+    """Compare the server's model after each round with the mean of the local models, weighted by examples."""
     for clients in cohorts:
         yield run.model_gap(weighted(run.round(clients), SIZES))

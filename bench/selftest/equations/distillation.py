@@ -42,27 +42,27 @@ LABELS: Mapping[int, tuple[int, ...]] = {0: (0, 1), 1: (0, 2), 2: (1, 2), 3: (0,
 
 
 def fedlsd_loss(distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False) -> Loss:
-    """Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 where asked for.
+    """Return Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 if `kd_t_squared`.
 
     The weight a is a number, or (C,) by class.
     """
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
         a = distillation_weight
-        a = a[given.y] if isinstance(a, Tensor) else a
-        term = kl(teacher(past.received, given), student(w, given), temperature)
-        return (1 - a) * ce(w, given) + a * (temperature**2 if kd_t_squared else 1.0) * term
+        a = a[samples.y] if isinstance(a, Tensor) else a
+        term = kl(teacher(past.received, samples), student(w, samples), temperature)
+        return (1 - a) * ce(w, samples) + a * (temperature**2 if kd_t_squared else 1.0) * term
 
     return loss
 
 
 def printed_weights(received: Params, beta: float, gamma: float, temperature: float) -> Tensor:
-    """Eq. 6 as printed, (C,): phi = p_y - sum_{k != y} p_k, averaged over each class's auxiliary samples."""
-    held = server_samples("auxiliary")
-    p = softmax(forward(received, held.x, training=False).logits, temperature)
+    """Compute Eq. 6 as printed, (C,): phi = p_y - sum_{k != y} p_k, averaged over each class's auxiliary samples."""
+    auxiliary = server_samples("auxiliary")
+    p = softmax(forward(received, auxiliary.x, training=False).logits, temperature)
     weights = []
     for label in range(CLASSES):
-        members = p[held.y == label]
+        members = p[auxiliary.y == label]
         phi = members[:, label] - members[:, [k for k in range(CLASSES) if k != label]].sum(1)
         weights.append((gamma - beta) / 2 * phi.mean() + (gamma + beta) / 2)
     return torch.stack(weights)
@@ -71,22 +71,22 @@ def printed_weights(received: Params, beta: float, gamma: float, temperature: fl
 def fedcad_loss(
     beta: float, gamma: float, temperature: float, phi_temperature: float | None = None, kd_t_squared: bool = False
 ) -> Loss:
-    """Eq. 5: FedLSD's objective with the weights of Eq. 6, by the received model."""
+    """Return Eq. 5: FedLSD's objective with the weights of Eq. 6, computed with the received model."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
         weights = printed_weights(past.received, beta, gamma, phi_temperature or temperature)
-        return fedlsd_loss(weights, temperature, kd_t_squared)(w, given, past)
+        return fedlsd_loss(weights, temperature, kd_t_squared)(w, samples, past)
 
     return loss
 
 
 def fedntd_loss(beta: float, temperature: float) -> Loss:
-    """FedNTD: CE + beta tau^2 KL( p^g || p ), both over the C - 1 classes other than the true one."""
+    """Return CE + beta tau^2 KL( p^g || p ), with p^g and p over the C - 1 classes other than the true one."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in given.y.tolist()])
-        term = kl(teacher(past.received, given).gather(1, others), student(w, given).gather(1, others), temperature)
-        return ce(w, given) + beta * temperature**2 * term
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in samples.y.tolist()])
+        term = kl(teacher(past.received, samples).gather(1, others), student(w, samples).gather(1, others), temperature)
+        return ce(w, samples) + beta * temperature**2 * term
 
     return loss
 
@@ -99,7 +99,7 @@ class Table:
     counts: Tensor = field(default_factory=lambda: torch.zeros(CLASSES, dtype=torch.float64))
 
     def add(self, w: Params, given: Batch) -> None:
-        """Enter one training pass: evaluation-mode logits at the local model, padding left out."""
+        """Add one training pass: evaluation-mode logits of the local model, without padding."""
         z = forward(w, given.x, training=False).logits
         for row, label, weight in zip(z, given.y.tolist(), given.weight.tolist(), strict=True):
             self.sums[label] += weight * row
@@ -107,19 +107,19 @@ class Table:
 
 
 def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) -> Loss:
-    """The objective: CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
+    """Return the objective CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
 
-    The mean logits of the clients of `tables` teach; a label that none of them has is without the term.
+    The mean logits Zbar of the clients of `tables` are the teacher; a label that none of them has gets no such term.
     """
 
     def term(label: int, z: Tensor) -> Tensor:
-        known = [table.sums[label] / table.counts[label] for table in tables.values() if table.counts[label] > 0]
-        return kl(torch.stack(known).mean(0), z, temperature) if known else torch.zeros((), dtype=torch.float64)
+        means = [table.sums[label] / table.counts[label] for table in tables.values() if table.counts[label] > 0]
+        return kl(torch.stack(means).mean(0), z, temperature) if means else torch.zeros((), dtype=torch.float64)
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        z = forward(w, given.x).logits
-        terms = torch.stack([term(label, row) for label, row in zip(given.y.tolist(), z, strict=True)])
-        return ce(w, given) + weight * temperature**2 * terms
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        z = forward(w, samples.x).logits
+        terms = torch.stack([term(label, row) for label, row in zip(samples.y.tolist(), z, strict=True)])
+        return ce(w, samples) + weight * temperature**2 * terms
 
     return loss
 
@@ -127,17 +127,17 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
 def taught(
     run: Run, distillation_weight: float, temperature: float, fd_exclude_self: bool = True, fd_cumulative: bool = False
 ) -> Iterator[float]:
-    """Every client's loss and gradient after two rounds, by our own account of each client's latest table."""
+    """Compare each client's loss and gradient after two rounds, by an independent record of clients' latest tables."""
     past, tables = Past([run.initial]), dict[int, Table]()
     for clients in TWO:
         visits, number = {k: run.visit(k) for k in clients}, run.number
         for k, visit in visits.items():
             tables[k] = tables[k] if fd_cumulative and k in tables else Table()
             for i in range(PASSES):
-                w, given = model(run.net, "pass", number, k, i), batch("tables", number, k, i)
-                given = replace(given, y=torch.tensor(LABELS[k])[given.y % len(LABELS[k])])
-                visit.slope(w, given)
-                tables[k].add(w, given)
+                w, samples = model(run.net, "pass", number, k, i), batch("tables", number, k, i)
+                samples = replace(samples, y=torch.tensor(LABELS[k])[samples.y % len(LABELS[k])])
+                visit.slope(w, samples)
+                tables[k].add(w, samples)
         past.globals.append(weighted(run.close(visits, {k: run.local(k) for k in clients}), SIZES))
     for client in SIZES:
         teachers = {k: table for k, table in tables.items() if not (fd_exclude_self and k == client)}
@@ -145,19 +145,19 @@ def taught(
 
 
 def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
-    """Every client's loss and gradient in round 3."""
+    """Make a check of every client's loss and gradient in round 3."""
     options = {"distillation_weight": weight, "temperature": temperature, **others}
     return Check(f"loss and gradient of every client, round 3, {title}", FEDDISTILL, taught, options)
 
 
 def moon_loss(previous: Callable[[Past], Params], mu: float, temperature: float = 0.5, **others: Any) -> Loss:
-    """Eq. 3: CE - mu log( e^(s(z, z_g)/tau) / (e^(s(z, z_g)/tau) + e^(s(z, z_prev)/tau)) ), s the features' cosine."""
+    """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))), s the feature cosine."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        z = forward(w, given.x).features
-        frozen = [forward(v, given.x, training=False).features.detach() for v in (past.received, previous(past))]
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        z = forward(w, samples.x).features
+        frozen = [forward(v, samples.x, training=False).features.detach() for v in (past.received, previous(past))]
         near, far = ((_cosine(z, other) / temperature).exp() for other in frozen)
-        return ce(w, given) - mu * (near / (near + far)).log()
+        return ce(w, samples) - mu * (near / (near + far)).log()
 
     return loss
 
@@ -167,7 +167,7 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
 
 
 def random_previous(run: Run, mu: float, **options: Any) -> Iterator[float]:
-    """Two clients in round 1: each has a network of its own as its previous model, neither of them w_0."""
+    """Check two clients in round 1: their previous models are two different networks, neither of them w_0."""
     drawn, past = list[Params](), Past([run.initial])
     for client in (0, CLIENT):
         run.visit(client)
@@ -177,17 +177,17 @@ def random_previous(run: Run, mu: float, **options: Any) -> Iterator[float]:
 
 
 def fedlsd_check(title: str, **options: Any) -> Check:
-    """Round 2."""
+    """Make a check of Eq. 4 in round 2."""
     return loss_check(title, FEDLSD, fedlsd_loss, ONE, **options)
 
 
 def fedcad_check(title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, **others: Any) -> Check:
-    """The printed Eq. 6 against whatever form of it runs."""
+    """Make a check of the printed Eq. 6 against the form that the algorithm runs."""
     return loss_check(title, FEDCAD, fedcad_loss, cohorts, beta=beta, gamma=gamma, **others)
 
 
 def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
-    """The client's previous model is that of the round `last`."""
+    """Make a check of a client whose previous model is that of round `last`."""
     return loss_check(title, MOON, partial(moon_loss, lambda past: past.locals[last - 1][CLIENT]), cohorts, **options)
 
 
@@ -198,7 +198,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedlsd": (
         fedlsd_check("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
         fedlsd_check("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
-        # 3: at 2, 2 T would pass for T^2
+        # T=3, because at T=2 a wrong factor 2 T would equal T^2
         fedlsd_check("times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True),
         mean_check(distillation_weight=0.3),
     ),

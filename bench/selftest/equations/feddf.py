@@ -1,7 +1,7 @@
 """FedDF: the server distils the ensemble of local models on its own samples.
 
-C classes, K clients. Batches that hold the whole auxiliary set make every step determined; smaller ones are the
-algorithm's own draw, and noted as the student is given them.
+C classes, K clients. Batches of the whole auxiliary set make every step deterministic; smaller ones are drawn by
+the algorithm, and recorded when the student gets them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOURCE = "Lin et al. 2020, Algorithm 1"
 
 @dataclass(frozen=True)
 class Student:
-    """The server's student. Fields are the hyper-parameters."""
+    """The server's student. The fields are the hyper-parameters."""
 
     server_lr: float = 0.05
     server_batch_size: int = 64
@@ -37,7 +37,7 @@ class Student:
     patience: int = 100
 
     def path(self, net: LabNet, batches: list[Tensor], ended: Mapping[int, Params]) -> list[Params]:
-        """The student after 0, 1, ... Adam steps, from the weighted mean on."""
+        """Return the student after 0, 1, ... Adam steps that start from the weighted mean."""
         adam, path = Adam(self.server_lr), [weighted(ended, SIZES)]
         for x in batches:
             w = path[-1]
@@ -48,9 +48,9 @@ class Student:
         return path
 
     def kept(self, path: list[Params], held: Data) -> Params:
-        """The checkpoint of the best validation accuracy; the search ends `patience` steps after it."""
-        answers = [forward(w, held.x, training=False).logits.argmax(1) for w in path]
-        scores, best = [int((answer == held.y).sum()) for answer in answers], 0
+        """Return the checkpoint of the best validation accuracy; the search ends `patience` steps after it."""
+        predictions = [forward(w, held.x, training=False).logits.argmax(1) for w in path]
+        scores, best = [int((labels == held.y).sum()) for labels in predictions], 0
         for step in range(self.check_every, self.max_steps + 1, self.check_every):
             if scores[step] > scores[best]:
                 best = step
@@ -60,44 +60,44 @@ class Student:
 
 
 def _divergence(ended: Mapping[int, Params], x: Tensor, w: Params) -> Tensor:
-    """The student's objective: mean KL( softmax(mean_k z_k) || softmax(z) )."""
-    mean = sum_of(forward(own, x, training=False).logits for own in ended.values()) / len(ended)
+    """Return the student's objective, the mean KL( softmax(mean_k z_k) || softmax(z) )."""
+    mean = sum_of(forward(local, x, training=False).logits for local in ended.values()) / len(ended)
     return kl(mean, forward(w, x).logits).mean()
 
 
 def distilled(run: Run, peak: int, **hyperparameters: Any) -> Iterator[float]:
-    """The model after each round's distillation.
+    """Compare the model after each round's distillation.
 
-    The validation labels are the student's own answers after `peak` steps of round 1.
+    The validation labels are the student's own predictions after `peak` steps of round 1.
     """
-    student, held = Student(**hyperparameters), run.fed.validation
-    whole = [run.fed.auxiliary.x] * student.max_steps
+    student, validation = Student(**hyperparameters), run.fed.validation
+    batches = [run.fed.auxiliary.x] * student.max_steps
     for clients in TWO:
         visits, ended = {k: run.visit(k) for k in clients}, {k: run.local(k) for k in clients}
-        path = student.path(run.net, whole, ended)
+        path = student.path(run.net, batches, ended)
         if run.number == 1:
-            held.y.copy_(forward(path[peak], held.x, training=False).logits.argmax(1))
+            validation.y.copy_(forward(path[peak], validation.x, training=False).logits.argmax(1))
         run.close(visits, ended)
-        yield run.model_gap(student.kept(path, held))
+        yield run.model_gap(student.kept(path, validation))
 
 
 def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
-    """Batches of 5 of the 12 auxiliary samples, whichever they are."""
+    """Check batches of 5 of the 12 auxiliary samples, whichever samples they hold."""
     student, batches = Student(**hyperparameters), list[Tensor]()
     ended = {k: run.local(k) for k in TWO[0]}
-    visits, x, held = {k: run.visit(k) for k in ended}, run.fed.auxiliary.x, run.fed.validation
+    visits, x, validation = {k: run.visit(k) for k in ended}, run.fed.auxiliary.x, run.fed.validation
     late = student.path(run.net, [x] * student.max_steps, ended)[-1]
-    held.y.copy_(forward(late, held.x, training=False).logits.argmax(1))  # so that the last checkpoint is the best
-    with patch.object(run.net, "taught", lambda given: batches.append(bare(given))):
+    validation.y.copy_(forward(late, validation.x, training=False).logits.argmax(1))  # makes the last checkpoint best
+    with patch.object(run.net, "taught", lambda inputs: batches.append(bare(inputs))):
         run.close(visits, ended)
-    auxiliary = all(any(torch.equal(row, sample) for sample in x) for given in batches for row in given)
-    sizes = [len(given) for given in batches] == [student.server_batch_size] * student.max_steps
+    auxiliary = all(any(torch.equal(row, sample) for sample in x) for batch in batches for row in batch)
+    sizes = [len(batch) for batch in batches] == [student.server_batch_size] * student.max_steps
     yield 0.0 if auxiliary and sizes else math.inf
-    yield run.model_gap(student.kept(student.path(run.net, batches, ended), held))
+    yield run.model_gap(student.kept(student.path(run.net, batches, ended), validation))
 
 
 def feddf_check(title: str, peak: int, norm: bool = False, **others: Any) -> Check:
-    """Two rounds."""
+    """Make a check of two rounds of distillation."""
     return Check(title, SOURCE, partial(distilled, peak=peak), vars(Student(**others)), norm)
 
 

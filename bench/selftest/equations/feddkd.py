@@ -23,7 +23,7 @@ from bench.selftest.equations.run import Run, fedavg_loss
 
 @dataclass(frozen=True)
 class Requests:
-    """FedDKD's Algorithm 1, lines 7-11. Fields are the hyper-parameters."""
+    """FedDKD's Algorithm 1, lines 7-11. The fields are the hyper-parameters."""
 
     steps: int = 2
     lr: float = 0.4
@@ -37,47 +37,47 @@ class Requests:
     dkd_augmented: bool = False
 
     def distil(self, run: Run, round: int, start: Params, ended: Mapping[int, Params]) -> Params:
-        """From wbar_{t,0} to wbar_{t,J}: plain gradient steps on the soft cross entropy, summed by q_k over clients."""
+        """Move wbar_{t,0} to wbar_{t,J} by plain gradients of the soft cross entropy, summed by q_k over clients."""
         w = start
         for j, answered in enumerate(run.cohort.answered):
             if not answered:
                 continue
             lr = self.lr * self.lr_decay ** (round - 1) * self.step_decay**j
-            given = {k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented) for k in answered}
-            slopes = {k: self._slope(w, ended[k], given[k]) for k in answered}
-            mean = weighted(slopes, SIZES) if self.dkd_weights == "examples" else plain(slopes)
+            batches = {k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented) for k in answered}
+            gradients = {k: self._gradient(w, ended[k], batches[k]) for k in answered}
+            mean = weighted(gradients, SIZES) if self.dkd_weights == "examples" else plain(gradients)
             w = w | {n: w[n] - lr * mean[n] for n in mean}
         return w
 
     def answered(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
         """Whether the round had its J requests, answered as often as `dkd_dropout` says, within 4 standard errors.
 
-        Who answers is the algorithm's own draw. It must be neither the same in all requests of a round nor the same for
-        all clients of a request.
+        The algorithm draws the clients that answer. The draw must be neither the same in all requests of a round nor
+        the same for all clients of a request.
         """
         answered, p = run.cohort.answered, self.dkd_dropout
         steps = self.steps if round > self.warmup_rounds else 0
-        asked = steps * len(ended)
-        missing = asked - sum(map(len, answered))
+        total = steps * len(ended)
+        missing = total - sum(map(len, answered))
         varied = not p or len(set(map(tuple, answered))) > 2
-        return len(answered) == steps and varied and abs(missing - asked * p) <= 4 * math.sqrt(asked * p * (1 - p))
+        return len(answered) == steps and varied and abs(missing - total * p) <= 4 * math.sqrt(total * p * (1 - p))
 
-    def _slope(self, w: Params, own: Params, given: Batch) -> Params:
-        """Of (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c, by w; what w lacks is the client's."""
+    def _gradient(self, w: Params, local: Params, batch: Batch) -> Params:
+        """Differentiate (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c by w, completed by w_k."""
         leaves = {n: v.clone().requires_grad_() for n, v in w.items() if "running" not in n}
-        student = forward({**own, **w, **leaves}, given.x, self.dkd_student_mode == "train").logits
-        teacher = softmax(forward(own, given.x, training=False).logits)
-        loss = -(teacher * log_softmax(student)).sum() / len(given.y)
+        student = forward({**local, **w, **leaves}, batch.x, self.dkd_student_mode == "train").logits
+        teacher = softmax(forward(local, batch.x, training=False).logits)
+        loss = -(teacher * log_softmax(student)).sum() / len(batch.y)
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 
 def sent(params: Params, personal: bool) -> Params:
-    """A client's upload of its model, without its BatchNorm layers if it keeps them."""
+    """Return a client's upload of its model, without its BatchNorm layers if it keeps them."""
     return shared(params) if personal else params
 
 
 def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Iterator[float]:
-    """The model after each round's requests."""
+    """Compare the model after each round's requests."""
     requests = Requests(**{item.name: options[item.name] for item in fields(Requests)})
     for round, clients in enumerate(cohorts, start=1):
         ended = run.round(clients)
@@ -87,18 +87,18 @@ def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Ite
 
 
 def equals(run: Run, personal: bool, **options: Any) -> Iterator[float]:
-    """All local models alike: the mean is theirs, and every request's gradient is zero."""
+    """Check equal local models: their mean is the same model, and every request's gradient is zero."""
     same = model(run.net, "same")
     run.close({k: run.visit(k) for k in TWO[0]}, dict.fromkeys(TWO[0], same))
     yield run.model_gap(sent(same, personal))
 
 
 def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
-    """Decays, warm-up, the student's mode, requests' sizes, weights, answers and augmentation, and the limits.
+    """Make checks of decays, warm-up, the student's mode, requests' sizes, weights, answers, augmentation, and limits.
 
     Args:
         personal: whether clients keep their BatchNorm layers.
-        **base: hyper-parameters of the algorithm that FedDKD is built around.
+        **base: hyper-parameters of the algorithm around which FedDKD is built.
     """
 
     def check(title: str, cohorts: Cohorts = TWO, **others: Any) -> Check:

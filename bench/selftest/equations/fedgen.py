@@ -1,9 +1,9 @@
-"""FedGen: clients' last layer learns from a generator of features, which learns to please the round's heads.
+"""FedGen: clients' last layer learns from a generator of features, which is trained through the round's heads.
 
-B batch of a client, b of the server, C classes, D features, K clients. The labels that the generator is asked for are
-the algorithm's own draw. They are therefore inferred: of all C^B, those with which the printed formula comes nearest to
-the loss that was computed; of all C^b, those with which Adam's step on the printed loss comes nearest to what the
-generator became. Features are seen as they pass through `head`, and the server's noise is noted as it is drawn.
+B batch of a client, b of the server, C classes, D features, K clients. The algorithm itself draws the labels of
+generated features, so they are inferred: of all C^B labellings, the one for which the printed formula is nearest to the
+computed loss; of all C^b, the one for which Adam's step on the printed loss is nearest to the generator's new values.
+Features are recorded when they pass through `head`, and the server's noise when it is drawn.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from bench.selftest.toy import gap
 
 SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"
 EQ_4 = "Zhu et al. 2021, Eq. 4"
-NOISE = 7  # unlike any other width here, so that the noise is known by its shape
+NOISE = 7  # unlike any other width here, so that the noise is recognised by its shape
 SMALL: Mapping[str, Any] = {"noise_dim": NOISE, "hidden_dim": 8, "generator_steps": 1}
 LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH_SIZE)))  # (C^B, B)
 BATCH = 3  # of the server
@@ -52,18 +52,18 @@ SERVER_LABELLINGS = tuple(itertools.product(range(CLASSES), repeat=BATCH))
 
 
 def head(w: Params, features: Tensor) -> Tensor:
-    """Logits (B, C) of features (B, D)."""
+    """Return logits (B, C) of features (B, D)."""
     return features @ w["head.weight"].T + w["head.bias"]
 
 
 @contextmanager
 def listening(net: LabNet) -> Iterator[list[Tensor]]:
-    """The distinct inputs of `head` inside the context, in blocks of B rows."""
+    """Record the distinct inputs of `head` inside the context, in blocks of B rows."""
     blocks: list[Tensor] = []
 
     def note(features: Tensor) -> None:
         for block in torch.split(bare(features), BATCH_SIZE):
-            if not any(torch.equal(block, known) for known in blocks):
+            if not any(torch.equal(block, other) for other in blocks):
                 blocks.append(block)
 
     with patch.object(net, "heard", note):
@@ -73,10 +73,10 @@ def listening(net: LabNet) -> Iterator[list[Tensor]]:
 def understand(
     net: LabNet, params: Params, given: Batch, slope: Slope, weights: Weights, hard: Tensor, soft: Tensor
 ) -> tuple[Tensor, float]:
-    """The labels (B,) y~ that fit a client's step best, and the gap of its loss and gradient.
+    """Infer the labels (B,) y~ that fit a client's step best, and return the gap of its loss and gradient with them.
 
-    The two terms are mean CE(head(g(y~)), y~), as printed, on the block `hard` of features, and in the code alone mean
-    KL( softmax(head(g(y))) || p(x) ) on the block `soft`, made for the batch's own labels.
+    The two terms are mean CE(head(g(y~)), y~), as printed, on the block `hard` of features, and only in the code mean
+    KL( softmax(head(g(y))) || p(x) ) on the block `soft`, generated for the batch's own labels.
     """
 
     def rest(w: Params) -> Tensor:
@@ -85,49 +85,49 @@ def understand(
 
     losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
     labels = LABELLINGS[(rest(params) + weights[0] * losses - slope.loss).abs().argmin()]
-    whole = slope_of(net, lambda w: rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean(), params)
-    return labels, gap(slope, whole)
+    expected = slope_of(net, lambda w: rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean(), params)
+    return labels, gap(slope, expected)
 
 
 def ask(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
-    """A client's steps in the coming round, each with its own noise; the best reading of which features serve what."""
-    visit, params, asked = run.visit(CLIENT), model(run.net, "look"), []
+    """Take a client's steps in the coming round, each with its own noise; return the best fit of each."""
+    visit, params, results = run.visit(CLIENT), model(run.net, "look"), []
     for i in range(steps):
-        given = visit.step(params, batch("look", i, padded=False))
+        samples = visit.step(params, batch("look", i, padded=False))
         with listening(run.net) as blocks:
-            slope = visit.loss(params, given)
+            slope = visit.loss(params, samples)
         readings: Iterable[tuple[Tensor, ...]] = itertools.permutations(blocks, 2)
         if len(blocks) == 1:
             readings = [(blocks[0], blocks[0])]
-        fits = (understand(run.net, params, given, slope, weights, *reading) for reading in readings)
-        asked.append(min(fits, key=lambda fit: fit[1]))
-    return asked
+        fits = (understand(run.net, params, samples, slope, weights, *reading) for reading in readings)
+        results.append(min(fits, key=lambda fit: fit[1]))
+    return results
 
 
 def on_generated(run: Run, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
-    """A client's loss and gradient in the round after `cohorts`."""
+    """Compare a client's loss and gradient in the round after `cohorts`."""
     drive(run, cohorts)
-    for _, apart in ask(run, weights, steps=3):
-        yield apart
+    for _, difference in ask(run, weights, steps=3):
+        yield difference
 
 
 def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> Iterator[float]:
-    """The clients of a round hold one class, so every label asked for in the next round is that class."""
+    """Check that if a round's clients hold one class, every label drawn in the next round is that class."""
     for clients, label in (((0, 1), 1), ((2, 3), 3)):
         for client in clients:
             run.clients[client].y.fill_(label)
         drive(run, (clients,))
-        for labels, apart in ask(run, (hard_weight, 0.0), steps=4):
-            yield apart if bool((labels == label).all()) else math.inf
+        for labels, difference in ask(run, (hard_weight, 0.0), steps=4):
+            yield difference if bool((labels == label).all()) else math.inf
 
 
 def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
-    """Labels of 200 generated samples occur as often as expected, within five standard deviations.
+    """Check that labels of 200 generated samples occur as often as expected, within five standard deviations.
 
     The last round's only client has 6, 3, 3 and 0 samples of the classes.
     """
-    held = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
-    run.clients[3].y[: len(held)] = held  # the rows behind them are padding
+    client_labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
+    run.clients[3].y[: len(client_labels)] = client_labels  # the rows after these are padding
     drive(run, ((3,),))
     labels = torch.cat([labels for labels, _ in ask(run, (hard_weight, 0.0), steps=40)])
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
@@ -136,22 +136,22 @@ def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) ->
 
 
 def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
-    """Other labels for samples 3 to 5 of the batch change the soft term's features of these, and no others."""
-    heard = []
+    """Check that other labels for samples 3 to 5 of the batch change the soft term's features of these alone."""
+    calls = []
     drive(run, ONE)
     visit, params = run.visit(CLIENT), model(run.net, "look")
-    given = visit.step(params, batch("look", padded=False))
+    samples = visit.step(params, batch("look", padded=False))
     for shift in (torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 1])):
         with listening(run.net) as blocks:
-            visit.loss(params, replace(given, y=(given.y + shift) % CLASSES))
-        heard.append(blocks)
-    moved = sorted([not torch.equal(*rows) for rows in zip(*pair, strict=True)] for pair in zip(*heard, strict=True))
+            visit.loss(params, replace(samples, y=(samples.y + shift) % CLASSES))
+        calls.append(blocks)
+    moved = sorted([not torch.equal(*rows) for rows in zip(*pair, strict=True)] for pair in zip(*calls, strict=True))
     yield 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
 
 
 @dataclass(frozen=True)
 class Step:
-    """One generator step as it was seen: features, the generator's values, and its gradient by each feature's entry."""
+    """One observed generator step: features, the generator's values, and each feature entry's gradient by these."""
 
     seen: Sight
     noise: Tensor  # (b, noise_dim) eps
@@ -161,14 +161,14 @@ class Step:
     objective: str
 
     def gradients(self, labellings: Sequence[tuple[int, ...]], diversity: float) -> list[list[Tensor]]:
-        """The loss's gradient by the generator's entries, for each labelling of the b samples."""
+        """Return the loss's gradient by the generator's entries, for each labelling of the b samples."""
         g = self.seen.output.clone().requires_grad_()
-        spread = torch.autograd.grad(diversity * self._diversity(g), g)[0]
-        losses = (self._ensemble(g, torch.tensor(labels)) for labels in labellings)
-        return [self._pull(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread) for loss in losses]
+        spread = torch.autograd.grad(diversity * self._diversity_term(g), g)[0]
+        losses = (self._ensemble_term(g, torch.tensor(labels)) for labels in labellings)
+        return [self._chain_rule(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread) for loss in losses]
 
-    def _ensemble(self, g: Tensor, labels: Tensor) -> Tensor:
-        """The ensemble's term for labels y_b of the b samples.
+    def _ensemble_term(self, g: Tensor, labels: Tensor) -> Tensor:
+        """Return the ensemble's term for labels y_b of the b samples.
 
         printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b);
         broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
@@ -183,18 +183,18 @@ class Step:
             return sum_of((self.shares[k][labels][:, None] * risk[None]).mean() for k, risk in risks.items())
         return sum_of((self.shares[k][labels] * risk).mean() for k, risk in risks.items())
 
-    def _diversity(self, g: Tensor) -> Tensor:
-        """The diversity term: exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
+    def _diversity_term(self, g: Tensor) -> Tensor:
+        """Return the diversity term, exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
         noises = ((self.noise[:, None] - self.noise[None]) ** 2).mean(2)
         return (-noises * (g[:, None] - g[None]).abs().mean(2)).mean().exp()
 
-    def _pull(self, direction: Tensor) -> list[Tensor]:
-        """By the generator's entries, of a loss whose gradient by the features (b, D) is `direction`."""
+    def _chain_rule(self, direction: Tensor) -> list[Tensor]:
+        """Return a loss's gradient by the generator's entries from its gradient `direction` (b, D) by the features."""
         return [torch.tensordot(direction.flatten(), torch.stack(p), 1) for p in zip(*self.seen.pulls, strict=True)]
 
 
 def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sight], list[Tensor]]:
-    """The generator's outputs while the server takes its step, and the noise that was drawn for them."""
+    """Let the server take its step; return the generator's outputs during it, and the noise drawn for them."""
     sights: list[Sight] = []
 
     def note(features: Tensor) -> None:
@@ -213,11 +213,11 @@ def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sigh
 
 
 def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[Step]:
-    """Two rounds of different clients, every generator step seen."""
+    """Run two rounds of different clients; return every generator step."""
     run.fed.batch_size, steps = BATCH, []
     for clients in TWO:
         counts = {k: run.fed_of(k).client.label_counts for k in clients}
-        total = sum_of(counts.values()).clamp(min=1)  # a class that nobody has is shared by nobody
+        total = sum_of(counts.values()).clamp(min=1)  # all shares of a class without samples are 0
         shares = {k: count / total for k, count in counts.items()}
         lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
         heads = {k: run.local(k) for k in clients}
@@ -227,36 +227,36 @@ def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[St
 
 
 def on_heads(run: Run, label: int | None, objective: str = "intended", **options: Any) -> Iterator[float]:
-    """Every generator step of two rounds; all clients hold the class `label` alone, if there is one."""
+    """Compare every generator step of two rounds; if `label` is set, all clients hold that class alone."""
     labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
     if label is not None:
         for data in run.clients.values():
             data.y.fill_(label)
     adam = Adam(options["generator_lr"], options["generator_weight_decay"])
     for step, after in itertools.pairwise(two_rounds(run, options, objective)):
-        adam.lr, leaves, wanted = step.lr, step.seen.leaves, after.seen.leaves
+        adam.lr, leaves, updated = step.lr, step.seen.leaves, after.seen.leaves
         gradients = step.gradients(labellings, options["diversity_weight"])
-        best = min(gradients, key=lambda grads: gap(wanted, adam.glimpse(leaves, grads)))
-        yield gap(wanted, adam.step(leaves, best))
+        best = min(gradients, key=lambda grads: gap(updated, adam.glimpse(leaves, grads)))
+        yield gap(updated, adam.step(leaves, best))
 
 
 def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> Iterator[float]:
-    """What the generator trains: eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features."""
+    """Check the generator's layers: eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features."""
     run.fed.batch_size = BATCH
-    label = NOISE if label_embedding else CLASSES
-    shapes = [(hidden_dim, NOISE + label), *[(hidden_dim,)] * 3, (FEATURES, hidden_dim), (FEATURES,)]
+    label_dim = NOISE if label_embedding else CLASSES
+    shapes = [(hidden_dim, NOISE + label_dim), *[(hidden_dim,)] * 3, (FEATURES, hidden_dim), (FEATURES,)]
     shapes += [(CLASSES, NOISE)] if label_embedding else []
     sights, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
     yield shapes_gap(sights[0].leaves, shapes)
 
 
 def client_check(title: str, source: str, cohorts: Cohorts, weights: Weights, **options: Any) -> Check:
-    """Where a client's terms have these weights."""
+    """Make a check in which a client's terms have these weights."""
     return Check(title, source, partial(on_generated, cohorts=cohorts, weights=weights), {**SMALL, **options})
 
 
 def proportion_check(prior: str, source: str, *shares: float) -> Check:
-    """The expected shares of each class."""
+    """Make a check of the expected shares of each class."""
     options = {**SMALL, "hard_weight": 0.8, "label_prior": prior}
     return Check(
         f"200 generated labels, label_prior={prior}", source, partial(proportions, shares=torch.tensor(shares)), options
@@ -264,12 +264,12 @@ def proportion_check(prior: str, source: str, *shares: float) -> Check:
 
 
 def server_check(title: str, source: str = SOURCE, label: int | None = None, **options: Any) -> Check:
-    """Every step of two rounds."""
+    """Make a check of every generator step in two rounds."""
     options = {**TRAINING, **options}
     return Check(f"generator's steps, 2 rounds, {title}", source, partial(on_heads, label=label), options)
 
 
-# With a learning rate so small that rounding stays below the tolerance.
+# The learning rate is so small that rounding errors stay below the tolerance.
 TRAINING: Any = {
     **SMALL,
     "generator_lr": 0.005,

@@ -22,42 +22,43 @@ ALGORITHM_1 = "FedGKD, Eqs. 3-5 and Algorithm 1"
 
 
 def student(w: Params, given: Batch) -> Tensor:
-    """Logits (B, C) in training mode."""
+    """Return logits (B, C) in training mode."""
     return forward(w, given.x).logits
 
 
 def teacher(w: Params, given: Batch) -> Tensor:
-    """Logits (B, C) in evaluation mode."""
+    """Return logits (B, C) in evaluation mode."""
     return forward(w, given.x, training=False).logits
 
 
 def buffered(past: Past, buffer: int, buffer_start: str) -> Params:
-    """The mean wbar_t of the last M global models; w_0 is one of them if the buffer starts with it."""
+    """Return the mean wbar_t of the last M global models; w_0 is one of them if the buffer starts with it."""
     models = past.globals if buffer_start == "w0" else past.globals[1:]
     return plain(dict(enumerate(models[-buffer:])))
 
 
 def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
-    """Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
+    """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        return ce(w, given) + gamma / 2 * kl(teacher(buffered(past, buffer, buffer_start), given), student(w, given))
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        wbar = buffered(past, buffer, buffer_start)
+        return ce(w, samples) + gamma / 2 * kl(teacher(wbar, samples), student(w, samples))
 
     return loss
 
 
 def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
-    """The squared difference in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
+    """Return Eq. 4 with the squared difference in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        difference = student(w, given) - teacher(buffered(past, buffer, buffer_start), given)
-        return ce(w, given) + gamma / 2 * (difference**2).sum(1) / CLASSES
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        difference = student(w, samples) - teacher(buffered(past, buffer, buffer_start), samples)
+        return ce(w, samples) + gamma / 2 * (difference**2).sum(1) / CLASSES
 
     return loss
 
 
 def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
-    """Both starts of the buffer, a buffer that fills, one that is full, one of a single model, and the server."""
+    """Make checks of both buffer starts, a buffer that fills, a full one, one of a single model, and the server."""
     w0: dict[str, Any] = {"gamma": 0.8, "buffer_start": "w0"}
     return (
         loss_check("round 1 is without distillation", source, fedavg_loss, gamma=0.8, buffer=5),
@@ -73,22 +74,22 @@ def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
 
 
 def vote_loss(distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty") -> Loss:
-    """Eq. 5: CE + sum_m gamma_m/2 KL( p(w_m) || p(w) ), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
+    """Return Eq. 5: CE + sum_m gamma_m/2 KL(p(w_m)||p(w)), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
 
-    def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        models, held = past.globals if buffer_start == "w0" else past.globals[1:], server_samples("validation")
+    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+        models, data = past.globals if buffer_start == "w0" else past.globals[1:], server_samples("validation")
         voters = models[-buffer:]
-        risks = [cross_entropy(forward(voter, held.x, training=False).logits, held.y).mean() for voter in voters]
+        risks = [cross_entropy(forward(voter, data.x, training=False).logits, data.y).mean() for voter in voters]
         shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)
-        terms = [kl(teacher(voter, given), student(w, given)) for voter in voters]
+        terms = [kl(teacher(voter, samples), student(w, samples)) for voter in voters]
         vote = sum_of(share * term for share, term in zip(shares, terms, strict=True))
-        return ce(w, given) + distillation_weight * vote
+        return ce(w, samples) + distillation_weight * vote
 
     return loss
 
 
 def vote_checks() -> tuple[Check, ...]:
-    """Warm-up, one voter, two, a buffer that is full, and another beta."""
+    """Make checks of warm-up, one voter, two, a full buffer, and another beta."""
     weight: dict[str, Any] = {"distillation_weight": 0.4}
     w0: dict[str, Any] = {**weight, "buffer_start": "w0"}
     return (

@@ -1,4 +1,4 @@
-"""FedKF: a generator of images that each client trains through the teacher, and distillation on what it makes.
+"""FedKF: a generator of images that each client trains through the teacher, and distillation on these images.
 
 B batch, C classes, D features, K clients. The network has no BatchNorm here: the paper does not say how generated
 images should pass through it.
@@ -43,7 +43,7 @@ LEAST_CONTRAST = 0.15  # std of the first images' pixels: 0.25 to 0.43 over 40 s
 
 @dataclass(frozen=True)
 class Losses:
-    """The printed losses, or those of the authors' code. Fields are the hyper-parameters."""
+    """The printed losses, or those of the authors' code. The fields are the hyper-parameters."""
 
     gamma: float = 0.7
     lambda_1: float = 0.4
@@ -56,7 +56,7 @@ class Losses:
     t1_unvisited: str = "skip"
 
     def generator(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
-        """Eqs. 1-4: L_G = L_IE + lambda_1 L_CE + lambda_2 L_A, and the code's adversarial term where asked for."""
+        """Compute Eqs. 1-4: L_G = L_IE + lambda_1 L_CE + lambda_2 L_A, plus the code's term if `adversarial`."""
         out = forward(teacher, x, training=False)
         p, f = softmax(out.logits), out.features.abs()
         entropy, activation = (p.mean(0) * p.mean(0).log()).sum(), -f.sum(1).mean()
@@ -66,24 +66,24 @@ class Losses:
         return loss - self.gamma * self._divergence(teacher, student, x) if self.adversarial else loss
 
     def student(self, teacher: Params, images: Tensor, given: Batch, w: Params) -> Tensor:
-        """Eq. 7: L_S = L_CE + gamma L_KL."""
+        """Compute Eq. 7: L_S = L_CE + gamma L_KL."""
         return ce(w, given).mean() + self.gamma * self._divergence(teacher, w, images)
 
     def _divergence(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
-        """Eq. 5: the mean of KL( p^T(x) || p^S(x) ), the teacher's side a constant."""
+        """Compute Eq. 5: the mean of KL( p^T(x) || p^S(x) ), with the teacher's side constant."""
         return kl(forward(teacher, x, training=False).logits, forward(student, x).logits).mean()
 
 
 @dataclass
 class Eye:
-    """What passed through `normalise`: all images, and those of a generator in training as sights."""
+    """The images that passed through `normalise`, and the sights of those from a generator in training."""
 
     images: list[Tensor] = field(default_factory=list)
     sights: list[Sight] = field(default_factory=list)
 
 
 class Story:
-    """A run, and our own account of its server: the slots, and the means of the round's (ACA) and of all (OCA)."""
+    """A run and an independent record of its server: slots, and the means of the round (ACA) and all slots (OCA)."""
 
     def __init__(self, run: Run, **options: Any) -> None:
         self.run, self.losses = run, Losses(**options)
@@ -96,7 +96,7 @@ class Story:
         return self.oca if self.losses.teacher == "oca" else self.aca
 
     def add(self, ended: dict[int, Params]) -> float:
-        """Enter a round's local models (steps s5-s6); the gap of what is sent next and of what is evaluated."""
+        """Record a round's local models (steps s5-s6); return the gap of the next message and the evaluated model."""
         self.slots |= ended
         self.aca, self.oca = weighted(ended, SIZES), weighted(self.slots, SIZES)
         sent = gap(dict(self.run.message()["params"]), self.aca)
@@ -104,7 +104,7 @@ class Story:
 
     @contextmanager
     def watched(self, student: Params) -> Iterator[Eye]:
-        """Look at generated images; a sight's pull is the gradient of L_G by what the generator is trained by."""
+        """Observe generated images; a sight's pull is the gradient of L_G by the generator's trained tensors."""
         eye, teacher = Eye(), self.teacher
 
         def note(images: Tensor) -> None:
@@ -117,35 +117,35 @@ class Story:
             yield eye
 
     def student_slope(self, params: Params, given: Batch, images: Tensor) -> Slope:
-        """The student's printed loss at `params`, and its gradient."""
+        """Return the student's printed loss at `params`, and its gradient."""
         return slope_of(self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params)
 
     def follow(self, steps: int) -> float:
-        """Steps c4-c6: the generator's Adam step, then the student on the new generator's images of the same noise."""
+        """Compare steps c4-c6: the generator's Adam step, then the student on new images of the same noise."""
         visit, adam, gaps = self.run.visit(CLIENT), Adam(self.losses.generator_lr), []
         for s in range(steps):
-            params, given = model(self.run.net, "look", s), batch("look", s, padded=False)
+            params, samples = model(self.run.net, "look", s), batch("look", s, padded=False)
             with self.watched(params) as eye:
-                given = visit.step(params, given)
-                got = visit.loss(params, given)
+                samples = visit.step(params, samples)
+                got = visit.loss(params, samples)
             with self.watched(params) as later:
-                visit.act(given)  # makes images of the same noise again, before a step that is thrown away
+                visit.act(samples)  # makes images of the same noise again; the step itself is discarded
             expected = adam.step(eye.sights[0].leaves, eye.sights[0].pulls[0])
             gaps += [gap(later.sights[0].leaves, expected), gap(eye.images[-1], later.sights[0].output)]
-            gaps.append(gap(got, self.student_slope(params, given, eye.images[-1])))
+            gaps.append(gap(got, self.student_slope(params, samples, eye.images[-1])))
         return max(gaps)
 
     def first_generator(self, client: int) -> tuple[Tensor, ...]:
-        """What a client's generator is before its first step of the coming round."""
+        """Return a client's generator before its first step of the coming round."""
         visit = self.run.visit(client)
         with self.watched(self.run.initial) as eye:
-            for s in range(2):  # one step later under `variant=code`
+            for s in range(2):  # `variant=code` shows the generator one step later
                 visit.step(self.run.initial, batch("look", s, padded=False))
         return eye.sights[0].leaves
 
 
 def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
-    """A client's steps before and after these rounds, and the server's models."""
+    """Compare a client's steps before and after these rounds, and the server's models."""
     story = Story(run, **options)
     yield story.follow(2)
     for clients in cohorts:
@@ -154,9 +154,9 @@ def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
 
 
 def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
-    """Rounds 2 and 3 of a client that trained in round 1: the student, then the generator by that student.
+    """Compare rounds 2 and 3 of a client that trained in round 1: the student, then the generator through it.
 
-    The generator and Adam's state go on over rounds; `leaves` is what the generator was after its last step.
+    The generator and Adam's state persist over rounds; `leaves` is the generator after its last step.
     """
     story = Story(run, **options)
     adam, leaves = Adam(story.losses.generator_lr), None
@@ -165,36 +165,36 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
         visit, ended, images = run.visit(CLIENT), run.local(CLIENT), None
         for s in range(3):
             last = s == 2
-            params, given = ended if last else model(run.net, "look", s), batch("look", s, padded=False)
+            params, samples = ended if last else model(run.net, "look", s), batch("look", s, padded=False)
             with story.watched(params) as eye:
                 if last:
                     run.close({CLIENT: visit}, {CLIENT: ended})
                 else:
-                    given = visit.step(params, given)
+                    samples = visit.step(params, samples)
             if images is not None:  # the generator's step, on the images that the student has just had
                 yield gap(eye.sights[0].output, images)
                 yield gap(eye.sights[0].leaves, leaves or eye.sights[0].leaves)
                 leaves = adam.step(eye.sights[0].leaves, eye.sights[0].pulls[0])
             if not last:
                 with story.watched(params) as eye:
-                    got = visit.loss(params, given)
+                    got = visit.loss(params, samples)
                 images = eye.images[-1]
-                yield gap(got, story.student_slope(params, given, images))
+                yield gap(got, story.student_slope(params, samples, images))
         yield story.add({CLIENT: ended})
 
 
 def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
-    """Steps c1-c2: what a client did before leaves no trace in its generator, and clients draw their own."""
-    before, never = Story(run, **options), Story(replace(run), **options)
-    drive(before.run, ONE)
-    drive(never.run, ((0, 3),))
-    mine, other = before.first_generator(CLIENT), before.first_generator(0)
-    yield gap(mine, never.first_generator(CLIENT))
-    yield 0.0 if gap(mine, other) > 0 else math.inf
+    """Check steps c1-c2: a client's earlier rounds leave no trace in its generator, and clients draw different ones."""
+    trained, untrained = Story(run, **options), Story(replace(run), **options)
+    drive(trained.run, ONE)
+    drive(untrained.run, ((0, 3),))
+    generator, other = trained.first_generator(CLIENT), trained.first_generator(0)
+    yield gap(generator, untrained.first_generator(CLIENT))
+    yield 0.0 if gap(generator, other) > 0 else math.inf
 
 
 def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
-    """What the generator trains: Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution."""
+    """Check the generator's layers: Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution."""
     wide, narrow, grid = 128, 64, (SIDE // 4) ** 2
     shapes: list[tuple[int, ...]] = [(wide * grid, noise_dim), (wide * grid,), (wide, wide, 3, 3), (wide,)]
     shapes += [(narrow, wide, 3, 3), (narrow,), (1, narrow, 3, 3), (1,), *[(wide,)] * 4, *[(narrow,)] * 2]
@@ -202,10 +202,9 @@ def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
 
 
 def first_weights(run: Run, **options: Any) -> Iterator[float]:
-    """Before training, convolutions are N(0, 2 / (k k outputs)), the rest is torch's default, and images have contrast.
+    """Check that initial convolutions are N(0, 2 / (k k outputs)), the rest torch's default, and images have contrast.
 
-    Standard deviations must lie within five standard errors; each pixel's over the batch must show that the images are
-    not uniform grey.
+    Standard deviations must lie within five standard errors; that of all pixels must rule out uniform grey images.
     """
     story = Story(run, **options)
     for values in story.first_generator(CLIENT):
@@ -219,24 +218,24 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
 
 
 def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
-    """Round 1 leaves the generators alone, and all clients begin with the same one."""
+    """Check that round 1 does not train the generators, and that all clients begin with the same one."""
     story = Story(run, **options)
     drive(run, ONE)
     yield gap(story.first_generator(CLIENT), story.first_generator(4))
 
 
 def fedkf_check(title: str, source: str, gaps: Any, **others: Any) -> Check:
-    """On a network without BatchNorm."""
+    """Make a check on a network without BatchNorm."""
     return Check(title, source, gaps, vars(Losses(**others)), norm=False)
 
 
 def paper_check(title: str, cohorts: Cohorts = ONE, **others: Any) -> Check:
-    """The printed algorithm."""
+    """Make a check of the printed algorithm."""
     return fedkf_check(f"paper: {title}", SOURCE, partial(as_printed, cohorts=cohorts), **others)
 
 
 def code_check(title: str, gaps: Any = as_in_the_code, **others: Any) -> Check:
-    """The authors' form of it."""
+    """Make a check of the algorithm in the authors' code."""
     return fedkf_check(f"code: {title}", CODE, gaps, variant="code", **others)
 
 

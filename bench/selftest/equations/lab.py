@@ -1,4 +1,4 @@
-"""A network and a federation whose every number is known: what an algorithm is looked at in.
+"""A laboratory for algorithms: a network and a federation in which every number is known.
 
 B batch, C classes, D features, K clients, N samples.
 """
@@ -29,7 +29,7 @@ ONE: Cohorts = ((0, 2, 3),)
 TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
 THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
 FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
-CLIENT = 2  # takes part in every one of them
+CLIENT = 2  # takes part in each of these sequences of rounds
 
 MOMENTUM, EPS = 0.1, 1e-5  # of BatchNorm, as in torch
 
@@ -44,12 +44,12 @@ STATISTICS = ("norm.running_mean", "norm.running_var")
 
 
 def draw(*keys: str | int) -> torch.Generator:
-    """The laboratory's generator for these keys."""
+    """Return the laboratory's random generator for these keys."""
     return stream(SEED, "equations", *keys)
 
 
 def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> Outputs:
-    """The network: z = W2 h + b2, h = relu(norm(W1 x + b1)), norm being BatchNorm where `params` has one."""
+    """Run the network: z = W2 h + b2, h = relu(norm(W1 x + b1)), with BatchNorm as norm if `params` has it."""
     h = x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]
     if "norm.weight" in params:
         mean, var = params["norm.running_mean"], params["norm.running_var"]
@@ -61,14 +61,14 @@ def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> O
 
 
 def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
-    """BatchNorm's running mean and (unbiased) variance after one training pass on `x`."""
+    """Return BatchNorm's running mean and (unbiased) variance after one training pass on `x`."""
     h = (x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]).detach()
-    seen = {"norm.running_mean": h.mean(0), "norm.running_var": h.var(0)}
-    return {name: (1 - MOMENTUM) * params[name] + MOMENTUM * seen[name] for name in STATISTICS}
+    statistics = {"norm.running_mean": h.mean(0), "norm.running_var": h.var(0)}
+    return {name: (1 - MOMENTUM) * params[name] + MOMENTUM * statistics[name] for name in STATISTICS}
 
 
 class LabNet:
-    """Implements `algorithms.base.Net`: one hidden layer, with or without BatchNorm.
+    """An implementation of `algorithms.base.Net` with one hidden layer, with or without BatchNorm.
 
     If set, `heard` is called with each input of `head`, `shown` with each image that `normalise` returns, and `taught`
     with each input in training mode.
@@ -85,7 +85,7 @@ class LabNet:
         self.taught: Callable[[Tensor], None] | None = None
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
-        """Training mode: the running statistics in `params` move in place."""
+        """Run in training mode; the running statistics in `params` change in place."""
         self._check(params)
         if self.taught:
             self.taught(x)
@@ -97,19 +97,19 @@ class LabNet:
         return out
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Evaluation mode."""
+        """Run in evaluation mode."""
         self._check(params)
         # Copies of the statistics: a training pass may move them before the backward pass reads them again.
         return forward({n: v.clone() if n in STATISTICS else v for n, v in params.items()}, x, training=False)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
-        """The last layer alone."""
+        """Apply the last layer alone."""
         if self.heard:
             self.heard(features)
         return features @ params["head.weight"].T + params["head.bias"]
 
     def normalise(self, x: Tensor) -> Tensor:
-        """(x - mean) / std."""
+        """Return (x - mean) / std."""
         images = (x - PIXEL_MEAN) / PIXEL_STD
         if self.shown:
             self.shown(images)
@@ -121,24 +121,24 @@ class LabNet:
 
 
 def model(net: LabNet, *keys: str | int) -> Params:
-    """A model of its own for these keys, with positive variances."""
+    """Draw a model for these keys, with positive variances."""
     generator = draw("model", *keys)
     shapes = {name: SHAPES.get(name, (FEATURES,)) for name in net.names}
-    made = {n: 0.5 * torch.randn(shape, generator=generator, dtype=torch.float64) for n, shape in shapes.items()}
-    for name in made.keys() & {"norm.weight", "norm.running_var"}:
-        made[name] = made[name].abs() + 0.5
-    return made
+    params = {n: 0.5 * torch.randn(shape, generator=generator, dtype=torch.float64) for n, shape in shapes.items()}
+    for name in params.keys() & {"norm.weight", "norm.running_var"}:
+        params[name] = params[name].abs() + 0.5
+    return params
 
 
 def samples(count: int, *keys: str | int) -> tuple[Tensor, Tensor]:
-    """Inputs (count, 1, side, side) and labels (count,) for these keys."""
+    """Draw inputs (count, 1, side, side) and labels (count,) for these keys."""
     generator = draw("samples", *keys)
     x = torch.randn(count, 1, SIDE, SIDE, generator=generator, dtype=torch.float64)
     return x, torch.randint(CLASSES, (count,), generator=generator)
 
 
 def batch(*keys: str | int, padded: bool = True) -> Batch:
-    """B samples; the last is padding, unless `padded` is false."""
+    """Draw B samples; the last is padding, unless `padded` is false."""
     x, y = samples(BATCH_SIZE, "batch", *keys)
     weight = torch.ones(BATCH_SIZE, dtype=torch.float64)
     if padded:
@@ -147,21 +147,21 @@ def batch(*keys: str | int, padded: bool = True) -> Batch:
 
 
 def holdings(client: int) -> Data:
-    """A client's n_k samples, and two rows of padding behind them."""
+    """Draw a client's n_k samples, followed by two rows of padding."""
     count = int(SIZES[client])
     x, y = samples(count + 2, "client", client)
     return Data(x, y, (torch.arange(count + 2) < count).double())
 
 
 def server_samples(name: str, per_class: int = 3) -> Data:
-    """Samples that the server holds, each class equally often."""
+    """Draw samples for the server, each class equally often."""
     x, _ = samples(per_class * CLASSES, "server", name)
     y = torch.arange(per_class * CLASSES) % CLASSES
     return Data(x, y, torch.ones(len(y), dtype=torch.float64))
 
 
 def requested(data: Data, round: int, call: int, size: int, augmented: bool = False) -> Batch:
-    """The mini-batch that a client answers the `call`-th gradient request of a round with; augmented: mirrored."""
+    """Return a client's mini-batch for the `call`-th gradient request of a round, mirrored if `augmented`."""
     count = int(data.weight.sum())
     rows = (torch.arange(min(size, count)) + 3 * round + call) % count
     x = data.x[rows]
@@ -170,7 +170,7 @@ def requested(data: Data, round: int, call: int, size: int, augmented: bool = Fa
 
 @dataclass
 class LabFed:
-    """Implements `algorithms.base.Fed`; `handed` are the networks that `initialised` gave."""
+    """An implementation of `algorithms.base.Fed`; `handed` holds the networks that `initialised` returned."""
 
     net: LabNet
     auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
@@ -181,28 +181,28 @@ class LabFed:
     input_shape: tuple[int, ...] = LabNet.input_shape
     batch_size: int = BATCH_SIZE
     seed: int = SEED
-    client: Any = None  # the `Client` whose hook is called, if it is a client's
+    client: Any = None  # the `Client` whose hook is called; None for the server's hooks
     handed: list[Params] = field(default_factory=list)
 
     def initialised(self, *keys: str | int) -> Params:
-        """A network of its own for these keys."""
+        """Draw a network for these keys."""
         self.handed.append(model(self.net, "initialised", *keys))
         return self.handed[-1]
 
     def stream(self, *keys: str | int) -> torch.Generator:
-        """The server's generator for these keys."""
+        """Return the server's random generator for these keys."""
         return draw("server", *keys)
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
-        """The state after one step for each of `inputs`."""
+        """Return the state after one step for each of `inputs`."""
         steps = ServerSteps(self.net, torch.device("cpu"), torch.float64, capture=lambda: None)
         return steps.repeat(step, state, inputs, given)
 
 
 class LabCohort:
-    """Implements `algorithms.base.Cohort`: clients' final local models, in the order of the uploads, and their data.
+    """An implementation of `algorithms.base.Cohort` from clients' data and final local models, in the uploads' order.
 
-    `answered` has, for each gradient request, the clients that answered it.
+    `answered` lists, for each gradient request, the clients that answered it.
     """
 
     def __init__(
@@ -214,26 +214,26 @@ class LabCohort:
         self.answered: list[list[int]] = []
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
-        """Weighted by examples over the leading axis; `among` leaves clients out."""
+        """Average over the leading axis, weighted by examples; `among` leaves clients out."""
         sizes = self.num_examples if among is None else self.num_examples * among
         shares = sizes / sizes.sum()
         return tree_map(lambda value: torch.tensordot(shares, value, 1), tree)
 
     def everyone(self) -> Cohort:
-        """All K clients."""
+        """Return the cohort of all K clients."""
         return LabCohort(self.net, self.round, self.lr, {k: {} for k in self.clients}, self.clients)
 
     def gradients(
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
-        """Each client's gradient (m, ...) on its requested mini-batch; 0 of those that do not answer."""
+        """Return each client's gradient (m, ...) on its requested mini-batch; 0 for clients that do not answer."""
         call, slopes = len(self.answered), []
         answering = [1] * len(self.models) if among is None else among.int().tolist()
         for k, answers in zip(self.models, answering, strict=True):
-            given = {name: value.detach().clone() for name, value in params.items()}
-            leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
-            answer = requested(self.clients[k], self.round, call, batch_size, augmented)
-            value = loss(self.net, given, self.models[k], answer).mean()
+            copies = {name: value.detach().clone() for name, value in params.items()}
+            leaves = {name: copies[name].requires_grad_() for name in self.net.trainable if name in copies}
+            minibatch = requested(self.clients[k], self.round, call, batch_size, augmented)
+            value = loss(self.net, copies, self.models[k], minibatch).mean()
             grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
             slopes.append({name: answers * grad for name, grad in zip(leaves, grads, strict=True)})
         self.answered.append(list(compress(self.models, answering)))

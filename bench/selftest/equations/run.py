@@ -1,4 +1,4 @@
-"""Rounds of one algorithm, driven by hand: the local models are ours, everything else is the algorithm's."""
+"""Rounds of one algorithm with prescribed local models; everything else is the algorithm's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Slope(NamedTuple):
 
 @dataclass
 class Run:
-    """One algorithm's rounds; the arguments are those of `checks.Check`.
+    """The rounds of one algorithm; the arguments are those of `checks.Check`.
 
     Attributes:
         initial: w_0.
@@ -57,47 +57,47 @@ class Run:
 
     @property
     def number(self) -> int:
-        """The round that comes next, from 1."""
+        """The number of the coming round, from 1."""
         return self.server.round + 1
 
     @property
     def lr(self) -> float:
-        """The local learning rate of that round."""
+        """The local learning rate of the coming round."""
         return self.lrs[min(self.server.round, len(self.lrs) - 1)]
 
     def message(self) -> Message:
-        """The server's message of the coming round; asked for once, as in a real run."""
+        """Return the server's message of the coming round; the hook is called once a round, as in a real run."""
         if self._sent is None:
             self._sent = tensors(self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64)
         return self._sent
 
     def fed_of(self, client: int) -> LabFed:
-        """What a client's own hooks see."""
+        """Return the federation as a client's hooks see it."""
         data = self.clients[client]
         counts = data.y[data.weight > 0].bincount(minlength=lab.CLASSES).double()
         return replace(self.fed, client=Client(client, counts.sum(), counts))
 
     def visit(self, client: int, steps: float = 1.0) -> Visit:
-        """A client at the start of the coming round, in which it will take `steps` local steps."""
+        """Start a client's coming round, in which it will take `steps` local steps."""
         if client not in self.memories:
-            first = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
-            self.memories[client] = detached_copy(tensors(first, CPU, torch.float64))
+            memory = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
+            self.memories[client] = detached_copy(tensors(memory, CPU, torch.float64))
         plan = Plan(self.number, self.lr, self.momentum, "sgd", torch.tensor(steps, dtype=torch.float64))
         return Visit(self, client, self.message(), self.memories[client], plan)
 
     def local(self, client: int) -> Params:
-        """The model that we let a client end the coming round with."""
+        """Return the prescribed model with which a client ends the coming round."""
         return model(self.net, "local", self.number, client)
 
     def round(self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None) -> dict[int, Params]:
-        """One round in which each client takes one step and ends at `local(client)`; what they ended at."""
+        """Run a round in which each client takes one step and ends at `local(client)`; return these models."""
         visits = {k: self.visit(k, (steps or {}).get(k, 1.0)) for k in clients}
         for k, visit in visits.items():
             visit.slope(self.local(k), batch("round", self.number, k))
         return self.close(visits, {k: self.local(k) for k in clients})
 
     def close(self, visits: Mapping[int, Visit], models: dict[int, Params]) -> dict[int, Params]:
-        """Let every visited client upload, ending at its one of `models`, and the server take its step."""
+        """Let every visited client upload, ending at its model of `models`, and the server step; return `models`."""
         number = self.number
         uploads = stack([visit.leave(models[k]) for k, visit in visits.items()])
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
@@ -107,7 +107,7 @@ class Run:
         return models
 
     def model_gap(self, expected: Params) -> float:
-        """How far the next broadcast's params and the evaluated model are from `expected`."""
+        """Return the largest gap of the next broadcast's params and the evaluated model from `expected`."""
         return max(
             gap(dict(self.message()["params"]), expected), gap(self.algorithm.evaluated(self.server)[""], expected)
         )
@@ -125,29 +125,29 @@ class Visit:
         self._noise = draw("noise", run.number, client)
 
     def step(self, params: Params, given: Batch) -> Batch:
-        """Come to `params` and act before the step; the batch with its noise and the teachers' outputs."""
+        """Set the local model to `params` and call `before_step`; return the batch with noise and teachers' outputs."""
         run = self.run
         noise = run.algorithm.noise(run.fed, self._noise, run.fed.batch_size)
         with torch.no_grad():
             outputs = {name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()}
         given = replace(given, noise=noise, teacher=outputs)
-        self._arrive(params)
+        self._set_local_model(params)
         self.local = {**tree_map(Tensor.detach, self.act(given)), "params": self.local["params"]}
         return given
 
     def act(self, given: Batch) -> Local:
-        """What `before_step` would make of the local state now, which stays as it is."""
+        """Return what `before_step` makes of the local state, without changing the latter."""
         run = self.run
         return run.algorithm.before_step(run.net, self.local, given, self.message, self.plan)
 
     def slope(self, params: Params, given: Batch) -> Slope:
-        """The mean loss of one whole step at `params`, and its gradient."""
+        """Return the mean loss of one whole step at `params`, and its gradient."""
         return self.loss(params, self.step(params, given))
 
     def loss(self, params: Params, given: Batch) -> Slope:
-        """The same without `before_step`, on a batch that has its noise and teachers."""
+        """Return the mean loss and its gradient without `before_step`, on a batch with noise and teachers' outputs."""
         run = self.run
-        self._arrive(params)
+        self._set_local_model(params)
         loss = run.algorithm.local_loss(run.net, self.local, given, self.message, self.memory, self.plan)
         mean = loss if loss.dim() == 0 else masked(loss, given.weight)
         names = run.net.trainable
@@ -155,7 +155,7 @@ class Visit:
         return Slope(mean.detach(), dict(zip(names, grad, strict=True)))
 
     def leave(self, params: Params) -> Upload:
-        """Upload from `params`, and keep what the algorithm keeps."""
+        """Return the upload at `params`, and store the client's new memory."""
         run = self.run
         self.local = {**self.local, "params": detached_copy(params)}
         data = run.clients[self.client]
@@ -164,7 +164,7 @@ class Visit:
         sent: Upload = detached_copy(tensors(upload, CPU, torch.float64))
         return sent
 
-    def _arrive(self, params: Params) -> None:
+    def _set_local_model(self, params: Params) -> None:
         """Make copies of `params` the local model, trainable ones as leaves."""
         copies = detached_copy(params)
         for name in self.run.net.trainable:
@@ -173,7 +173,7 @@ class Visit:
 
 
 def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
-    """The printed objective at `params`, differentiated by autograd."""
+    """Return the printed objective at `params`, and its gradient by autograd."""
     leaves = {name: value.clone().requires_grad_(name in net.trainable) for name, value in params.items()}
     loss = objective(leaves)
     grad = torch.autograd.grad(loss, [leaves[name] for name in net.trainable], materialize_grads=True)
@@ -182,10 +182,10 @@ def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
 
 @dataclass(frozen=True)
 class Past:
-    """FedAvg's server by our own account."""
+    """An independent record of FedAvg's server."""
 
     globals: list[Params]  # w_0, w_1, ..., the last being the start of the coming round
-    locals: list[dict[int, Params]] = field(default_factory=list)  # of each finished round, what each client ended at
+    locals: list[dict[int, Params]] = field(default_factory=list)  # for each finished round, each client's final model
 
     @property
     def received(self) -> Params:
@@ -197,17 +197,17 @@ Loss = Callable[[Params, Batch, Past], Tensor]  # (B,) nats of each sample, or a
 
 
 def ce(w: Params, given: Batch) -> Tensor:
-    """The cross entropy of each sample, (B,) nats, by the network in training mode."""
+    """Return the cross entropy of each sample, (B,) nats, by the network in training mode."""
     return cross_entropy(forward(w, given.x).logits, given.y)
 
 
 def fedavg_loss(**options: Any) -> Loss:
-    """FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
-    return lambda w, given, past: ce(w, given)
+    """Return FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
+    return lambda w, samples, past: ce(w, samples)
 
 
 def drive(run: Run, cohorts: lab.Cohorts) -> Past:
-    """Run these cohorts' rounds."""
+    """Run these cohorts' rounds, and return an independent record of FedAvg's server."""
     past = Past([run.initial])
     for clients in cohorts:
         past.locals.append(run.round(clients))
@@ -216,12 +216,12 @@ def drive(run: Run, cohorts: lab.Cohorts) -> Past:
 
 
 def look(run: Run, past: Past, client: int, loss: Loss) -> float:
-    """The gap of one client's start, and of its loss and gradient, in the coming round."""
-    visit, given, params = run.visit(client), batch("look"), model(run.net, "look")
-    started = gap(dict(visit.local["params"]), past.received)
+    """Return the largest gap of one client's start, loss and gradient in the coming round."""
+    visit, samples, params = run.visit(client), batch("look"), model(run.net, "look")
+    start_gap = gap(dict(visit.local["params"]), past.received)
 
     def objective(w: Params) -> Tensor:
-        value = loss(w, given, past)
-        return value if value.dim() == 0 else masked(value, given.weight)
+        value = loss(w, samples, past)
+        return value if value.dim() == 0 else masked(value, samples.weight)
 
-    return max(started, gap(visit.slope(params, given), slope_of(run.net, objective, params)))
+    return max(start_gap, gap(visit.slope(params, samples), slope_of(run.net, objective, params)))

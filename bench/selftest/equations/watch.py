@@ -1,7 +1,7 @@
-"""A generator followed from outside: through its outputs, their graph, and the numbers that were drawn.
+"""Observation of a generator from outside: through its outputs, their graph, and the numbers that were drawn.
 
-An algorithm's generator is its own affair, so nothing here knows its layers or names. What it makes passes through the
-network (`head`, `normalise`); from there autograd's graph leads back to the tensors that it is trained by.
+Nothing here knows the layers or names of an algorithm's generator. Its outputs pass through the network (`head`,
+`normalise`), and from there autograd's graph leads back to the generator's trained tensors.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ DRAWING = {"rand", "randn", "uniform", "uniform_", "normal", "normal_"}
 
 
 def bare(value: Tensor) -> Tensor:
-    """The numbers of a tensor that a transformation of `torch.func` may have wrapped."""
+    """Copy the numbers of a tensor that a transformation of `torch.func` may have wrapped."""
     while torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
     return value.detach().clone()
 
 
 def leaves_of(output: Tensor) -> list[Tensor]:
-    """The tensors that the graph of `output` begins with, in the graph's order."""
-    found: list[Tensor] = []
+    """Return the leaf tensors of the graph of `output`, in the graph's order."""
+    tensors: list[Tensor] = []
     seen, waiting = set(), [output.grad_fn]
     while waiting:
         node: Any = waiting.pop()
@@ -35,16 +35,16 @@ def leaves_of(output: Tensor) -> list[Tensor]:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found.append(node.variable)
+            tensors.append(node.variable)
         waiting += [function for function, _ in node.next_functions]
-    return found
+    return tensors
 
 
 @dataclass(frozen=True)
 class Sight:
-    """One output of a generator in training, and the values `leaves` that it is trained by.
+    """One output of a generator in training, and the values `leaves` of the generator's trained tensors.
 
-    `pulls` has, for each direction d in the output's space, d^T (d output / d leaf) of each leaf.
+    `pulls` holds, for each direction d in the output's space, d^T (d output / d leaf) for each leaf.
     """
 
     output: Tensor
@@ -53,9 +53,9 @@ class Sight:
 
 
 def sight(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) -> Sight | None:
-    """A look at a generator through `output` and its graph; None if it is not in training.
+    """Observe a generator through `output` and its graph; return None if it is not in training.
 
-    `directions` makes those of the pulls from the bare output.
+    `directions` computes the directions of the pulls from the bare output.
     """
     if output.grad_fn is None:
         return None
@@ -65,26 +65,26 @@ def sight(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) -> S
 
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:
-    """0 if the tensors have these shapes, in whatever order; else inf."""
+    """Return 0 if the tensors have these shapes, in any order; else inf."""
     return 0.0 if sorted(tuple(value.shape) for value in values) == sorted(shapes) else math.inf
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the floating-point tensors that are drawn at random inside the context."""
+    """A context that records the floating-point tensors drawn at random inside it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drawn: list[Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and note what it drew."""
-        made = func(*args, **(kwargs or {}))
+        """Run the operation, and record its result if it is a draw."""
+        result = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ in DRAWING:
-            self.drawn.append(made.detach().clone())
-        return made
+            self.drawn.append(result.detach().clone())
+        return result
 
     def batches(self, rows: int, width: int) -> list[Tensor]:
-        """The drawn blocks of (rows, width), in float64, whether drawn one by one or several at once."""
+        """Return the drawn blocks of (rows, width), in float64, whether drawn one by one or several at once."""
         fitting = [drawn for drawn in self.drawn if drawn.shape[-2:] == (rows, width)]
         return [block.double() for drawn in fitting for block in drawn.reshape(-1, rows, width)]
 
@@ -99,7 +99,7 @@ class Adam:
     moments: Sequence[tuple[Tensor, Tensor]] = ()
 
     def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The values after one step."""
+        """Return the values after one step."""
         self.steps, after = self.steps + 1, []
         zeros = [(torch.zeros_like(value), torch.zeros_like(value)) for value in values]
         moments, self.moments = self.moments or zeros, []
@@ -112,5 +112,5 @@ class Adam:
         return tuple(after)
 
     def glimpse(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What `step` would return; the state stays as it is."""
+        """Return the result of `step` without changing the state."""
         return replace(self).step(values, grads)
