@@ -108,8 +108,8 @@ def test_the_plain_table(out, capsys):
         "* best, = not told apart from the best, + second; (1) a single seed, no spread; best and second by mean "
         f"alone: a test needs\n3 seeds; {DASH} not run, or not measured; failed: every run failed; hyper-parameters "
         "tried only at their default are not shown;\nalgorithms that a paired t test over seeds (Holm, 5 %) cannot "
-        "tell from the best share its rank; rows by mean rank over all\ncolumns, then by mean; reference rows (last) are not "
-        "ranked\n"
+        "tell from the best share its rank; rows by mean rank over all\ncolumns, then by mean; reference rows (last) "
+        "are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
