@@ -91,7 +91,7 @@ class Execution:
 
     @property
     def stopping(self) -> bool:
-        """Whether trials have to end."""
+        """Return whether trials have to end."""
         return self.stop_file is not None and Path(self.stop_file).exists()
 
 
@@ -140,7 +140,7 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, run
 
 
 def packs_train_together(device: str, backend: str) -> bool:
-    """Whether the runs of a trial share a program, not only a process."""
+    """Return whether the runs of a trial share a program, not only a process."""
     return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 

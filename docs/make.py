@@ -169,7 +169,7 @@ def extending_page() -> str:
 
 
 def _hooks() -> Iterator[str]:
-    yield "| hook | what it gives |"
+    yield "| hook | what it does |"
     yield "|---|---|"
     for name, hook in vars(Algorithm).items():
         if inspect.isfunction(hook) and not name.startswith("_"):

@@ -77,7 +77,7 @@ class Confirmed:
 
 
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
-    """Whether a setting has the values of `at`, whatever the variant of its model."""
+    """Return whether a setting has the values of `at`, whatever the variant of its model."""
     setting = setting_of(setting_json)
     return all(setting.get(name) == (base_model(value) if name == "model" else value) for name, value in at.items())
 

@@ -32,7 +32,7 @@ class Metric:
 
     @property
     def differs_by_seed(self) -> bool:
-        """Whether its value differs between seeds: costs of whole runs are the same for each."""
+        """Return whether its values are compared over seeds, as accuracies are; costs of whole runs are not."""
         return self.unit == "%"
 
 

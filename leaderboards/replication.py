@@ -38,7 +38,7 @@ _STATES = {
     "failed": ("failed", "failed: every run failed"),
     "stopped": ("stopped", "stopped: a search stopped every run early"),
     "diverged": ("DIVERGED", f"DIVERGED: {WHEN_DIVERGED}"),
-    "unreached": ("", "reached k of n: only k of n seeds reached the target, so no mean is given"),
+    "unreached": ("", "reached k of n: so many seeds reached the target, and no mean is given"),
 }
 _PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")
 # The three columns of a place. Cells apply the metric's own scale.
@@ -83,7 +83,7 @@ class Replication:
 
     @property
     def overlap(self) -> bool | None:
-        """Whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
+        """Return whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
         spreads = [spread for spread in (self.std, self.candidate.printed.std) if spread is not None]
         if self.difference is None or self.shortened or not spreads:
             return None

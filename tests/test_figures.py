@@ -585,7 +585,7 @@ def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
     buffer = io.BytesIO()
     np.savez(buffer, **{"classes/other": np.zeros(3)})
     for content, said in (
-        (path.read_bytes()[:100], "is no readable file"),
+        (path.read_bytes()[:100], "is not a readable file"),
         (buffer.getvalue(), "lacks classes/rounds"),
     ):
         path.write_bytes(content)

@@ -247,7 +247,7 @@ def test_a_push_that_ends_anywhere_leaves_whole_things(steps: int, tmp_path: Pat
     with suppress(MirrorProblem):
         over(Failing(steps), out, there).push()
     problems = {finding.problem for finding in validate(there).findings}
-    assert not [one for one in problems if "no parquet" not in one and "without a row" not in one]
+    assert not [one for one in problems if "not a parquet" not in one and "without a row" not in one]
     early = tmp_path / "early"
     pull(early, there)
     round = saved_round(early)

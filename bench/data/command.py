@@ -45,7 +45,7 @@ def make_parser() -> Parser:
     preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare")
     preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, weights.PRETRAINED])}")
     preparing.add_argument("--offline", action="store_true", help="never use the network")
-    commands.add_parser("partition", help="show a partition; its --help says more", add_help=False)
+    commands.add_parser("partition", help="show a partition; its --help has details", add_help=False)
     return parser
 
 

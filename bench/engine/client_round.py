@@ -44,7 +44,7 @@ class Problem:
 
     @cached_property
     def acts_before_steps(self) -> bool:
-        """Whether the algorithm does anything in `before_step`: the default is not worth a call per step."""
+        """Return whether the algorithm does anything in `before_step`: the default is not worth a call per step."""
         idle = (Algorithm.before_step, Plugin.before_step)
         return any(type(layer).before_step not in idle for layer in layers(self.algorithm))
 

@@ -81,7 +81,7 @@ class Network:
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a local step needs a key."""
+        """Return whether a local step needs a key."""
         return self._masks is not None
 
     def dropout(self, key: Tensor | None) -> AbstractContextManager[None]:

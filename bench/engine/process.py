@@ -43,7 +43,7 @@ def keep_freed_memory() -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means out of memory: CUDA's libraries have no exception class for it."""
+    """Return whether an error means out of memory: CUDA's libraries have no exception class for it."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)

@@ -138,7 +138,7 @@ class Simulation:
 
     @property
     def done(self) -> bool:
-        """Whether the run is over: it has made its rounds, or it diverged."""
+        """Return whether the run is over: it has made its rounds, or it diverged."""
         return self.round >= self.setting.rounds or self.progress.diverged
 
     def advance(self, rounds: int = 1) -> None:

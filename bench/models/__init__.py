@@ -26,7 +26,7 @@ def spelt(name: str) -> str:
 
 
 def has_batchnorm(name: str) -> bool:
-    """Whether a model has BatchNorm layers, in its `+bn` form or as it is; raises as `parse` does."""
+    """Return whether a model has BatchNorm layers, in its `+bn` form or as it is; raises as `parse` does."""
     entry, _, batchnorm = parse(name)
     return batchnorm or entry.always_batchnorm
 

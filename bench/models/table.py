@@ -66,7 +66,7 @@ class ModelInfo:
         return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
 
     def fits(self, input_shape: tuple[int, ...], kind: str | None = None) -> bool:
-        """Whether the model takes this shape, (tokens,), (numbers,) or (channels, height, width), and this kind."""
+        """Return whether the model takes this kind and shape: (tokens,), (numbers,) or (channels, height, width)."""
         if kind not in (None, self.kind):
             return False
         if self.tokens or self.vectors:

@@ -19,7 +19,7 @@ _chosen: Path | None = None  # the file that `fetch` gave this process, which go
 
 
 def starts_from_them(model: str) -> bool:
-    """Whether a model, in any of its forms, starts from the weights."""
+    """Return whether a model, in any of its forms, starts from the weights."""
     return model.partition("+")[0] == PRETRAINED
 
 

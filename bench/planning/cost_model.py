@@ -57,12 +57,12 @@ class Time:
 
     @property
     def known(self) -> bool:
-        """Whether the time is known."""
+        """Return whether the time is known."""
         return not math.isnan(self.low)
 
     @property
     def estimated(self) -> bool:
-        """Whether the time is an estimate, because no such run was recorded."""
+        """Return whether the time is an estimate, because no such run was recorded."""
         return self.low < self.high
 
     @property

@@ -119,8 +119,8 @@ def _budget_runs(
     setting, budget = search.setting, request.budget
     if budget > 1 and not setting.validation_fraction:
         raise UsageError(
-            f"--budget {budget} chooses among configurations and validation_fraction is 0: a choice on the test set "
-            "is not offered; set validation_fraction above 0"
+            f"--budget {budget} chooses among configurations and validation_fraction is 0: selecting on the test set "
+            "is not supported; set validation_fraction above 0"
         )
     if request.search != "optuna":
         cases = tries(algorithm, search, rates, budget)

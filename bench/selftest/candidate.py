@@ -31,7 +31,7 @@ class Candidate:
 
     @property
     def built_in(self) -> bool:
-        """Whether the algorithm is in the registry's own table."""
+        """Return whether the algorithm is in the registry's own table."""
         return self.entry.name in ALGORITHMS
 
     @property
@@ -78,7 +78,7 @@ class Candidate:
                     yield {item.name: choice}
 
     def allows(self, values: Values) -> bool:
-        """Whether the algorithm can be built with these hyper-parameters."""
+        """Return whether the algorithm can be built with these hyper-parameters."""
         try:
             self.build(**{**self.defaults(), **values})
         except ValueError:

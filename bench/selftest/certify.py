@@ -97,7 +97,7 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return all(outcome.status != FAILED for outcome in self.outcomes)
 
     def as_dict(self) -> dict[str, Any]:

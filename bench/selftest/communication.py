@@ -189,7 +189,7 @@ def _check_no_samples(simulation: Simulation, log: Log, finding: Finding) -> Non
 
 
 def _has_sample(tensor: Tensor, samples: Tensor) -> bool:
-    """Whether the tensor, cut into rows as long as a sample, contains a sample."""
+    """Return whether the tensor, cut into rows as long as a sample, contains a sample."""
     length = samples.shape[1]
     if not tensor.numel() or tensor.numel() % length:
         return False

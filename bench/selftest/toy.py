@@ -162,7 +162,7 @@ def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two trees have the same paths and, bit for bit, the same values; NaN counts as equal to itself."""
+    """Return whether two trees have the same paths and, bit for bit, the same values; NaN counts as equal to itself."""
     leaves, others = dict(items(left)), dict(items(right))
     return leaves.keys() == others.keys() and all(_same_leaf(leaf, others[path]) for path, leaf in leaves.items())
 
@@ -174,7 +174,7 @@ def _same_leaf(left: Any, right: Any) -> bool:
 
 
 def identical(left: Simulation, right: Simulation) -> bool:
-    """Whether two runs' models, further state, memories, counters and curves are equal, bit for bit."""
+    """Return whether two runs' models, further state, memories, counters and curves are equal, bit for bit."""
     state, other = (
         {"params": run.server.params, "extra": run.server.extra, "memories": run.memories} for run in (left, right)
     )

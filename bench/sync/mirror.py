@@ -154,7 +154,7 @@ def _count_rows(paths: Iterable[Path]) -> int:
 
 
 def check_place(url: str, out: Path, read_only: bool = False) -> None:
-    """Raise UsageError if mirror and folder lie in one another, or if a mirror to be written is a result folder."""
+    """Raise UsageError if mirror and folder contain one another, or if a mirror to be written is a result folder."""
     near = local_folder(url)
     if near and (near.is_relative_to(out) or out.is_relative_to(near)):
         raise UsageError(f"the mirror {url} and the result folder {out} contain one another: choose another location")

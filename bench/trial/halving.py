@@ -60,7 +60,7 @@ def by_configuration(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def lost(run: Run) -> bool:
-    """Whether a run failed or has an unusable state."""
+    """Return whether a run failed or has an unusable state."""
     return run.status in ("failed", "environment")
 
 

@@ -67,7 +67,7 @@ def summarise(curve: Sequence[Point]) -> dict[str, Any]:
 
 
 def at_chance(accuracy: float, num_classes: int, samples: int) -> bool:
-    """Whether an accuracy is within three standard errors of guessing, or below."""
+    """Return whether an accuracy is within three standard errors of guessing, or below."""
     chance = 1 / num_classes
     return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / samples)
 

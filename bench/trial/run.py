@@ -133,11 +133,11 @@ class Run:
 
     @property
     def unsaved(self) -> bool:
-        """Whether the run has finished rounds that its saved state lacks."""
+        """Return whether the run has finished rounds that its saved state lacks."""
         return self.round > self._saved_round
 
     def has_rows(self) -> bool:
-        """Whether all its rows are stored as finished or, with `keep_stopped`, as stopped by a scheduler."""
+        """Return whether all its rows are stored as finished or, with `keep_stopped`, as stopped by a scheduler."""
         needless = enough(self.execution.keep_stopped)
         keys = list(self.unit.rows.values())
         statuses = self.store.status(keys)

@@ -49,7 +49,7 @@ class Column:
 
     @property
     def empty_allowed(self) -> bool:
-        """Whether the column may be empty in some rows."""
+        """Return whether the column may be empty in some rows."""
         return self.nullable or self.group in ("results", "cost")
 
 

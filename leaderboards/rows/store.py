@@ -96,7 +96,7 @@ class Store:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
+        """Return whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
         return (self.out / "runs").exists()
 
     def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:

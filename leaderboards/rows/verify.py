@@ -168,7 +168,7 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
             yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         if ROW_NAME.fullmatch(name) and not name.startswith(stem):
-            yield f"it is named {name}, but its key and environment are {stem}"
+            yield f"it is named {name}, but its key and environment are {stem}: by name it is not found"
 
 
 def _leaderboard_problems(out: Path) -> list[Finding]:

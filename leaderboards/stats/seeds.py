@@ -96,7 +96,7 @@ class Comparison:
 
     @property
     def separable(self) -> bool:
-        """Whether the two differ at 5 % after correction; False if not tested, or not yet corrected."""
+        """Return whether the two differ at 5 % after correction; False if not tested, or not yet corrected."""
         return self.adjusted is not None and self.adjusted <= SIGNIFICANCE
 
 

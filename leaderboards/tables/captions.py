@@ -17,7 +17,7 @@ from leaderboards.tables.model import Head, Row
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
-_UNREACHED = "k of n: only k of n seeds have this value, so no mean is given"
+_UNREACHED = "k of n: so many seeds have the value, and no mean is given"
 _IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),

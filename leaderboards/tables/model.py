@@ -77,7 +77,7 @@ class Cell:
 
     @property
     def competes(self) -> bool:
-        """Whether the cell is ranked and compared: of several configurations only the selected one is."""
+        """Return whether the cell is ranked and compared: of several configurations only the selected one is."""
         return self.state == "value" and self.record is not None and bool(self.record["selected"])
 
     def text(self) -> str:
@@ -112,7 +112,7 @@ class Row:
 
     @property
     def reference(self) -> bool:
-        """Whether the row is a bound to compare the others with, not a competitor."""
+        """Return whether the row is a bound to compare the others with, not a competitor."""
         return self.algorithm in REFERENCES
 
 
@@ -140,7 +140,7 @@ class Table:
 
     @property
     def shows_hyperparameters(self) -> bool:
-        """Whether any row has hyper-parameters to show."""
+        """Return whether any row has hyper-parameters to show."""
         return any(row.hyperparameters for row in self.rows)
 
     def legend(self, best: str, shared: str, second: str) -> str:

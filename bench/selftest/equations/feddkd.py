@@ -50,7 +50,7 @@ class Requests:
         return w
 
     def answered(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
-        """Whether the round had its J requests, answered as often as `dkd_dropout` says, within 4 standard errors.
+        """Return whether the round had its J requests, answered as `dkd_dropout` says, within 4 standard errors.
 
         The algorithm draws the clients that answer. The draw must be neither the same in all requests of a round nor
         the same for all clients of a request.
