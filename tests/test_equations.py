@@ -164,8 +164,8 @@ def plain_mean(right: Any, fed: Any, server: Any, uploads: Any, cohort: Any) -> 
     return replace(server, params={**server.params, **mean})
 
 
-def mean_over_all(right: Any, slopes: Any, cohort: Any, among: Any) -> Any:
-    return right._mean(slopes, cohort, None)
+def mean_over_all(right: Any, grads: Any, cohort: Any, among: Any) -> Any:
+    return right._mean(grads, cohort, None)
 
 
 def drawn_once(right: Any, fed: Any, round: int, request: int, cohort: Any) -> Any:
@@ -289,7 +289,7 @@ def softmax(z: np.ndarray, temperature: float) -> np.ndarray:
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_the_formulas_have_the_derivatives_of_the_textbook(temperature: float) -> None:
-    """By the logits: p - onehot(y) of the cross entropy, (p - p^T) / T of KL; values and slopes in plain numpy."""
+    """By the logits: p - onehot(y) of the cross entropy, (p - p^T) / T of KL; values and grads in plain numpy."""
     draw = np.random.RandomState(7)
     z, teacher, y = draw.randn(5, 4), draw.randn(5, 4), draw.randint(0, 4, 5)
     leaf = torch.tensor(z, requires_grad=True)
@@ -299,11 +299,11 @@ def test_the_formulas_have_the_derivatives_of_the_textbook(temperature: float) -
     )
     p, p_t, q = softmax(z, 1.0), softmax(z, temperature), softmax(teacher, temperature)
     values = (-np.log(p[np.arange(5), y]), (q * (np.log(q) - np.log(p_t))).sum(1))
-    slopes = (p - np.eye(4)[y], (p_t - q) / temperature)
-    for loss, value, slope in zip(losses, values, slopes, strict=True):
+    grads = (p - np.eye(4)[y], (p_t - q) / temperature)
+    for loss, value, grad in zip(losses, values, grads, strict=True):
         np.testing.assert_allclose(loss.detach(), value, rtol=0, atol=TOLERANCE)
         found = torch.autograd.grad(loss.sum(), leaf)[0]
-        np.testing.assert_allclose(found, slope, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(found, grad, rtol=0, atol=TOLERANCE)
 
 
 def test_the_engines_mean_is_weighted_by_examples() -> None:

@@ -21,7 +21,7 @@ from bench.selftest.candidate import Candidate
 from bench.selftest.certify import CHECKS, run_check
 from bench.selftest.command import main
 from bench.selftest.contract import HOOKS
-from bench.selftest.witness import Witness
+from bench.selftest.contract_monitor import ContractMonitor
 
 HEAD = """
 from dataclasses import dataclass, field
@@ -224,7 +224,7 @@ def test_an_entry_that_is_wrong_is_told(fields: dict, check: str, words: str) ->
 
 def test_eleven_hooks_are_watched() -> None:
     assert len(HOOKS) == 11
-    assert set(HOOKS) <= set(vars(Witness)), "each is forwarded by the witness itself"
+    assert set(HOOKS) <= set(vars(ContractMonitor)), "each is forwarded by the monitor itself"
 
 
 @pytest.mark.parametrize(

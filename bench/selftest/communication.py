@@ -15,15 +15,15 @@ from bench.engine.pytree import leaves
 from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.certify import Finding
+from bench.selftest.contract_monitor import ContractMonitor, Log, monitored, tree_of
 from bench.selftest.toy import models_of
-from bench.selftest.witness import Log, Witness, tree_of, watch
 
 ROUNDS = 4
 MEMORY_ROUNDS = 12  # more than any buffer holds by default
 NEAR = 1e-9
 FLOAT64 = 8  # bytes
 WITHOUT = " without BatchNorm"
-Letters = Mapping[str, float]
+Symbols = Mapping[str, float]
 
 
 def communication(candidate: Candidate, finding: Finding) -> None:
@@ -37,13 +37,13 @@ def communication(candidate: Candidate, finding: Finding) -> None:
         configurations += [values for values in special if set(values) <= set(candidate.entry.defaults())]
     for values in configurations:
         simulation = candidate.simulate(values=values)
-        letters = letters_of(candidate, values, simulation)
+        symbols = symbol_values(candidate, values, simulation)
         rounds = _traffic_by_round(simulation)
         if candidate.built_in:
             for number, counts in enumerate(rounds, 1):
-                _compare_traffic(candidate, values, letters, number, counts, finding)
+                _compare_traffic(candidate, values, symbols, number, counts, finding)
         if not values:
-            traffic = [f"{way} {rounds[-1][way] / letters['P']:.5g} P" for way in ("down", "up")]
+            traffic = [f"{way} {rounds[-1][way] / symbols['P']:.5g} P" for way in ("down", "up")]
             declared = ", all as declared" if candidate.built_in else ""
             finding.measured = f"{'; '.join(traffic)} in round {ROUNDS}{declared}"
 
@@ -61,8 +61,8 @@ def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
     return rounds
 
 
-def letters_of(candidate: Candidate, values: Values, simulation: Simulation) -> dict[str, float]:
-    """Return the numbers that the letters of `About`, except t, stand for with this model and these hyper-parameters.
+def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) -> dict[str, float]:
+    """Return the numbers that the symbols of `About`, except t, stand for with this model and these hyper-parameters.
 
     `Pn` is the model without BatchNorm layers. G is FedGen's generator: a hidden layer on noise and one-hot label, a
     normalisation of two weights and two running statistics, and a layer to the features.
@@ -82,71 +82,71 @@ def letters_of(candidate: Candidate, values: Values, simulation: Simulation) -> 
 
 
 def _compare_traffic(
-    candidate: Candidate, values: Values, letters: Letters, number: int, counts: Letters, finding: Finding
+    candidate: Candidate, values: Values, symbols: Symbols, number: int, counts: Symbols, finding: Finding
 ) -> None:
     entry, configuration = candidate.entry, {**candidate.defaults(), **values}
     if number <= int(configuration.get("warmup_rounds") or 0):
-        letters = {**letters, "J": 0}
-    declared = {"down": amount(entry.down, letters, number), "up": amount(entry.up, letters, number)}
+        symbols = {**symbols, "J": 0}
+    declared = {"down": amount(entry.down, symbols, number), "up": amount(entry.up, symbols, number)}
     # One exchange for local training, one for each further request; none if nothing is sent.
-    declared["communications"] = 1 + letters["J"] if any(declared.values()) else 0
+    declared["communications"] = 1 + symbols["J"] if any(declared.values()) else 0
     where = "".join(f", {name}={value}" for name, value in values.items())
     for name, expected in declared.items():
         words = getattr(entry, name, "one exchange and J requests")
         finding.expect(
             counts[name] == expected,
             f"round {number}{where}: {counts[name]:g} {name}, where {words!r} is {expected:g}"
-            f" (P = {letters['P']:g}, C = {letters['C']:g})",
+            f" (P = {symbols['P']:g}, C = {symbols['C']:g})",
         )
 
 
-def amount(words: str, letters: Letters, round: int) -> float:
+def amount(words: str, symbols: Symbols, round: int) -> float:
     """Evaluate the words of `About` on traffic for one round.
 
     Args:
         words: clauses joined by "; "; the last one that applies to the round counts. A clause is a sum such as
             `min(t-1, M) (P + 1)`, optionally followed by " without BatchNorm", and by " from round N" or " from round N
             if M > 1"; or it is "A in round 1, then B".
-        letters: the values of P and the others; `Pn` is the model without its BatchNorm layers.
-        round: counted from 1; the letter t.
+        symbols: the values of P and the others; `Pn` is the model without its BatchNorm layers.
+        round: counted from 1; the symbol t.
 
     Raises:
-        ValueError: the words cannot be read, or name an unknown letter.
+        ValueError: the words cannot be read, or name an unknown symbol.
     """
     value = 0.0
     for clause in words.split("; "):
         first, then, later = clause.partition(" in round 1, then ")
         sum_, _, since = (first if not then or round == 1 else later).partition(" from round ")
         start, condition, _ = since.partition(" if M > 1")
-        if round >= int(start or 1) and not (condition and letters["M"] <= 1):
-            value = _evaluate_sum(sum_, {**letters, "t": round})
+        if round >= int(start or 1) and not (condition and symbols["M"] <= 1):
+            value = _evaluate_sum(sum_, {**symbols, "t": round})
     return value
 
 
-def _evaluate_sum(text: str, letters: Letters) -> float:
+def _evaluate_sum(text: str, symbols: Symbols) -> float:
     """Evaluate a sum of products, in which factors may be written side by side."""
     if text.endswith(WITHOUT):
-        text, letters = text.removesuffix(WITHOUT), {**letters, "P": letters["Pn"]}
+        text, symbols = text.removesuffix(WITHOUT), {**symbols, "P": symbols["Pn"]}
     code = ""
     for before, token in pairwise(["", *re.findall(r"\d+|[A-Za-z]+|\S", text.replace("^", "**"))]):
         product = re.fullmatch(r"\w+|\)", before) and before != "min" and re.fullmatch(r"\w+|\(", token)
         code += f"*{token}" if product else token
     try:
-        return float(eval(code, {"__builtins__": {}, "min": min}, dict(letters)))
+        return float(eval(code, {"__builtins__": {}, "min": min}, dict(symbols)))
     except (NameError, SyntaxError) as error:
         raise ValueError(f"cannot read {text!r}: {error}") from error
 
 
 def memory(candidate: Candidate, finding: Finding) -> None:
     """Check for twelve rounds at half participation that state and traffic are bounded and hold no client's samples."""
-    simulation = candidate.simulate(wrap=watch, rounds=MEMORY_ROUNDS, participation=0.5)
+    simulation = candidate.simulate(wrap=monitored, rounds=MEMORY_ROUNDS, participation=0.5)
     simulation.advance(1)
     expected, clients = set(simulation.participants(1)), set(simulation.memories)
     finding.expect(clients == expected, f"memories exist for clients {sorted(clients)}, expected {sorted(expected)}")
     simulation.advance(MEMORY_ROUNDS - 1)
-    witness = simulation.algorithm
-    assert isinstance(witness, Witness)
-    log, size = witness.log, letters_of(candidate, {}, simulation)["P"]
+    monitor = simulation.algorithm
+    assert isinstance(monitor, ContractMonitor)
+    log, size = monitor.log, symbol_values(candidate, {}, simulation)["P"]
     servers = [_count_numbers(tree_of(server)) for server in log.servers]
     growing = all(later > earlier for earlier, later in pairwise(servers))
     finding.expect(not growing, f"the server grows every round, from {servers[0]:.0f} to {servers[-1]:.0f} floats")
@@ -160,7 +160,7 @@ def memory(candidate: Candidate, finding: Finding) -> None:
         else:
             finding.expect(count > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
         if comma:
-            declared = amount(floats, letters_of(candidate, {}, simulation), 1)
+            declared = amount(floats, symbol_values(candidate, {}, simulation), 1)
             finding.expect(count == declared, f"a client keeps {count} numbers, where {words!r} is {declared:g}")
     sent = max(map(_count_numbers, log.uploads), default=0)
     received = max(map(_count_numbers, log.messages), default=0)

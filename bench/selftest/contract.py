@@ -11,7 +11,7 @@ from algorithms.base import Algorithm, Plugin, layers
 from algorithms.plugins import methods
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding
-from bench.selftest.witness import Witness, watch
+from bench.selftest.contract_monitor import ContractMonitor, monitored
 
 HOOKS = methods(Algorithm)
 ROUNDS = 2
@@ -69,14 +69,14 @@ def _check_value(candidate: Candidate, algorithm: Algorithm, finding: Finding) -
 
 def _check_hooks(candidate: Candidate, finding: Finding) -> None:
     """Watch two rounds on a model with BatchNorm, because a careless call would move its running statistics."""
-    simulation = candidate.simulate(wrap=lambda algorithm: watch(algorithm, finding), model="mlp+bn")
-    witness = simulation.algorithm
-    assert isinstance(witness, Witness)
-    before = _attributes(witness.base)
+    simulation = candidate.simulate(wrap=lambda algorithm: monitored(algorithm, finding), model="mlp+bn")
+    monitor = simulation.algorithm
+    assert isinstance(monitor, ContractMonitor)
+    before = _attributes(monitor.base)
     with finding.case("two rounds"):
         simulation.advance(ROUNDS)
-    finding.expect(before == _attributes(witness.base), "a run changes the algorithm itself: keep state in the server")
-    suffixes, listed = set(witness.evaluated(simulation.server)), set(candidate.entry.rows)
+    finding.expect(before == _attributes(monitor.base), "a run changes the algorithm itself: keep state in the server")
+    suffixes, listed = set(monitor.evaluated(simulation.server)), set(candidate.entry.rows)
     finding.expect(suffixes == listed, f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}")
 
 

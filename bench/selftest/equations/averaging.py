@@ -19,7 +19,7 @@ from bench.selftest.equations.checks import EVERYONE, MEAN_SOURCE, ONE_CLIENT, C
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
 from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
-from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, look
+from bench.selftest.equations.run import History, Loss, Run, ce, fedavg_loss, local_gap, run_rounds
 from bench.selftest.toy import gap
 
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
@@ -33,9 +33,9 @@ LACKING = 3  # a client that has half of the classes, although its batches conta
 def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
     """Return CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
         per_tensor = prox_reduction == "mean_per_tensor"
-        squares = [(w[name] - past.received[name]) ** 2 for name in TRAINED]
+        squares = [(w[name] - history.received[name]) ** 2 for name in TRAINED]
         return ce(w, samples) + mu / 2 * sum_of(square.mean() if per_tensor else square.sum() for square in squares)
 
     return loss
@@ -52,7 +52,7 @@ FEDPROX_CHECKS = (
 def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **others: Any) -> Loss:
     """Return CE + beta KL between the softmax a of the last layer's input and the uniform U over its D entries."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
         a, log_u = forward(w, samples.x).features, -math.log(FEATURES)
         if fedmax_direction == "a_u":
             terms = softmax(a) * (log_softmax(a) - log_u)
@@ -89,16 +89,16 @@ def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
     for cohorts in ((), TWO):
         run = replace(run)
         run.clients[LACKING].y.remainder_(CLASSES // 2)
-        past = drive(run, cohorts)
+        history = run_rounds(run, cohorts)
         for client in (2, LACKING):
             data = run.clients[client]
             labels = [label for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True) if weight > 0]
             counts = [labels.count(c) for c in range(CLASSES)]
 
-            def loss(w: Params, samples: Batch, past: Past, counts: list[int] = counts) -> Tensor:
+            def loss(w: Params, samples: Batch, history: History, counts: list[int] = counts) -> Tensor:
                 return cross_entropy(logits(forward(w, samples.x).logits, counts, **options), samples.y)
 
-            yield look(run, past, client, loss)
+            yield local_gap(run, history, client, loss)
 
 
 def shared(params: Params) -> Params:
@@ -116,7 +116,7 @@ def personal(run: Run, **options: Any) -> Iterator[float]:
         mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
         yield run.model_gap(mean)
         for k in SIZES:
-            yield look(run, Past([local_models[k] | mean]), k, fedavg_loss())
+            yield local_gap(run, History([local_models[k] | mean]), k, fedavg_loss())
 
 
 def fedbn_check(**options: Any) -> Check:
@@ -132,7 +132,7 @@ def alone(run: Run) -> Iterator[float]:
         local_models |= run.round(clients)
         yield 0.0 if "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}} else math.inf
         for k in SIZES:
-            yield look(run, Past([local_models[k]]), k, fedavg_loss())
+            yield local_gap(run, History([local_models[k]]), k, fedavg_loss())
 
 
 ALONE = Check("each client goes on from its own model, loss and gradient, 2 rounds", "no communication", alone)

@@ -17,7 +17,7 @@ from bench.selftest.equations.averaging import TRAINED
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
-from bench.selftest.equations.run import Past, Run, ce, fedavg_loss, look, slope_of
+from bench.selftest.equations.run import History, Run, ce, fedavg_loss, local_gap, loss_and_grad_of
 from bench.selftest.toy import gap
 
 STEPS = {0: 3.0, 1: 4.0, 2: 7.0, 3: 2.0, 4: 5.0}  # tau_k
@@ -51,11 +51,11 @@ def scaffold(run: Run, server_lr: float) -> Iterator[float]:
     """
     w, c = run.initial, zero(run.initial)
     c_k = {k: zero(w) for k in SIZES}
-    samples, params = batch("look"), model(run.net, "look")
-    g = slope_of(run.net, lambda w: masked(ce(w, samples), samples.weight), params).grad
+    samples, params = batch("compared"), model(run.net, "compared")
+    g = loss_and_grad_of(run.net, lambda w: masked(ce(w, samples), samples.weight), params).grad
     for clients in THREE:
         for k in SIZES:
-            got = run.visit(k, STEPS[k]).slope(params, samples).grad
+            got = run.visit(k, STEPS[k]).step_loss(params, samples).grad
             yield gap(got, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
         lr, ended = run.lr, run.round(clients, STEPS)
         new = {k: {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED} for k, y in ended.items()}
@@ -92,15 +92,15 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
     h_k = {k: zero(w) for k in SIZES}
 
     def loss(k: int) -> Any:
-        def of_client(v: Params, samples: Batch, past: Past) -> Tensor:
-            moved = minus(v, past.received)
+        def of_client(v: Params, samples: Batch, history: History) -> Tensor:
+            moved = minus(v, history.received)
             return masked(ce(v, samples), samples.weight) - inner(h_k[k], v) + alpha_dyn / 2 * inner(moved, moved)
 
         return of_client
 
     for clients in THREE:
         for k in SIZES:
-            yield look(run, Past([w]), k, loss(k))
+            yield local_gap(run, History([w]), k, loss(k))
         ended = run.round(clients)
         moves = {k: minus(y, w) for k, y in ended.items()}
         h_k |= {k: {n: h_k[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
-from bench.selftest.equations.run import Loss, Make, Run, drive, look
+from bench.selftest.equations.run import Loss, Make, Run, local_gap, run_rounds
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 
@@ -88,7 +88,7 @@ def loss_check(
     """
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:
-        yield look(run, drive(run, cohorts), client, loss(**options))
+        yield local_gap(run, run_rounds(run, cohorts), client, loss(**options))
 
     return Check(title, source, gaps, options, norm)
 

@@ -30,7 +30,7 @@ from bench.selftest.equations.lab import (
     model,
     server_samples,
 )
-from bench.selftest.equations.run import Loss, Past, Run, ce, fedavg_loss, look
+from bench.selftest.equations.run import History, Loss, Run, ce, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
 FEDLSD, FEDCAD = "FedCAD, Eq. 4", "FedCAD, Eqs. 5-6"
@@ -47,10 +47,10 @@ def fedlsd_loss(distillation_weight: Tensor | float, temperature: float, kd_t_sq
     The weight a is a number, or (C,) by class.
     """
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
         a = distillation_weight
         a = a[samples.y] if isinstance(a, Tensor) else a
-        term = kl(teacher(past.received, samples), student(w, samples), temperature)
+        term = kl(teacher(history.received, samples), student(w, samples), temperature)
         return (1 - a) * ce(w, samples) + a * (temperature**2 if kd_t_squared else 1.0) * term
 
     return loss
@@ -73,9 +73,9 @@ def fedcad_loss(
 ) -> Loss:
     """Return Eq. 5: FedLSD's objective with the weights of Eq. 6, computed with the received model."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
-        weights = printed_weights(past.received, beta, gamma, phi_temperature or temperature)
-        return fedlsd_loss(weights, temperature, kd_t_squared)(w, samples, past)
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+        weights = printed_weights(history.received, beta, gamma, phi_temperature or temperature)
+        return fedlsd_loss(weights, temperature, kd_t_squared)(w, samples, history)
 
     return loss
 
@@ -83,9 +83,11 @@ def fedcad_loss(
 def fedntd_loss(beta: float, temperature: float) -> Loss:
     """Return CE + beta tau^2 KL( p^g || p ), with p^g and p over the C - 1 classes other than the true one."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
         others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in samples.y.tolist()])
-        term = kl(teacher(past.received, samples).gather(1, others), student(w, samples).gather(1, others), temperature)
+        term = kl(
+            teacher(history.received, samples).gather(1, others), student(w, samples).gather(1, others), temperature
+        )
         return ce(w, samples) + beta * temperature**2 * term
 
     return loss
@@ -116,7 +118,7 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
         means = [table.sums[label] / table.counts[label] for table in tables.values() if table.counts[label] > 0]
         return kl(torch.stack(means).mean(0), z, temperature) if means else torch.zeros((), dtype=torch.float64)
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).logits
         terms = torch.stack([term(label, row) for label, row in zip(samples.y.tolist(), z, strict=True)])
         return ce(w, samples) + weight * temperature**2 * terms
@@ -124,11 +126,11 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
     return loss
 
 
-def taught(
+def table_gaps(
     run: Run, distillation_weight: float, temperature: float, fd_exclude_self: bool = True, fd_cumulative: bool = False
 ) -> Iterator[float]:
     """Compare each client's loss and gradient after two rounds, by an independent record of clients' latest tables."""
-    past, tables = Past([run.initial]), dict[int, Table]()
+    history, tables = History([run.initial]), dict[int, Table]()
     for clients in TWO:
         visits, number = {k: run.visit(k) for k in clients}, run.number
         for k, visit in visits.items():
@@ -136,26 +138,28 @@ def taught(
             for i in range(PASSES):
                 w, samples = model(run.net, "pass", number, k, i), batch("tables", number, k, i)
                 samples = replace(samples, y=torch.tensor(LABELS[k])[samples.y % len(LABELS[k])])
-                visit.slope(w, samples)
+                visit.step_loss(w, samples)
                 tables[k].add(w, samples)
-        past.globals.append(weighted(run.close(visits, {k: run.local(k) for k in clients}), SIZES))
+        history.globals.append(weighted(run.close(visits, {k: run.local(k) for k in clients}), SIZES))
     for client in SIZES:
         teachers = {k: table for k, table in tables.items() if not (fd_exclude_self and k == client)}
-        yield look(run, past, client, from_tables(teachers, distillation_weight, temperature))
+        yield local_gap(run, history, client, from_tables(teachers, distillation_weight, temperature))
 
 
 def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
     """Make a check of every client's loss and gradient in round 3."""
     options = {"distillation_weight": weight, "temperature": temperature, **others}
-    return Check(f"loss and gradient of every client, round 3, {title}", FEDDISTILL, taught, options)
+    return Check(f"loss and gradient of every client, round 3, {title}", FEDDISTILL, table_gaps, options)
 
 
-def moon_loss(previous: Callable[[Past], Params], mu: float, temperature: float = 0.5, **others: Any) -> Loss:
+def moon_loss(previous: Callable[[History], Params], mu: float, temperature: float = 0.5, **others: Any) -> Loss:
     """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))), s the feature cosine."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).features
-        frozen = [forward(v, samples.x, training=False).features.detach() for v in (past.received, previous(past))]
+        frozen = [
+            forward(v, samples.x, training=False).features.detach() for v in (history.received, previous(history))
+        ]
         near, far = ((_cosine(z, other) / temperature).exp() for other in frozen)
         return ce(w, samples) - mu * (near / (near + far)).log()
 
@@ -168,11 +172,11 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
 
 def random_previous(run: Run, mu: float, **options: Any) -> Iterator[float]:
     """Check two clients in round 1: their previous models are two different networks, neither of them w_0."""
-    drawn, past = list[Params](), Past([run.initial])
+    drawn, history = list[Params](), History([run.initial])
     for client in (0, CLIENT):
         run.visit(client)
-        drawn.append(run.fed.handed[-1])
-        yield look(run, past, client, moon_loss(lambda past: drawn[-1], mu))
+        drawn.append(run.fed.drawn_models[-1])
+        yield local_gap(run, history, client, moon_loss(lambda history: drawn[-1], mu))
     yield 0.0 if min(gap(drawn[0], other) for other in (drawn[1], run.initial)) > 0 else math.inf
 
 
@@ -188,7 +192,9 @@ def fedcad_check(title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, 
 
 def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
     """Make a check of a client whose previous model is that of round `last`."""
-    return loss_check(title, MOON, partial(moon_loss, lambda past: past.locals[last - 1][CLIENT]), cohorts, **options)
+    return loss_check(
+        title, MOON, partial(moon_loss, lambda history: history.locals[last - 1][CLIENT]), cohorts, **options
+    )
 
 
 RANDOM: Any = {"mu": 2.0, "first_previous": "random"}

@@ -20,8 +20,8 @@ from algorithms.base import Data, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward, moved_statistics
-from bench.selftest.equations.run import Run, fedavg_loss, slope_of
-from bench.selftest.equations.watch import Adam, bare
+from bench.selftest.equations.observe import Adam, unwrapped
+from bench.selftest.equations.run import Run, fedavg_loss, loss_and_grad_of
 
 SOURCE = "Lin et al. 2020, Algorithm 1"
 
@@ -41,8 +41,8 @@ class Student:
         adam, path = Adam(self.server_lr), [weighted(ended, SIZES)]
         for x in batches:
             w = path[-1]
-            slope = slope_of(net, partial(_divergence, ended, x), w)
-            values = adam.step([w[n] for n in net.trainable], list(slope.grad.values()))
+            computed = loss_and_grad_of(net, partial(_divergence, ended, x), w)
+            values = adam.step([w[n] for n in net.trainable], list(computed.grad.values()))
             statistics = moved_statistics(w, x) if net.batchnorm else {}
             path.append(statistics | dict(zip(net.trainable, values, strict=True)))
         return path
@@ -88,7 +88,7 @@ def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
     visits, x, validation = {k: run.visit(k) for k in ended}, run.fed.auxiliary.x, run.fed.validation
     late = student.path(run.net, [x] * student.max_steps, ended)[-1]
     validation.y.copy_(forward(late, validation.x, training=False).logits.argmax(1))  # makes the last checkpoint best
-    with patch.object(run.net, "taught", lambda inputs: batches.append(bare(inputs))):
+    with patch.object(run.net, "on_train", lambda inputs: batches.append(unwrapped(inputs))):
         run.close(visits, ended)
     auxiliary = all(any(torch.equal(row, sample) for sample in x) for batch in batches for row in batch)
     sizes = [len(batch) for batch in batches] == [student.server_batch_size] * student.max_steps

@@ -39,28 +39,28 @@ class Requests:
     def distil(self, run: Run, round: int, start: Params, ended: Mapping[int, Params]) -> Params:
         """Move wbar_{t,0} to wbar_{t,J} by plain gradients of the soft cross entropy, summed by q_k over clients."""
         w = start
-        for j, answered in enumerate(run.cohort.answered):
-            if not answered:
+        for j, answering in enumerate(run.cohort.answering):
+            if not answering:
                 continue
             lr = self.lr * self.lr_decay ** (round - 1) * self.step_decay**j
-            batches = {k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented) for k in answered}
-            gradients = {k: self._gradient(w, ended[k], batches[k]) for k in answered}
+            batches = {k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented) for k in answering}
+            gradients = {k: self._gradient(w, ended[k], batches[k]) for k in answering}
             mean = weighted(gradients, SIZES) if self.dkd_weights == "examples" else plain(gradients)
             w = w | {n: w[n] - lr * mean[n] for n in mean}
         return w
 
-    def answered(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
+    def complete(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
         """Return whether the round had its J requests, answered as `dkd_dropout` says, within 4 standard errors.
 
         The algorithm draws the clients that answer. The draw must be neither the same in all requests of a round nor
         the same for all clients of a request.
         """
-        answered, p = run.cohort.answered, self.dkd_dropout
+        answering, p = run.cohort.answering, self.dkd_dropout
         steps = self.steps if round > self.warmup_rounds else 0
         total = steps * len(ended)
-        missing = total - sum(map(len, answered))
-        varied = not p or len(set(map(tuple, answered))) > 2
-        return len(answered) == steps and varied and abs(missing - total * p) <= 4 * math.sqrt(total * p * (1 - p))
+        missing = total - sum(map(len, answering))
+        varied = not p or len(set(map(tuple, answering))) > 2
+        return len(answering) == steps and varied and abs(missing - total * p) <= 4 * math.sqrt(total * p * (1 - p))
 
     def _gradient(self, w: Params, local: Params, batch: Batch) -> Params:
         """Differentiate (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c by w, completed by w_k."""
@@ -82,7 +82,7 @@ def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Ite
     for round, clients in enumerate(cohorts, start=1):
         ended = run.round(clients)
         mean = weighted({k: sent(w, personal) for k, w in ended.items()}, SIZES)
-        yield 0.0 if requests.answered(run, round, ended) else math.inf
+        yield 0.0 if requests.complete(run, round, ended) else math.inf
         yield run.model_gap(requests.distil(run, round, mean, ended))
 
 

@@ -37,8 +37,8 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
-from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, slope_of
-from bench.selftest.equations.watch import Adam, Draws, Sight, bare, shapes_gap, sight
+from bench.selftest.equations.observe import Adam, Draws, Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.run import LossAndGrad, Run, ce, fedavg_loss, loss_and_grad_of, run_rounds
 from bench.selftest.toy import gap
 
 SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"
@@ -57,21 +57,21 @@ def head(w: Params, features: Tensor) -> Tensor:
 
 
 @contextmanager
-def listening(net: LabNet) -> Iterator[list[Tensor]]:
+def recorded_features(net: LabNet) -> Iterator[list[Tensor]]:
     """Record the distinct inputs of `head` inside the context, in blocks of B rows."""
     blocks: list[Tensor] = []
 
     def note(features: Tensor) -> None:
-        for block in torch.split(bare(features), BATCH_SIZE):
+        for block in torch.split(unwrapped(features), BATCH_SIZE):
             if not any(torch.equal(block, other) for other in blocks):
                 blocks.append(block)
 
-    with patch.object(net, "heard", note):
+    with patch.object(net, "on_head", note):
         yield blocks
 
 
-def understand(
-    net: LabNet, params: Params, given: Batch, slope: Slope, weights: Weights, hard: Tensor, soft: Tensor
+def fit_labels(
+    net: LabNet, params: Params, given: Batch, computed: LossAndGrad, weights: Weights, hard: Tensor, soft: Tensor
 ) -> tuple[Tensor, float]:
     """Infer the labels (B,) y~ that fit a client's step best, and return the gap of its loss and gradient with them.
 
@@ -84,30 +84,32 @@ def understand(
         return ce(w, given).mean() + weights[1] * term.mean()
 
     losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
-    labels = LABELLINGS[(rest(params) + weights[0] * losses - slope.loss).abs().argmin()]
-    expected = slope_of(net, lambda w: rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean(), params)
-    return labels, gap(slope, expected)
+    labels = LABELLINGS[(rest(params) + weights[0] * losses - computed.loss).abs().argmin()]
+    expected = loss_and_grad_of(
+        net, lambda w: rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean(), params
+    )
+    return labels, gap(computed, expected)
 
 
-def ask(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
+def fit_steps(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
     """Take a client's steps in the coming round, each with its own noise; return the best fit of each."""
-    visit, params, results = run.visit(CLIENT), model(run.net, "look"), []
+    visit, params, results = run.visit(CLIENT), model(run.net, "compared"), []
     for i in range(steps):
-        samples = visit.step(params, batch("look", i, padded=False))
-        with listening(run.net) as blocks:
-            slope = visit.loss(params, samples)
-        readings: Iterable[tuple[Tensor, ...]] = itertools.permutations(blocks, 2)
+        samples = visit.step(params, batch("compared", i, padded=False))
+        with recorded_features(run.net) as blocks:
+            computed = visit.loss(params, samples)
+        pairings: Iterable[tuple[Tensor, ...]] = itertools.permutations(blocks, 2)
         if len(blocks) == 1:
-            readings = [(blocks[0], blocks[0])]
-        fits = (understand(run.net, params, samples, slope, weights, *reading) for reading in readings)
+            pairings = [(blocks[0], blocks[0])]
+        fits = (fit_labels(run.net, params, samples, computed, weights, *pair) for pair in pairings)
         results.append(min(fits, key=lambda fit: fit[1]))
     return results
 
 
-def on_generated(run: Run, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
+def client_gaps(run: Run, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
     """Compare a client's loss and gradient in the round after `cohorts`."""
-    drive(run, cohorts)
-    for _, difference in ask(run, weights, steps=3):
+    run_rounds(run, cohorts)
+    for _, difference in fit_steps(run, weights, steps=3):
         yield difference
 
 
@@ -116,8 +118,8 @@ def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> It
     for clients, label in (((0, 1), 1), ((2, 3), 3)):
         for client in clients:
             run.clients[client].y.fill_(label)
-        drive(run, (clients,))
-        for labels, difference in ask(run, (hard_weight, 0.0), steps=4):
+        run_rounds(run, (clients,))
+        for labels, difference in fit_steps(run, (hard_weight, 0.0), steps=4):
             yield difference if bool((labels == label).all()) else math.inf
 
 
@@ -128,8 +130,8 @@ def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) ->
     """
     client_labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
     run.clients[3].y[: len(client_labels)] = client_labels  # the rows after these are padding
-    drive(run, ((3,),))
-    labels = torch.cat([labels for labels, _ in ask(run, (hard_weight, 0.0), steps=40)])
+    run_rounds(run, ((3,),))
+    labels = torch.cat([labels for labels, _ in fit_steps(run, (hard_weight, 0.0), steps=40)])
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
     deviation = (shares * (1 - shares) / len(labels)).sqrt()
     yield 0.0 if bool(((frequencies - shares).abs() <= 5 * deviation + 1e-6).all()) else math.inf
@@ -138,11 +140,11 @@ def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) ->
 def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
     """Check that other labels for samples 3 to 5 of the batch change the soft term's features of these alone."""
     calls = []
-    drive(run, ONE)
-    visit, params = run.visit(CLIENT), model(run.net, "look")
-    samples = visit.step(params, batch("look", padded=False))
+    run_rounds(run, ONE)
+    visit, params = run.visit(CLIENT), model(run.net, "compared")
+    samples = visit.step(params, batch("compared", padded=False))
     for shift in (torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 1])):
-        with listening(run.net) as blocks:
+        with recorded_features(run.net) as blocks:
             visit.loss(params, replace(samples, y=(samples.y + shift) % CLASSES))
         calls.append(blocks)
     moved = sorted([not torch.equal(*rows) for rows in zip(*pair, strict=True)] for pair in zip(*calls, strict=True))
@@ -153,7 +155,7 @@ def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
 class Step:
     """One observed generator step: features, the generator's values, and each feature entry's gradient by these."""
 
-    seen: Sight
+    observed: Observation
     noise: Tensor  # (b, noise_dim) eps
     lr: float
     heads: Mapping[int, Params]  # the round's local models by client
@@ -162,7 +164,7 @@ class Step:
 
     def gradients(self, labellings: Sequence[tuple[int, ...]], diversity: float) -> list[list[Tensor]]:
         """Return the loss's gradient by the generator's entries, for each labelling of the b samples."""
-        g = self.seen.output.clone().requires_grad_()
+        g = self.observed.output.clone().requires_grad_()
         spread = torch.autograd.grad(diversity * self._diversity_term(g), g)[0]
         losses = (self._ensemble_term(g, torch.tensor(labels)) for labels in labellings)
         return [self._chain_rule(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread) for loss in losses]
@@ -190,26 +192,28 @@ class Step:
 
     def _chain_rule(self, direction: Tensor) -> list[Tensor]:
         """Return a loss's gradient by the generator's entries from its gradient `direction` (b, D) by the features."""
-        return [torch.tensordot(direction.flatten(), torch.stack(p), 1) for p in zip(*self.seen.pulls, strict=True)]
+        return [torch.tensordot(direction.flatten(), torch.stack(p), 1) for p in zip(*self.observed.vjps, strict=True)]
 
 
-def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sight], list[Tensor]]:
+def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Observation], list[Tensor]]:
     """Let the server take its step; return the generator's outputs during it, and the noise drawn for them."""
-    sights: list[Sight] = []
+    observations: list[Observation] = []
 
     def note(features: Tensor) -> None:
-        if sights and torch.equal(bare(features), sights[-1].output):
+        if observations and torch.equal(unwrapped(features), observations[-1].output):
             return  # the same features, under the next client's head
-        seen = sight(features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind())
-        sights.extend([seen] if seen else [])
+        observed = observe(features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind())
+        observations.extend([observed] if observed else [])
 
     visits = {k: run.visit(k) for k in heads}
-    with patch.object(run.net, "heard", note), Draws() as draws:
+    with patch.object(run.net, "on_head", note), Draws() as draws:
         run.close(visits, heads)
     noises = draws.batches(BATCH, NOISE)
-    if (len(sights), len(noises)) != (steps, steps):
-        raise ValueError(f"{steps} generator steps, got {len(sights)} in net.head and {len(noises)} draws of noise")
-    return sights, noises
+    if (len(observations), len(noises)) != (steps, steps):
+        raise ValueError(
+            f"{steps} generator steps, got {len(observations)} in net.head and {len(noises)} draws of noise"
+        )
+    return observations, noises
 
 
 def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[Step]:
@@ -222,11 +226,11 @@ def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[St
         lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
         heads = {k: run.local(k) for k in clients}
         pairs = zip(*one_round(run, heads, training["generator_steps"]), strict=True)
-        steps += [Step(seen, noise, lr, heads, shares, objective) for seen, noise in pairs]
+        steps += [Step(observed, noise, lr, heads, shares, objective) for observed, noise in pairs]
     return steps
 
 
-def on_heads(run: Run, label: int | None, objective: str = "intended", **options: Any) -> Iterator[float]:
+def server_gaps(run: Run, label: int | None, objective: str = "intended", **options: Any) -> Iterator[float]:
     """Compare every generator step of two rounds; if `label` is set, all clients hold that class alone."""
     labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
     if label is not None:
@@ -234,9 +238,9 @@ def on_heads(run: Run, label: int | None, objective: str = "intended", **options
             data.y.fill_(label)
     adam = Adam(options["generator_lr"], options["generator_weight_decay"])
     for step, after in itertools.pairwise(two_rounds(run, options, objective)):
-        adam.lr, leaves, updated = step.lr, step.seen.leaves, after.seen.leaves
+        adam.lr, leaves, updated = step.lr, step.observed.leaves, after.observed.leaves
         gradients = step.gradients(labellings, options["diversity_weight"])
-        best = min(gradients, key=lambda grads: gap(updated, adam.glimpse(leaves, grads)))
+        best = min(gradients, key=lambda grads: gap(updated, adam.peek(leaves, grads)))
         yield gap(updated, adam.step(leaves, best))
 
 
@@ -246,13 +250,13 @@ def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> 
     label_dim = NOISE if label_embedding else CLASSES
     shapes = [(hidden_dim, NOISE + label_dim), *[(hidden_dim,)] * 3, (FEATURES, hidden_dim), (FEATURES,)]
     shapes += [(CLASSES, NOISE)] if label_embedding else []
-    sights, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
-    yield shapes_gap(sights[0].leaves, shapes)
+    observations, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
+    yield shapes_gap(observations[0].leaves, shapes)
 
 
 def client_check(title: str, source: str, cohorts: Cohorts, weights: Weights, **options: Any) -> Check:
     """Make a check in which a client's terms have these weights."""
-    return Check(title, source, partial(on_generated, cohorts=cohorts, weights=weights), {**SMALL, **options})
+    return Check(title, source, partial(client_gaps, cohorts=cohorts, weights=weights), {**SMALL, **options})
 
 
 def proportion_check(prior: str, source: str, *shares: float) -> Check:
@@ -266,7 +270,7 @@ def proportion_check(prior: str, source: str, *shares: float) -> Check:
 def server_check(title: str, source: str = SOURCE, label: int | None = None, **options: Any) -> Check:
     """Make a check of every generator step in two rounds."""
     options = {**TRAINING, **options}
-    return Check(f"generator's steps, 2 rounds, {title}", source, partial(on_heads, label=label), options)
+    return Check(f"generator's steps, 2 rounds, {title}", source, partial(server_gaps, label=label), options)
 
 
 # The learning rate is so small that rounding errors stay below the tolerance.

@@ -15,7 +15,7 @@ from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, plain, softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, FIVE, ONE, THREE, TWO, forward, server_samples
-from bench.selftest.equations.run import Loss, Past, ce, fedavg_loss
+from bench.selftest.equations.run import History, Loss, ce, fedavg_loss
 
 EQ_4, EQ_5, TABLE_9 = "FedGKD, Eq. 4", "FedGKD, Eq. 5", "FedGKD, Table 9"
 ALGORITHM_1 = "FedGKD, Eqs. 3-5 and Algorithm 1"
@@ -31,17 +31,17 @@ def teacher(w: Params, given: Batch) -> Tensor:
     return forward(w, given.x, training=False).logits
 
 
-def buffered(past: Past, buffer: int, buffer_start: str) -> Params:
+def buffered(history: History, buffer: int, buffer_start: str) -> Params:
     """Return the mean wbar_t of the last M global models; w_0 is one of them if the buffer starts with it."""
-    models = past.globals if buffer_start == "w0" else past.globals[1:]
+    models = history.globals if buffer_start == "w0" else history.globals[1:]
     return plain(dict(enumerate(models[-buffer:])))
 
 
 def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
     """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
-        wbar = buffered(past, buffer, buffer_start)
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+        wbar = buffered(history, buffer, buffer_start)
         return ce(w, samples) + gamma / 2 * kl(teacher(wbar, samples), student(w, samples))
 
     return loss
@@ -50,8 +50,8 @@ def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
 def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
     """Return Eq. 4 with the squared difference in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
-        difference = student(w, samples) - teacher(buffered(past, buffer, buffer_start), samples)
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+        difference = student(w, samples) - teacher(buffered(history, buffer, buffer_start), samples)
         return ce(w, samples) + gamma / 2 * (difference**2).sum(1) / CLASSES
 
     return loss
@@ -76,8 +76,8 @@ def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
 def vote_loss(distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty") -> Loss:
     """Return Eq. 5: CE + sum_m gamma_m/2 KL(p(w_m)||p(w)), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
 
-    def loss(w: Params, samples: Batch, past: Past) -> Tensor:
-        models, data = past.globals if buffer_start == "w0" else past.globals[1:], server_samples("validation")
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+        models, data = history.globals if buffer_start == "w0" else history.globals[1:], server_samples("validation")
         voters = models[-buffer:]
         risks = [cross_entropy(forward(voter, data.x, training=False).logits, data.y).mean() for voter in voters]
         shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)

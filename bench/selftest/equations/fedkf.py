@@ -33,8 +33,8 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
-from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, slope_of
-from bench.selftest.equations.watch import Adam, Sight, bare, shapes_gap, sight
+from bench.selftest.equations.observe import Adam, Observation, observe, shapes_gap, unwrapped
+from bench.selftest.equations.run import LossAndGrad, Run, ce, fedavg_loss, loss_and_grad_of, run_rounds
 from bench.selftest.toy import gap
 
 SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"
@@ -75,14 +75,14 @@ class Losses:
 
 
 @dataclass
-class Eye:
-    """The images that passed through `normalise`, and the sights of those from a generator in training."""
+class GeneratedImages:
+    """The images that passed through `normalise`, and observations of those from a generator in training."""
 
     images: list[Tensor] = field(default_factory=list)
-    sights: list[Sight] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
 
 
-class Story:
+class RecordedRun:
     """A run and an independent record of its server: slots, and the means of the round (ACA) and all slots (OCA)."""
 
     def __init__(self, run: Run, **options: Any) -> None:
@@ -103,54 +103,57 @@ class Story:
         return max(sent, gap(self.run.algorithm.evaluated(self.run.server), {"": self.oca}))
 
     @contextmanager
-    def watched(self, student: Params) -> Iterator[Eye]:
-        """Observe generated images; a sight's pull is the gradient of L_G by the generator's trained tensors."""
-        eye, teacher = Eye(), self.teacher
+    def observing(self, student: Params) -> Iterator[GeneratedImages]:
+        """Observe generated images; an observation's vjp is the gradient of L_G by the generator's trained tensors."""
+        generated, teacher = GeneratedImages(), self.teacher
 
         def note(images: Tensor) -> None:
-            eye.images.append(bare(images))
-            slope = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
-            seen = sight(images, lambda values: [slope(values)])
-            eye.sights.extend([seen] if seen else [])
+            generated.images.append(unwrapped(images))
+            gradient = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
+            observed = observe(images, lambda values: [gradient(values)])
+            generated.observations.extend([observed] if observed else [])
 
-        with patch.object(self.run.net, "shown", note):
-            yield eye
+        with patch.object(self.run.net, "on_normalise", note):
+            yield generated
 
-    def student_slope(self, params: Params, given: Batch, images: Tensor) -> Slope:
+    def student_loss(self, params: Params, given: Batch, images: Tensor) -> LossAndGrad:
         """Return the student's printed loss at `params`, and its gradient."""
-        return slope_of(self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params)
+        return loss_and_grad_of(self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params)
 
-    def follow(self, steps: int) -> float:
+    def steps_gap(self, steps: int) -> float:
         """Compare steps c4-c6: the generator's Adam step, then the student on new images of the same noise."""
         visit, adam, gaps = self.run.visit(CLIENT), Adam(self.losses.generator_lr), []
         for s in range(steps):
-            params, samples = model(self.run.net, "look", s), batch("look", s, padded=False)
-            with self.watched(params) as eye:
+            params, samples = model(self.run.net, "compared", s), batch("compared", s, padded=False)
+            with self.observing(params) as generated:
                 samples = visit.step(params, samples)
                 got = visit.loss(params, samples)
-            with self.watched(params) as later:
-                visit.act(samples)  # makes images of the same noise again; the step itself is discarded
-            expected = adam.step(eye.sights[0].leaves, eye.sights[0].pulls[0])
-            gaps += [gap(later.sights[0].leaves, expected), gap(eye.images[-1], later.sights[0].output)]
-            gaps.append(gap(got, self.student_slope(params, samples, eye.images[-1])))
+            with self.observing(params) as later:
+                visit.before_step(samples)  # makes images of the same noise again; the step itself is discarded
+            expected = adam.step(generated.observations[0].leaves, generated.observations[0].vjps[0])
+            gaps += [
+                gap(later.observations[0].leaves, expected),
+                gap(generated.images[-1], later.observations[0].output),
+            ]
+            gaps.append(gap(got, self.student_loss(params, samples, generated.images[-1])))
         return max(gaps)
 
     def first_generator(self, client: int) -> tuple[Tensor, ...]:
         """Return a client's generator before its first step of the coming round."""
         visit = self.run.visit(client)
-        with self.watched(self.run.initial) as eye:
+        with self.observing(self.run.initial) as generated:
             for s in range(2):  # `variant=code` shows the generator one step later
-                visit.step(self.run.initial, batch("look", s, padded=False))
-        return eye.sights[0].leaves
+                visit.step(self.run.initial, batch("compared", s, padded=False))
+        return generated.observations[0].leaves
 
 
 def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
     """Compare a client's steps before and after these rounds, and the server's models."""
-    story = Story(run, **options)
-    yield story.follow(2)
+    recorded = RecordedRun(run, **options)
+    yield recorded.steps_gap(2)
     for clients in cohorts:
-        yield story.add(run.round(clients))
-        yield story.follow(2)
+        yield recorded.add(run.round(clients))
+        yield recorded.steps_gap(2)
 
 
 def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
@@ -158,36 +161,36 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
 
     The generator and Adam's state persist over rounds; `leaves` is the generator after its last step.
     """
-    story = Story(run, **options)
-    adam, leaves = Adam(story.losses.generator_lr), None
-    yield story.add(run.round(ONE[0]))
+    recorded = RecordedRun(run, **options)
+    adam, leaves = Adam(recorded.losses.generator_lr), None
+    yield recorded.add(run.round(ONE[0]))
     for _ in range(2):
         visit, ended, images = run.visit(CLIENT), run.local(CLIENT), None
         for s in range(3):
             last = s == 2
-            params, samples = ended if last else model(run.net, "look", s), batch("look", s, padded=False)
-            with story.watched(params) as eye:
+            params, samples = ended if last else model(run.net, "compared", s), batch("compared", s, padded=False)
+            with recorded.observing(params) as generated:
                 if last:
                     run.close({CLIENT: visit}, {CLIENT: ended})
                 else:
                     samples = visit.step(params, samples)
             if images is not None:  # the generator's step, on the images that the student has just had
-                yield gap(eye.sights[0].output, images)
-                yield gap(eye.sights[0].leaves, leaves or eye.sights[0].leaves)
-                leaves = adam.step(eye.sights[0].leaves, eye.sights[0].pulls[0])
+                yield gap(generated.observations[0].output, images)
+                yield gap(generated.observations[0].leaves, leaves or generated.observations[0].leaves)
+                leaves = adam.step(generated.observations[0].leaves, generated.observations[0].vjps[0])
             if not last:
-                with story.watched(params) as eye:
+                with recorded.observing(params) as generated:
                     got = visit.loss(params, samples)
-                images = eye.images[-1]
-                yield gap(got, story.student_slope(params, samples, images))
-        yield story.add({CLIENT: ended})
+                images = generated.images[-1]
+                yield gap(got, recorded.student_loss(params, samples, images))
+        yield recorded.add({CLIENT: ended})
 
 
 def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
     """Check steps c1-c2: a client's earlier rounds leave no trace in its generator, and clients draw different ones."""
-    trained, untrained = Story(run, **options), Story(replace(run), **options)
-    drive(trained.run, ONE)
-    drive(untrained.run, ((0, 3),))
+    trained, untrained = RecordedRun(run, **options), RecordedRun(replace(run), **options)
+    run_rounds(trained.run, ONE)
+    run_rounds(untrained.run, ((0, 3),))
     generator, other = trained.first_generator(CLIENT), trained.first_generator(0)
     yield gap(generator, untrained.first_generator(CLIENT))
     yield 0.0 if gap(generator, other) > 0 else math.inf
@@ -198,7 +201,7 @@ def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
     wide, narrow, grid = 128, 64, (SIDE // 4) ** 2
     shapes: list[tuple[int, ...]] = [(wide * grid, noise_dim), (wide * grid,), (wide, wide, 3, 3), (wide,)]
     shapes += [(narrow, wide, 3, 3), (narrow,), (1, narrow, 3, 3), (1,), *[(wide,)] * 4, *[(narrow,)] * 2]
-    yield shapes_gap(Story(run).first_generator(CLIENT), shapes)
+    yield shapes_gap(RecordedRun(run).first_generator(CLIENT), shapes)
 
 
 def first_weights(run: Run, **options: Any) -> Iterator[float]:
@@ -206,22 +209,22 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
 
     Standard deviations must lie within five standard errors; that of all pixels must rule out uniform grey images.
     """
-    story = Story(run, **options)
-    for values in story.first_generator(CLIENT):
+    recorded = RecordedRun(run, **options)
+    for values in recorded.first_generator(CLIENT):
         if values.dim() in (2, 4):
             variance = 2 / (9 * len(values)) if values.dim() == 4 else 1 / (3 * values.shape[1])
             error = math.sqrt(variance / (2 * values.numel()))
             yield 0.0 if abs(float(values.std()) - math.sqrt(variance)) <= 5 * error else math.inf
-    with story.watched(run.initial) as eye:
-        run.visit(CLIENT).step(run.initial, batch("look", padded=False))
-    yield 0.0 if float(eye.sights[0].output.std()) * PIXEL_STD > LEAST_CONTRAST else math.inf
+    with recorded.observing(run.initial) as generated:
+        run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
+    yield 0.0 if float(generated.observations[0].output.std()) * PIXEL_STD > LEAST_CONTRAST else math.inf
 
 
 def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
     """Check that round 1 does not train the generators, and that all clients begin with the same one."""
-    story = Story(run, **options)
-    drive(run, ONE)
-    yield gap(story.first_generator(CLIENT), story.first_generator(4))
+    recorded = RecordedRun(run, **options)
+    run_rounds(run, ONE)
+    yield gap(recorded.first_generator(CLIENT), recorded.first_generator(4))
 
 
 def fedkf_check(title: str, source: str, gaps: Any, **others: Any) -> Check:

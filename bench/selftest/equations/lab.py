@@ -70,8 +70,8 @@ def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
 class LabNet:
     """An implementation of `algorithms.base.Net` with one hidden layer, with or without BatchNorm.
 
-    If set, `heard` is called with each input of `head`, `shown` with each image that `normalise` returns, and `taught`
-    with each input in training mode.
+    If set, `on_head` is called with each input of `head`, `on_normalise` with each image that `normalise` returns, and
+    `on_train` with each input in training mode.
     """
 
     num_classes, feature_dim, input_shape = CLASSES, FEATURES, (1, SIDE, SIDE)
@@ -80,15 +80,15 @@ class LabNet:
         self.trainable: tuple[str, ...] = (*SHAPES, *(NORM if norm else ()))
         self.names: tuple[str, ...] = (*self.trainable, *(STATISTICS if norm else ()))
         self.batchnorm = frozenset(name for name in self.names if name.startswith("norm."))
-        self.heard: Callable[[Tensor], None] | None = None
-        self.shown: Callable[[Tensor], None] | None = None
-        self.taught: Callable[[Tensor], None] | None = None
+        self.on_head: Callable[[Tensor], None] | None = None
+        self.on_normalise: Callable[[Tensor], None] | None = None
+        self.on_train: Callable[[Tensor], None] | None = None
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Run in training mode; the running statistics in `params` change in place."""
         self._check(params)
-        if self.taught:
-            self.taught(x)
+        if self.on_train:
+            self.on_train(x)
         out = forward(params, x)
         if self.batchnorm:
             with torch.no_grad():
@@ -104,15 +104,15 @@ class LabNet:
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Apply the last layer alone."""
-        if self.heard:
-            self.heard(features)
+        if self.on_head:
+            self.on_head(features)
         return features @ params["head.weight"].T + params["head.bias"]
 
     def normalise(self, x: Tensor) -> Tensor:
         """Return (x - mean) / std."""
         images = (x - PIXEL_MEAN) / PIXEL_STD
-        if self.shown:
-            self.shown(images)
+        if self.on_normalise:
+            self.on_normalise(images)
         return images
 
     def _check(self, params: Params) -> None:
@@ -146,7 +146,7 @@ def batch(*keys: str | int, padded: bool = True) -> Batch:
     return Batch(x, y, weight)
 
 
-def holdings(client: int) -> Data:
+def client_samples(client: int) -> Data:
     """Draw a client's n_k samples, followed by two rows of padding."""
     count = int(SIZES[client])
     x, y = samples(count + 2, "client", client)
@@ -170,7 +170,7 @@ def requested(data: Data, round: int, call: int, size: int, augmented: bool = Fa
 
 @dataclass
 class LabFed:
-    """An implementation of `algorithms.base.Fed`; `handed` holds the networks that `initialised` returned."""
+    """An implementation of `algorithms.base.Fed`; `drawn_models` holds the networks that `initialised` returned."""
 
     net: LabNet
     auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
@@ -182,12 +182,12 @@ class LabFed:
     batch_size: int = BATCH_SIZE
     seed: int = SEED
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
-    handed: list[Params] = field(default_factory=list)
+    drawn_models: list[Params] = field(default_factory=list)
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a network for these keys."""
-        self.handed.append(model(self.net, "initialised", *keys))
-        return self.handed[-1]
+        self.drawn_models.append(model(self.net, "initialised", *keys))
+        return self.drawn_models[-1]
 
     def stream(self, *keys: str | int) -> torch.Generator:
         """Return the server's random generator for these keys."""
@@ -202,7 +202,7 @@ class LabFed:
 class LabCohort:
     """An implementation of `algorithms.base.Cohort` from clients' data and final local models, in the uploads' order.
 
-    `answered` lists, for each gradient request, the clients that answered it.
+    `answering` lists, for each gradient request, the clients that answered it.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class LabCohort:
         self.net, self.round, self.lr, self.models, self.clients = net, round, lr, models, clients
         self.ids = torch.tensor(list(models))
         self.num_examples = torch.tensor([SIZES[k] for k in models], dtype=torch.float64)
-        self.answered: list[list[int]] = []
+        self.answering: list[list[int]] = []
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
         """Average over the leading axis, weighted by examples; `among` leaves clients out."""
@@ -227,7 +227,7 @@ class LabCohort:
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
         """Return each client's gradient (m, ...) on its requested mini-batch; 0 for clients that do not answer."""
-        call, slopes = len(self.answered), []
+        call, all_grads = len(self.answering), []
         answering = [1] * len(self.models) if among is None else among.int().tolist()
         for k, answers in zip(self.models, answering, strict=True):
             copies = {name: value.detach().clone() for name, value in params.items()}
@@ -235,6 +235,6 @@ class LabCohort:
             minibatch = requested(self.clients[k], self.round, call, batch_size, augmented)
             value = loss(self.net, copies, self.models[k], minibatch).mean()
             grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-            slopes.append({name: answers * grad for name, grad in zip(leaves, grads, strict=True)})
-        self.answered.append(list(compress(self.models, answering)))
-        return {name: torch.stack([slope[name] for slope in slopes]) for name in slopes[0]}
+            all_grads.append({name: answers * grad for name, grad in zip(leaves, grads, strict=True)})
+        self.answering.append(list(compress(self.models, answering)))
+        return {name: torch.stack([client_grads[name] for client_grads in all_grads]) for name in all_grads[0]}

@@ -21,7 +21,7 @@ Make = Callable[..., Algorithm]
 Objective = Callable[[Params], Tensor]
 
 
-class Slope(NamedTuple):
+class LossAndGrad(NamedTuple):
     """A loss in nats, a scalar, and its gradient by trainable name."""
 
     loss: Tensor
@@ -50,7 +50,7 @@ class Run:
         self.fed = LabFed(self.net)
         self.algorithm = self.make(**self.options)
         self.initial = model(self.net, "initial")
-        self.clients: dict[int, Data] = {k: lab.holdings(k) for k in SIZES}
+        self.clients: dict[int, Data] = {k: lab.client_samples(k) for k in SIZES}
         self.memories: dict[int, Memory] = {}
         self.server: Server = self.algorithm.init_server(self.fed, detached_copy(self.initial))
         self._sent: Message | None = None
@@ -93,13 +93,13 @@ class Run:
         """Run a round in which each client takes one step and ends at `local(client)`; return these models."""
         visits = {k: self.visit(k, (steps or {}).get(k, 1.0)) for k in clients}
         for k, visit in visits.items():
-            visit.slope(self.local(k), batch("round", self.number, k))
+            visit.step_loss(self.local(k), batch("round", self.number, k))
         return self.close(visits, {k: self.local(k) for k in clients})
 
     def close(self, visits: Mapping[int, Visit], models: dict[int, Params]) -> dict[int, Params]:
         """Let every visited client upload, ending at its model of `models`, and the server step; return `models`."""
         number = self.number
-        uploads = stack([visit.leave(models[k]) for k, visit in visits.items()])
+        uploads = stack([visit.upload(models[k]) for k, visit in visits.items()])
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
         self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort), None
         if self.server.round != number:
@@ -132,19 +132,19 @@ class Visit:
             outputs = {name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()}
         given = replace(given, noise=noise, teacher=outputs)
         self._set_local_model(params)
-        self.local = {**tree_map(Tensor.detach, self.act(given)), "params": self.local["params"]}
+        self.local = {**tree_map(Tensor.detach, self.before_step(given)), "params": self.local["params"]}
         return given
 
-    def act(self, given: Batch) -> Local:
+    def before_step(self, given: Batch) -> Local:
         """Return what `before_step` makes of the local state, without changing the latter."""
         run = self.run
         return run.algorithm.before_step(run.net, self.local, given, self.message, self.plan)
 
-    def slope(self, params: Params, given: Batch) -> Slope:
+    def step_loss(self, params: Params, given: Batch) -> LossAndGrad:
         """Return the mean loss of one whole step at `params`, and its gradient."""
         return self.loss(params, self.step(params, given))
 
-    def loss(self, params: Params, given: Batch) -> Slope:
+    def loss(self, params: Params, given: Batch) -> LossAndGrad:
         """Return the mean loss and its gradient without `before_step`, on a batch with noise and teachers' outputs."""
         run = self.run
         self._set_local_model(params)
@@ -152,9 +152,9 @@ class Visit:
         mean = loss if loss.dim() == 0 else masked(loss, given.weight)
         names = run.net.trainable
         grad = torch.autograd.grad(mean, [self.local["params"][n] for n in names], materialize_grads=True)
-        return Slope(mean.detach(), dict(zip(names, grad, strict=True)))
+        return LossAndGrad(mean.detach(), dict(zip(names, grad, strict=True)))
 
-    def leave(self, params: Params) -> Upload:
+    def upload(self, params: Params) -> Upload:
         """Return the upload at `params`, and store the client's new memory."""
         run = self.run
         self.local = {**self.local, "params": detached_copy(params)}
@@ -172,16 +172,16 @@ class Visit:
         self.local = {**self.local, "params": copies}
 
 
-def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
+def loss_and_grad_of(net: LabNet, objective: Objective, params: Params) -> LossAndGrad:
     """Return the printed objective at `params`, and its gradient by autograd."""
     leaves = {name: value.clone().requires_grad_(name in net.trainable) for name, value in params.items()}
     loss = objective(leaves)
     grad = torch.autograd.grad(loss, [leaves[name] for name in net.trainable], materialize_grads=True)
-    return Slope(loss.detach(), dict(zip(net.trainable, grad, strict=True)))
+    return LossAndGrad(loss.detach(), dict(zip(net.trainable, grad, strict=True)))
 
 
 @dataclass(frozen=True)
-class Past:
+class History:
     """An independent record of FedAvg's server."""
 
     globals: list[Params]  # w_0, w_1, ..., the last being the start of the coming round
@@ -193,7 +193,7 @@ class Past:
         return self.globals[-1]
 
 
-Loss = Callable[[Params, Batch, Past], Tensor]  # (B,) nats of each sample, or a scalar
+Loss = Callable[[Params, Batch, History], Tensor]  # (B,) nats of each sample, or a scalar
 
 
 def ce(w: Params, given: Batch) -> Tensor:
@@ -203,25 +203,26 @@ def ce(w: Params, given: Batch) -> Tensor:
 
 def fedavg_loss(**options: Any) -> Loss:
     """Return FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
-    return lambda w, samples, past: ce(w, samples)
+    return lambda w, samples, history: ce(w, samples)
 
 
-def drive(run: Run, cohorts: lab.Cohorts) -> Past:
+def run_rounds(run: Run, cohorts: lab.Cohorts) -> History:
     """Run these cohorts' rounds, and return an independent record of FedAvg's server."""
-    past = Past([run.initial])
+    history = History([run.initial])
     for clients in cohorts:
-        past.locals.append(run.round(clients))
-        past.globals.append(weighted(past.locals[-1], SIZES))
-    return past
+        history.locals.append(run.round(clients))
+        history.globals.append(weighted(history.locals[-1], SIZES))
+    return history
 
 
-def look(run: Run, past: Past, client: int, loss: Loss) -> float:
+def local_gap(run: Run, history: History, client: int, loss: Loss) -> float:
     """Return the largest gap of one client's start, loss and gradient in the coming round."""
-    visit, samples, params = run.visit(client), batch("look"), model(run.net, "look")
-    start_gap = gap(dict(visit.local["params"]), past.received)
+    # With these keys no sample's features are all zero, where the cosine that MOON prints is undefined.
+    visit, samples, params = run.visit(client), batch("compared"), model(run.net, "compared")
+    start_gap = gap(dict(visit.local["params"]), history.received)
 
     def objective(w: Params) -> Tensor:
-        value = loss(w, samples, past)
+        value = loss(w, samples, history)
         return value if value.dim() == 0 else masked(value, samples.weight)
 
-    return max(start_gap, gap(visit.slope(params, samples), slope_of(run.net, objective, params)))
+    return max(start_gap, gap(visit.step_loss(params, samples), loss_and_grad_of(run.net, objective, params)))

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 DRAWING = {"rand", "randn", "uniform", "uniform_", "normal", "normal_"}
 
 
-def bare(value: Tensor) -> Tensor:
+def unwrapped(value: Tensor) -> Tensor:
     """Copy the numbers of a tensor that a transformation of `torch.func` may have wrapped."""
     while torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
@@ -41,27 +41,27 @@ def leaves_of(output: Tensor) -> list[Tensor]:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """One output of a generator in training, and the values `leaves` of the generator's trained tensors.
 
-    `pulls` holds, for each direction d in the output's space, d^T (d output / d leaf) for each leaf.
+    `vjps` holds, for each direction d in the output's space, d^T (d output / d leaf) for each leaf.
     """
 
     output: Tensor
     leaves: tuple[Tensor, ...]
-    pulls: tuple[tuple[Tensor, ...], ...]
+    vjps: tuple[tuple[Tensor, ...], ...]
 
 
-def sight(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) -> Sight | None:
+def observe(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) -> Observation | None:
     """Observe a generator through `output` and its graph; return None if it is not in training.
 
-    `directions` computes the directions of the pulls from the bare output.
+    `directions` computes the directions of the vector-Jacobian products from the unwrapped output.
     """
     if output.grad_fn is None:
         return None
-    values, leaves = bare(output), leaves_of(output)
-    pulls = [torch.autograd.grad(output, leaves, d.view_as(output), retain_graph=True) for d in directions(values)]
-    return Sight(values, tuple(map(bare, leaves)), tuple(tuple(map(bare, pull)) for pull in pulls))
+    values, leaves = unwrapped(output), leaves_of(output)
+    vjps = [torch.autograd.grad(output, leaves, d.view_as(output), retain_graph=True) for d in directions(values)]
+    return Observation(values, tuple(map(unwrapped, leaves)), tuple(tuple(map(unwrapped, vjp)) for vjp in vjps))
 
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:
@@ -111,6 +111,6 @@ class Adam:
             self.moments.append((m, v))
         return tuple(after)
 
-    def glimpse(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def peek(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the result of `step` without changing the state."""
         return replace(self).step(values, grads)

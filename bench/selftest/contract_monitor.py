@@ -49,17 +49,17 @@ class Log:
     messages: list[Message] = field(default_factory=list)  # of each round
     uploads: list[Upload] = field(default_factory=list)  # of each client in each round
     servers: list[Server] = field(default_factory=list)  # after each round
-    given: list[tuple[str, Any, Any]] = field(default_factory=list)  # trees that no hook may write to: name, tree, copy
+    protected: list[tuple[str, Any, Any]] = field(default_factory=list)  # trees not to write to: name, tree, copy
     mapped: set[tuple[str, Any]] = field(default_factory=set)  # pure hooks, and the round in which they were mapped
 
-    def give(self, what: str, tree: Any) -> None:
+    def protect(self, what: str, tree: Any) -> None:
         """Remember a tree that is passed to a hook, which must not write to it."""
-        if all(tree is not other for _, other, _ in self.given):
-            self.given.append((what, tree, tree_map(torch.clone, tree)))
+        if all(tree is not other for _, other, _ in self.protected):
+            self.protected.append((what, tree, tree_map(torch.clone, tree)))
 
 
 @dataclass(frozen=True)
-class Witness(Plugin):
+class ContractMonitor(Plugin):
     """A plug-in that forwards every hook to `base` and records breaches of the contract in `log`."""
 
     log: Log = field(default_factory=Log, compare=False)
@@ -72,9 +72,9 @@ class Witness(Plugin):
         state = _global_randomness()
         result = getattr(self.base, hook)(*arguments)
         place = _source_location(self.base, hook)
-        for name, tree, before in self.log.given:
+        for name, tree, before in self.log.protected:
             self._expect(same(tree, before), f"{hook} writes to {name}, which it must leave as it is{place}")
-        self.log.given = [record for record in self.log.given if same(record[1], record[2])]
+        self.log.protected = [record for record in self.log.protected if same(record[1], record[2])]
         text = f"{hook} draws from a global generator: use the one that `start` and `noise` get, or fed.stream{place}"
         self._expect(state == _global_randomness(), text)
         return result
@@ -116,7 +116,7 @@ class Witness(Plugin):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Check that the hook leaves w_0 as it is."""
-        self.log.give("w_0", params)
+        self.log.protect("w_0", params)
         server: Server = self._call("init_server", fed, params)
         return server
 
@@ -129,12 +129,12 @@ class Witness(Plugin):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Check that the new `Server` has no gradient, and that the old one and the uploads stay as they were."""
-        self.log.given.clear()
-        self.log.give("the old server", tree_of(server))
-        self.log.give("uploads", uploads)
+        self.log.protected.clear()
+        self.log.protect("the old server", tree_of(server))
+        self.log.protect("uploads", uploads)
         new: Server = self._call("server_step", fed, server, uploads, cohort)
         self._expect_detached("server_step", tree_of(new))
-        self.log.given.clear()
+        self.log.protected.clear()
         self.log.servers.append(new)
         return new
 
@@ -151,8 +151,8 @@ class Witness(Plugin):
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
         """Check that the local state holds tensors and numbers only, and that message and memory stay as they were."""
-        self.log.give("the message", message)
-        self.log.give("a client's memory", memory)
+        self.log.protect("the message", message)
+        self.log.protect("a client's memory", memory)
         if all(message is not other for other in self.log.messages):
             self.log.messages.append(message)
         local: Local = self._call("start", fed, message, memory, generator)
@@ -213,9 +213,9 @@ def _global_randomness() -> tuple[Any, ...]:
     return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
 
-def watch(algorithm: Algorithm, finding: Finding | None = None) -> Witness:
+def monitored(algorithm: Algorithm, finding: Finding | None = None) -> ContractMonitor:
     """Wrap the algorithm in a `Witness` that records problems in `finding`."""
-    return Witness(algorithm, Log(finding or Finding()))
+    return ContractMonitor(algorithm, Log(finding or Finding()))
 
 
 def tree_of(server: Server) -> dict[str, Any]:
