@@ -73,7 +73,7 @@ def arrays(out: Path | str, key: str) -> Arrays:
         return {name: file[name] for name in file.files}
 
 
-def held(out: Path | str, key: str) -> set[str]:
+def tracked_names(out: Path | str, key: str) -> set[str]:
     """Return the names of `TRACKS` that the files of a row have; raises EnvironmentProblem if a file is damaged."""
     path, names = path_of(out, key), set[str]()
     if path.exists():
@@ -103,7 +103,7 @@ def write_tensors(
         file.write(save(dict(tensors), dict(facts)))
 
 
-def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
+def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
     """Copy the tracked files of several result folders, all or those of the run `key`; existing files stay.
 
     Raises OSError if a folder cannot be read or written; nothing half-written is left.

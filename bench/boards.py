@@ -101,7 +101,7 @@ def _merge(arguments: argparse.Namespace) -> int:
     if out in sources:
         raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
     done = merge(sources, out, arguments.keep_both)
-    artifacts.bring(sources, out)
+    artifacts.copy(sources, out)
     Store(out).rebuild()
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})

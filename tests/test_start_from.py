@@ -129,7 +129,7 @@ def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Pat
     unit = RunSpec("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
     outs = [tmp_path / "whole", tmp_path / "parts"]
     for out in outs:
-        artifacts.bring([swept], out, start)
+        artifacts.copy([swept], out, start)
         assert artifacts.path_of(out, start, "safetensors").exists()
     begun = trial(outs[1], unit, save_seconds=-1, stop_file=str(tmp_path / "stop"))
     begun.step()

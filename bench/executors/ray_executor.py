@@ -60,7 +60,7 @@ def run_ray(sweep: Sweep) -> None:
             leave()
 
 
-def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
+def trainable_for(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
     """Make a trainable whose configuration is an index into `trials`; `how` has the execution of each."""
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
@@ -76,7 +76,7 @@ def _run_trials(sweep: Sweep) -> None:
     compared = sweep.plan.request.scheduler == "asha" and pack == 1
     executions = [scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials]
     space = {"index": tune.grid_search(list(range(len(trials))))}
-    _fit(sweep, listed(trials, executions), space, contests_of(trials) if compared else None)
+    _fit(sweep, trainable_for(trials, executions), space, grouped_asha(trials) if compared else None)
 
 
 def _run_searches(sweep: Sweep) -> None:
@@ -99,7 +99,7 @@ def _run_searches(sweep: Sweep) -> None:
         sweep,
         type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
         {},
-        Contests("search", [asha(search.setting) for search in searches]) if request.scheduler == "asha" else None,
+        GroupedASHA("search", [asha(search.setting) for search in searches]) if request.scheduler == "asha" else None,
         ProposerSearcher(proposers, lambda: sweep.execution.stopping),
         wanted,
     )
@@ -219,14 +219,14 @@ def asha(setting: Setting) -> ASHAScheduler:
     )
 
 
-def contests_of(trials: Sequence[Sequence[RunSpec]]) -> Contests:
+def grouped_asha(trials: Sequence[Sequence[RunSpec]]) -> GroupedASHA:
     """Make the scheduler of trials whose configuration is an `index` into `trials`."""
     keys = [contest(units) for units in trials]
     rules = {key: asha(units[0].setting) for key, units in dict(zip(keys, trials, strict=True)).items()}
-    return Contests("index", [rules[key] for key in keys])
+    return GroupedASHA("index", [rules[key] for key in keys])
 
 
-class Contests(FIFOScheduler):
+class GroupedASHA(FIFOScheduler):
     """A scheduler with one ASHA for each contest; no trial waits for another contest to end.
 
     A trial's configuration has under `name` an index into `rules`; trials of one contest share one rule object.

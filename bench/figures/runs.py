@@ -75,7 +75,7 @@ class Runs:
         """Return the names of `bench.execution.TRACKS` that the run has files for, in any of the folders."""
         key = run["run_key"]
         if key not in self._held:
-            self._held[key] = set().union(*(artifacts.held(out, key) for out in self.outs))
+            self._held[key] = set().union(*(artifacts.tracked_names(out, key) for out in self.outs))
         return self._held[key]
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:

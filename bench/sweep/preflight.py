@@ -251,7 +251,7 @@ def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence
         yield "some printed numbers are of clients' own models, which only --track local measures"
     to_do = {unit.key for unit in units}
     stored = [unit for unit in plan.units if unit.key not in to_do] if track else []
-    lacking = sum(not set(track) <= artifacts.held(out, unit.key) for unit in stored)
+    lacking = sum(not set(track) <= artifacts.tracked_names(out, unit.key) for unit in stored)
     if lacking:
         yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
 

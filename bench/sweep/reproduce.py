@@ -64,7 +64,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         )
     unit = unit_of_row(row)
     if unit.setting.start_from:
-        artifacts.bring([out], into, unit.setting.start_from)
+        artifacts.copy([out], into, unit.setting.start_from)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
         out=str(into),
