@@ -17,6 +17,7 @@ from rows import CURVE, failed_row, make_row
 from bench.compare import filters as command_filters
 from bench.compare.command import main
 from leaderboards import Store
+from leaderboards.tables.sheets import p_text
 
 #                    alpha 0.1                     alpha 0.5
 #   algorithm        test accuracy in percent
@@ -272,6 +273,11 @@ def test_a_board_that_there_is_not_ends_with_2_and_lists_those_there_are(tmp_pat
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert ("reference" in error) == ("other" in arguments)
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0496, "0.0496"), (0.0504, "0.0504"), (0.123, "0.12"), (1.0, "1")])
+def test_a_p_shows_on_which_side_of_5_percent_it_is(p, text):
+    assert p_text(p) == text
 
 
 def test_a_broken_file_ends_with_3_and_its_name(tmp_path, capsys):

@@ -68,10 +68,16 @@ def _difference_text(test: Comparison, metric: Metric) -> str:
     if test.difference is None:
         return "no common seed"
     text = number(test.difference, metric, sign=True)
-    if test.interval is None:
+    if test.interval is None or test.adjusted is None:
         return f"{text} ({test.n}) not tested"
     text += f" [{number(test.interval.low, metric, True)}, {number(test.interval.high, metric, True)}] ({test.n})"
-    return f"{text} p {test.adjusted:.2g}"
+    return f"{text} p {p_text(test.adjusted)}"
+
+
+def p_text(p: float) -> str:
+    """Return p with two digits, or with three if two do not show on which side of 5 % it lies."""
+    two = f"{p:.2g}"
+    return f"{p:.3g}" if two == "0.05" else two
 
 
 def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapping[str, Any]:
