@@ -36,11 +36,12 @@ examples:
 
 merge only reads its sources, and run twice it changes nothing the second time. Of equal results of one run and one
 environment one counts; results of unlike environments stay side by side as replicates, which never count as seeds;
-unlike results of one environment are an error, because one of them is wrong (--keep-both keeps them; the one written
-last counts). A finished row takes precedence over a failed or stopped one. Saved states are not merged; data of --track
-are. compact drops rows that do not count, and changes none. A sweep that ends with more than a few hundred small files
-compacts its folder itself. push and pull copy the files that the other side lacks, as a sweep with --mirror does
-(docs/cluster.md): rows and curves, tracked files, and states of runs under way.
+unlike results of one environment are an error, because one of them is wrong (--keep-both keeps them; one from --force
+or with tracked data counts, else the one written last). A finished row takes precedence over a failed or stopped one.
+Saved states are not merged; data of --track are. compact drops rows that do not count, and changes none. A sweep that
+ends with more than a few hundred small files compacts its folder itself. push and pull copy the files that the other
+side lacks, as a sweep with --mirror does (docs/cluster.md): rows and curves, tracked files, and states of runs under
+way.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 
