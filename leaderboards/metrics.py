@@ -32,8 +32,8 @@ class Metric:
 
     @property
     def differs_by_seed(self) -> bool:
-        """Return whether its values are compared over seeds, as accuracies are; costs of whole runs are not."""
-        return self.unit == "%"
+        """Return whether its values are compared over seeds, as accuracies and FM are; costs of whole runs are not."""
+        return self.unit == "%" or self.name == "fm"
 
 
 CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a curve's metric, on the client's local test split

@@ -290,7 +290,11 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
     if any(row.overlap is not None for row in rows):
         yield "overlap, apart: whether the intervals mean ± std meet"
     shortened = dict.fromkeys(
-        ", ".join(f"{name} {value} for {row.candidate.setting[name]}" for name, value in row.shortened.items())
+        ", ".join(
+            f"{name} {value} for {row.candidate.setting[name]}"
+            for name, value in row.shortened.items()
+            if name in row.candidate.setting
+        )
         for row in rows
         if row.shortened
     )

@@ -75,6 +75,12 @@ def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Pa
     )
 
 
+def test_a_field_of_the_setting_leaves_a_hyper_parameter_of_that_name_alone(config: Path) -> None:
+    config.write_text('algo = "feddkd"\n[set]\nfeddkd.lr = 0.3\n')
+    plan = plan_of("--config", str(config), "--lr", "0.5")
+    assert {(unit.setting.lr, unit.hyperparameters["lr"]) for unit in plan.units} == {(0.5, 0.3)}
+
+
 def test_qualified_names_reach_one_algorithm() -> None:
     plan = plan_of("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "fedgkd.gamma=2", "beta=0", "buffer=1")
     assert {(unit.algorithm, unit.hyperparameters["gamma"]) for unit in plan.units} == {

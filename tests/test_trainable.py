@@ -10,6 +10,7 @@ from rows import hyperparameter
 
 from bench.errors import UsageError
 from bench.executors import trainable
+from bench.executors.ray_trainable import unit_of
 from leaderboards import Store
 
 SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
@@ -45,6 +46,13 @@ def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
     (run,) = trial.trial.runs
     assert (run.unit.setting.rounds, run.unit.setting.lr, run.unit.hyperparameters["gamma"]) == (3, 0.2, 0.5)
     trial.cleanup()
+
+
+@pytest.mark.parametrize(("given", "lr"), [({}, 0.05), ({"lr": 0.01}, 0.01)])
+def test_a_rate_that_a_paper_tuned_is_the_presets(given: dict[str, Any], lr: float) -> None:
+    """FedGKD tuned FedAvg's rate over 0.1, 0.05 and 0.01; all its other algorithms have 0.05."""
+    assert unit_of("fedavg", {"dataset": "cifar10", **given}).setting.lr == lr
+    assert unit_of("fedgkd", {"dataset": "cifar10", **given}).setting.lr == lr
 
 
 def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:

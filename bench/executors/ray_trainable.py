@@ -178,7 +178,10 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
         raise UsageError(str(error)) from None
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
-    return replace(plan.units[0], seed=seed)
+    # A paper's own grid of the setting, such as FedGKD's of FedAvg's lr, is for its sweeps: this run has the preset's.
+    preset = [getattr(plan.settings[0], name) for name in plan.tuned]
+    units = [unit for unit in plan.units if [getattr(unit.setting, name) for name in plan.tuned] == preset]
+    return replace((units or plan.units)[0], seed=seed)
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:

@@ -254,8 +254,9 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
         options |= layer
         given |= dict.fromkeys(layer, origin)
         new = _values_of(layer)
-        # A plain name overrides an earlier layer's value for a single algorithm.
-        still_valid = [name for name in values if name in new or name.rpartition(".")[2] not in new]
+        # A plain name overrides an earlier layer's value for a single algorithm, unless it is a field of the setting.
+        hyper = new.keys() - setting_fields().keys()
+        still_valid = [name for name in values if name in new or name.rpartition(".")[2] not in hyper]
         values = {name: values[name] for name in still_valid} | new
         origins |= dict.fromkeys(new, origin)
     return SweepOptions(**options, given=given, values=values, origins=origins)

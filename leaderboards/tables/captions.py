@@ -127,7 +127,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         "hyper-parameters tried only at their default are not shown": any(row.hyperparameters for row in rows),
         "a|b: values by column, from left to right": any("|" in row.hyperparameters for row in rows),
         "algorithms that a paired t test over seeds (Holm, 5 %) cannot tell from the best share its rank": any(
-            len(cell.seeds) > 2 and cell.rank is not None for cell in cells
+            len(cell.seeds) > 2 and cell.rank is not None and cell.metric.differs_by_seed for cell in cells
         ),
         "rows by mean rank over all columns, then by mean": several and len(heads) > 1,
         "reference rows (last) are not ranked": any(row.reference for row in rows),
