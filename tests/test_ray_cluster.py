@@ -42,13 +42,13 @@ def mortal(monkeypatch: pytest.MonkeyPatch, shared_ray: None) -> None:
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    original = ray_executor.listed
+    original = ray_executor.trainable_for
 
     def listed(*given: Any) -> type:
         made = original(*given)
         return type("mortal", (Mortal,), {"resolve": made.resolve, "varied": made.varied})
 
-    monkeypatch.setattr(ray_executor, "listed", listed)
+    monkeypatch.setattr(ray_executor, "trainable_for", listed)
 
 
 def run(out: Path, *more: str, deaths: int = 0) -> int:
