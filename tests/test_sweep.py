@@ -379,7 +379,7 @@ def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.Ca
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(ray_executor.listed([units], [execution]), execution, (), outcome)
+    watcher = Watcher(ray_executor.trainable_for([units], [execution]), execution, (), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
