@@ -36,11 +36,6 @@ class CurveMetric(Metric):
 
     rule: PrintedMetric = field(kw_only=True)
 
-    @property
-    def differs_by_seed(self) -> bool:
-        """Always True: even a cost differs if it is the cost of reaching a target."""
-        return True
-
 
 def metric_named(name: str) -> Metric:
     """Find a metric of `METRICS`, or make one that is read off curves; raises KeyError, which lists all metrics."""

@@ -19,6 +19,7 @@ class Metric:
         scale: printed number = scale x stored number.
         decimals: digits after the point when printed.
         higher_is_better: whether rank 1 is the largest.
+        differs_by_seed: whether its values are compared over seeds; costs of whole runs are not.
     """
 
     name: str
@@ -29,11 +30,7 @@ class Metric:
     scale: float = 100.0
     decimals: int = 2
     higher_is_better: bool = True
-
-    @property
-    def differs_by_seed(self) -> bool:
-        """Return whether its values are compared over seeds, as accuracies and FM are; costs of whole runs are not."""
-        return self.unit == "%" or self.name == "fm"
+    differs_by_seed: bool = True
 
 
 CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a curve's metric, on the client's local test split
@@ -53,11 +50,11 @@ METRICS: dict[str, Metric] = {
         Metric("amp", "amp", "accuracy on the clients' local test splits", "all examples pooled"),
         Metric("fm", "fm", "variance of accuracy between clients", "", "x 1e-3", 1e3, 3, False),
         Metric("wlp", "wlp", "accuracy on the clients' local test splits", "worst client"),
-        Metric("communications", "comms", "exchanges between server and clients", "", "", 1.0, 0, False),
-        Metric("bytes_down", "down", "traffic", "from the server", "MB", 1e-6, 2, False),
-        Metric("bytes_up", "up", "traffic", "from the clients", "MB", 1e-6, 2, False),
-        Metric("train_steps", "steps", "local steps of a client", "", "", 1.0, 0, False),
-        Metric("seconds", "time", "wall-clock time of a run", "", "s", 1.0, 2, False),
+        Metric("communications", "comms", "exchanges between server and clients", "", "", 1.0, 0, False, False),
+        Metric("bytes_down", "down", "traffic", "from the server", "MB", 1e-6, 2, False, False),
+        Metric("bytes_up", "up", "traffic", "from the clients", "MB", 1e-6, 2, False, False),
+        Metric("train_steps", "steps", "local steps of a client", "", "", 1.0, 0, False, False),
+        Metric("seconds", "time", "wall-clock time of a run", "", "s", 1.0, 2, False, False),
     )
 }
 _SHORT = {metric.short: metric for metric in METRICS.values()}

@@ -95,6 +95,26 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
         assert len(list((folder / "runs").glob("*.parquet"))) == 1, "reading changes nothing"
 
 
+# --- metrics
+
+
+def test_costs_are_ranked_by_their_means_and_no_test_is_claimed(out, capsys):
+    claim = "a paired t test over seeds"
+    for metric, claimed in (("best", True), ("up", False)):
+        assert main(["--out", str(out), "--metric", metric]) == 0
+        assert (claim in " ".join(capsys.readouterr().out.split())) is claimed
+
+
+def test_variance_between_clients_is_ranked_over_seeds_as_accuracies_are(tmp_path, capsys):
+    store = Store(tmp_path)
+    for algorithm, seeds in (("fedavg", 1), ("fedprox", 3), ("fedgkd", 3)):
+        for seed in range(seeds):
+            store.write(make_row(algorithm, {}, {"dataset": "cifar10"}, seed, fm=0.008 + 0.001 * seed), curve_to(50))
+    ranks = {row["algorithm"]: row["rank"] for row in csv_of(tmp_path, capsys, "--metric", "fm")}
+    assert ranks["fedavg"] == "", "one seed stands beside three"
+    assert set(ranks.values()) == {"", "1"}
+
+
 # --- layouts and filters
 
 

@@ -44,11 +44,11 @@ def mortal(monkeypatch: pytest.MonkeyPatch, shared_ray: None) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     original = ray_executor.trainable_for
 
-    def listed(*given: Any) -> type:
+    def mortal_trainable(*given: Any) -> type:
         made = original(*given)
         return type("mortal", (Mortal,), {"resolve": made.resolve, "varied": made.varied})
 
-    monkeypatch.setattr(ray_executor, "trainable_for", listed)
+    monkeypatch.setattr(ray_executor, "trainable_for", mortal_trainable)
 
 
 def run(out: Path, *more: str, deaths: int = 0) -> int:

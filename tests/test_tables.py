@@ -21,7 +21,7 @@ from bench.planning.request import Request
 from bench.planning.run_spec import Cell, RunSpec, distinct_runs
 from bench.planning.tables import candidates_of, cells_of, table_of
 from bench.sweep import command as sweep
-from leaderboards import Store
+from leaderboards import Store, identity_columns
 from leaderboards.published import Candidate, PrintedCell, printed_cells
 from leaderboards.replication import Replication
 from search_spaces import SETTINGS
@@ -266,6 +266,17 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     store_run(tmp_path, unit, 0, best_accuracy=0.7)
     found = beside_of(tmp_path, capsys)[0]
     assert (found["ours"], found["n"], found["shortened"]) == (0.7, 1, "")
+
+
+def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit, version = cell().units[0], entry("fedavg").version
+    setting = unit.setting.as_dict() | {"model": "mine:net", "model_version": "1"}
+    row = make_row("fedavg", {}, unit.setting.as_dict(), best_accuracy=0.3)
+    Store(tmp_path).write(row | identity_columns("fedavg", version, {}, setting, 0), [(1, "accuracy", 0.5)])
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
+    assert "model mine:net for resnet8" in capsys.readouterr().out
 
 
 def test_runs_of_another_problem_stand_for_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,10 +178,9 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
         raise UsageError(str(error)) from None
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
-    # A paper's own grid of the setting, such as FedGKD's of FedAvg's lr, is for its sweeps: this run has the preset's.
-    preset = [getattr(plan.settings[0], name) for name in plan.tuned]
-    units = [unit for unit in plan.units if [getattr(unit.setting, name) for name in plan.tuned] == preset]
-    return replace((units or plan.units)[0], seed=seed)
+    # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's value here.
+    preset = {name: getattr(plan.settings[0], name) for name in plan.tuned}
+    return replace(plan.units[0], setting=replace(plan.units[0].setting, **preset), seed=seed)
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
