@@ -12,7 +12,7 @@ import pytest
 from bench.errors import Slower, Waiting
 from bench.execution import Execution
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_executor import listed
+from bench.executors.ray_executor import trainable_for
 from bench.executors.runner import warnings_said
 from bench.executors.trials import Outcome
 
@@ -31,7 +31,7 @@ warnings.warn("of somebody else")
 def test_a_workers_own_warnings_are_said_once_for_all_workers(tmp_path: Path) -> None:
     file, said = tmp_path / "said", list[str]()
     execution = Execution(str(tmp_path), notice_file=str(file))
-    watcher = Watcher(listed([], []), execution, (), Outcome())
+    watcher = Watcher(trainable_for([], []), execution, (), Outcome())
     with warnings_said(said.append):
         watcher.on_step_end(0, [])
         for _ in range(2):
