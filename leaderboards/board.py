@@ -50,7 +50,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a metric, `_count` is the number
         of runs that have it, and the other statistics are empty unless all runs do.
     """
-    runs = _one_run_per_seed(current(runs))
+    runs = _one_run_per_seed(current(runs, tuned))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
@@ -72,23 +72,25 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
 
 
-def current(runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs of each algorithm's newest version in a setting: the version of the run that ended last.
+def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
+    """Select the runs of the newest version in each contest of `leaderboard`: the version of the run that ended last.
 
     Results of an earlier version count as another algorithm's: they are neither averaged with these nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
-    newest = runs.groupby(["algorithm", "setting_json"], sort=False)["algorithm_version"].transform("last")
-    return runs[runs["algorithm_version"] == newest]
+    contest = [_cells(runs["setting_json"], tuned), runs["algorithm"], runs["model"]]
+    return runs[runs["algorithm_version"] == runs.groupby(contest, sort=False)["algorithm_version"].transform("last")]
 
 
-def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
+def with_seeds(
+    board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric], tuned: Collection[str] = ()
+) -> pd.DataFrame:
     """Add a column `seeds` to `board`: for each row, metric -> seed -> value of the finished runs that have a value.
 
-    `board` is the leaderboard of `runs`, or some of its rows; `runs` must have the columns of `metrics`.
+    `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
-    runs = current(runs)
+    runs = current(runs, tuned)
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
     runs = _one_run_per_seed(runs)
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
@@ -109,8 +111,11 @@ def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
 def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
     board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice_columns(runs)]].drop_duplicates(CONFIGURATION)
     board = board.join(_hyperparameters(board["hp_json"]))
-    cells = {text: cell_of(text, tuned) for text in board["setting_json"].unique()}
-    return board.assign(cell=board["setting_json"].map(cells).astype(str)).set_index(CONFIGURATION)
+    return board.assign(cell=_cells(board["setting_json"], tuned)).set_index(CONFIGURATION)
+
+
+def _cells(settings: pd.Series, tuned: Collection[str]) -> pd.Series:
+    return settings.map({text: cell_of(text, tuned) for text in settings.unique()}).astype(str)
 
 
 def _hyperparameters(texts: pd.Series) -> pd.DataFrame:

@@ -30,7 +30,7 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
         One row for each algorithm and model variant in each cell that has a selected configuration, with a column
         `configurations`: the number that it was chosen from.
     """
-    searched = current(runs[runs["seed"] == SEARCH_SEED])
+    searched = current(runs[runs["seed"] == SEARCH_SEED], tuned)
     matches = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
     searched = searched[searched["setting_json"].map(matches).astype(bool)]
     board = leaderboard(searched, tuned=tuned)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from bench.stored.results import read
 from bench.sweep.command import main as sweep
 from leaderboards import Store
 from leaderboards.board import leaderboard
-from leaderboards.confirmed import confirmed
+from leaderboards.confirmed import chosen, confirmed
 
 SHORT = ("--dataset", "digits", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q")
 TOLD = {"best_val_accuracy", "selected_accuracy", "final_accuracy"}
@@ -92,6 +93,17 @@ def test_failed_searches_choose_nothing_and_failed_confirmations_are_counted():
 def test_another_version_of_the_algorithm_confirms_nothing():
     rows = [make_row("fedprox", {"mu": 0.1}, seed=0, version=2), make_row("fedprox", {"mu": 0.1}, seed=1, version=1)]
     assert confirmed(pd.DataFrame(rows), [], {}).empty
+
+
+def test_an_earlier_version_is_not_chosen_by_another_learning_rate():
+    old, new = (
+        make_row("fedprox", {"mu": 0.1}, {"lr": lr}, version=version, best_val_accuracy=score)
+        for lr, version, score in ((0.3, 1, 0.9), (0.1, 2, 0.4))
+    )
+    rows = [old | {"finished": new["finished"] - timedelta(hours=1)}, new]
+    (winner,) = chosen(pd.DataFrame(rows), ["lr"], {}).to_dict("records")
+    assert winner["run_key"] == new["run_key"]
+    assert len(chosen(pd.DataFrame(rows), [], {})) == 2, "two cells, each with a version of its own"
 
 
 def test_a_variant_of_a_model_confirms_its_own_choice():
@@ -249,7 +261,7 @@ def test_a_filter_does_not_take_the_search_away(swept, capsys):
         ("--confirmed participation=0.7", "participation=0.7"),
         ("--confirmed particip=1", "did you mean participation?"),
         ("--confirmed lr=0.1", "--tuned"),
-        ("--confirmed --paper fedgkd --table 3", "leave out --confirmed"),
+        ("--confirmed --paper fedgkd --table 3", "leave out --tuned, --confirmed"),
     ],
 )
 def test_compare_refuses_what_was_not_tuned(swept, capsys, options, problem):

@@ -81,6 +81,16 @@ def test_a_wider_grid_adds_only_the_new_cells(swept: Path, capsys: pytest.Captur
     assert (plan["runs"], plan["to_do"]) == (6, 2)
 
 
+def test_the_table_shows_the_rate_that_wins_even_if_an_earlier_sweep_ran_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for lr in ("0.1", "0.000001"):
+        command = ["--algo", "fedavg", "--budget", "1", "--lr", lr, "--executor", "inline"]
+        assert run(tmp_path, *command, "--json") == 0
+        shown = capsys.readouterr().out
+        assert '"lr": 0.1' in shown.replace('\\"', '"'), f"the table of lr {lr}"
+
+
 def test_optuna_goes_on_from_what_is_stored(tmp_path: Path) -> None:
     search = ("--algo", "fedcad", "--search", "optuna", *QUICK)
     assert run(tmp_path, *search, "--num-samples", "2") == 0

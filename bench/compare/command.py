@@ -43,6 +43,12 @@ accuracy@ROUND, and rounds, comms, down, up or steps @PERCENT until that test ac
 """
 
 
+_NOT_BESIDE_PRINT = (  # options that a paper's table does not read
+    *("board", "where", "metric", "by", "intervals", "reference", "over_cells", "tuned", "confirmed"),
+    "all_configurations",
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status. `argv`: arguments, None for those of the process."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -65,7 +71,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
     filter_options(parser)
-    add("--metric", nargs="+", metavar="NAME", default=["best", "final"], help="columns (default: best final)")
+    add("--metric", nargs="+", metavar="NAME", help="columns (default: best final)")
     add("--by", nargs="+", metavar="FIELD", help="fields side by side (default: alpha participation)")
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
     add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
@@ -88,17 +94,17 @@ def _compare(arguments: argparse.Namespace) -> None:
     if arguments.paper or arguments.table:
         _print_paper(arguments, folders)
         return
-    metrics = _metrics(arguments.metric)
+    metrics = _metrics(arguments.metric or ("best", "final"))
     by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
     where = filters(arguments)
     if conflicts := sorted(set(by) & set(tuned)):
         raise UsageError(f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
     source, runs = _runs(folders, tuned, confirmed_at)
     runs = chosen(runs, where, _joined(folders))
-    note_superseded(runs)
+    note_superseded(runs, tuned)
     runs = add_curve_metrics(runs, metrics, source)
     board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
-    board = with_seeds(board, runs, metrics)
+    board = with_seeds(board, runs, metrics, tuned)
     tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
     if not sheets or arguments.format in ("table", "md", "latex"):
@@ -117,8 +123,9 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
         sheets = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
         if not sheets:
-            names = sorted({row.algorithm for table in tables for row in table.rows})
-            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {', '.join(names)}")
+            competing = {row.algorithm for table in tables for row in table.rows if any(c.competes for c in row.cells)}
+            names = ", ".join(sorted(competing - {arguments.reference}))
+            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {names}")
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
@@ -152,10 +159,11 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
 
     if not (arguments.paper and arguments.table):
         raise UsageError("--paper and --table go together: whose table, and which")
-    if arguments.confirmed is not None:
-        raise UsageError(
-            "--table shows a paper's own seeds beside print: leave out --confirmed, or --paper and --table"
-        )
+    unread = [name for name in _NOT_BESIDE_PRINT if getattr(arguments, name) not in (None, False)]
+    if unread:
+        given = [f"--{name.replace('_', '-')}" for name in unread]
+        names = ", ".join(given[:1] if arguments.board else given)  # a board brings options of its own
+        raise UsageError(f"--table shows all that the paper prints, beside ours: leave out {names}")
     missing = [folder for folder in folders if arguments.out and not folder.exists()]
     if missing:
         say(f"nothing is in {_joined(missing)}, which does not exist")

@@ -66,7 +66,7 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
     source = source_of(outs, tuned, confirmed_at)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
-    counting = set(current(frame)["run_key"])
+    counting = set(current(frame, tuned)["run_key"])
     members: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         if run["run_key"] in counting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -10,7 +11,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from algorithms import entry
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
@@ -229,27 +229,31 @@ def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[
 
 
 def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Print the best and the final accuracy of the sweep's own algorithms and settings."""
+    """Print the best and the final accuracy in the sweep's own contests."""
     from bench.terminal.render import defaults, note_superseded, render
-    from leaderboards.board import leaderboard, with_seeds
+    from leaderboards.board import CONTEST, leaderboard, with_seeds
+    from leaderboards.problems import cell_of
     from leaderboards.tables import tables_of
 
-    names = {name for unit in plan.units for name in unit.row_names.values()}
-    names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
-    settings = {canonical_json(setting_identity(setting)) for setting in {unit.setting for unit in plan.units}}
+    settings = {setting: canonical_json(setting_identity(setting)) for setting in {unit.setting for unit in plan.units}}
+    rows = {(name, settings[unit.setting]) for unit in plan.units for name in unit.row_names.values()}
     if plan.searches:
-        settings |= set(searched_rows(plan, Store(out)).setting_json)
+        searched = searched_rows(plan, Store(out))
+        rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
+    contests = {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
     runs = Store(out).runs()
-    note_superseded(runs[runs["algorithm"].isin(names)])
+    note_superseded(runs[runs["algorithm"].isin({name for name, _ in rows})], plan.tuned)
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
         runs = confirmed(runs, plan.tuned, confirmed_at)
     board = leaderboard(runs, tuned=plan.tuned)
-    board = board[board["algorithm"].isin(names) & board["setting_json"].isin(settings)]
+    board = board.loc[[row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]]
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
     algorithms = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
-    tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(algorithms), tuned=plan.tuned)
+    tables = tables_of(
+        with_seeds(board, runs, metrics, plan.tuned), metrics, defaults=defaults(algorithms), tuned=plan.tuned
+    )
     render(tables, "json" if as_json else "table")
     if not as_json and (plan.tuned or confirmed_at is not None):
         _suggest_compare(plan, out, confirmed_at)

@@ -28,11 +28,14 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
-def note_superseded(runs: pd.DataFrame) -> None:
-    """Report on stderr which runs of earlier versions a leaderboard leaves out, and which algorithms have several."""
+def note_superseded(runs: pd.DataFrame, tuned: Sequence[str]) -> None:
+    """Report on stderr which runs of earlier versions a leaderboard leaves out, and which algorithms have several.
+
+    `runs` and `tuned` are those of the leaderboard.
+    """
     from leaderboards.board import current
 
-    shown = current(runs)
+    shown = current(runs, tuned)
     superseded = runs.drop(shown.index)
     for algorithm, count in superseded["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
