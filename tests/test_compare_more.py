@@ -105,6 +105,16 @@ def test_costs_are_ranked_by_their_means_and_no_test_is_claimed(out, capsys):
         assert (claim in " ".join(capsys.readouterr().out.split())) is claimed
 
 
+def test_a_difference_of_costs_has_no_test(out, capsys):
+    for metric, tested in (("best", True), ("up", False)):
+        request = ("--metric", metric, "--reference", "fedavg")
+        rows = csv_of(out, capsys, *request)
+        assert rows
+        assert any(row["p"] for row in rows) is tested
+        assert main(["--out", str(out), *request]) == 0
+        assert ("paired t test" in capsys.readouterr().out.partition("difference from")[2]) is tested
+
+
 def test_variance_between_clients_is_ranked_over_seeds_as_accuracies_are(tmp_path, capsys):
     store = Store(tmp_path)
     for algorithm, seeds in (("fedavg", 1), ("fedprox", 3), ("fedgkd", 3)):
@@ -131,6 +141,19 @@ def test_other_fields_stand_side_by_side(tmp_path, capsys):
     assert shown.count("Configurations tried") == 1, "one table"
     assert "10.00 ± 0.00 (2)" in shown
     assert "α = 0.1" in shown.splitlines()[0]
+
+
+def test_models_side_by_side_are_in_one_row_with_their_variants(tmp_path, capsys):
+    models = {"cnn": 0.5, "cnn+head": 0.6, "mlp": 0.7, "mlp+head": 0.8}
+    for model, value in models.items():
+        Store(tmp_path).write(make_row("fedavg", {}, {"model": model}, best_accuracy=value), curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--by", "model", "--metric", "best")
+    assert {row["variant"]: float(row["mean"]) for row in rows} == models
+    assert len(rows) == len(models), "none is missing"
+    rows = csv_of(tmp_path, capsys, "--where", "model=cnn", "--metric", "best")
+    assert {row["variant"] for row in rows} == {"cnn", "cnn+head"}
+    (row,) = csv_of(tmp_path, capsys, "--where", "model=cnn+head", "--metric", "best")
+    assert row["variant"] == "cnn+head"
 
 
 def test_where_filters_by_any_field(out, capsys):

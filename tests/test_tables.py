@@ -327,8 +327,12 @@ def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pyte
         (["--paper", "fedgkd", "--table", "10"], "it has: 3, 4"),
         (["--paper", "fedgkd"], "go together"),
         (["--paper", "fedgkd", "--table", "3", "--alpha", "7"], "1, 0.5, 0.1"),
+        (["--paper", "fedgkd", "--table", "3", "--where", "lr=0.1"], "--where"),
+        (["--paper", "fedgkd", "--table", "3", "--over-cells"], "--over-cells"),
+        (["--paper", "fedgkd", "--table", "3", "--confirmed"], "--confirmed"),
+        (["--paper", "fedgkd", "--table", "3", "--board", "reference"], "leave out --board\n"),
     ):
-        assert compare.main([*arguments, "--out", str(tmp_path)]) == 2
+        assert compare.main([*arguments, *([] if "--board" in arguments else ["--out", str(tmp_path)])]) == 2
         assert said in capsys.readouterr().err
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import leaderboards
 from bench.errors import UsageError
 from bench.terminal.words import run_keys, split_list, unknown
+from leaderboards.problems import base_model
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
 
@@ -119,13 +120,17 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
     settings = runs["setting_json"].map({text: json.loads(text) for text in runs["setting_json"].unique()})
     for name, values in where.items():
         column = runs[name] if name == "algorithm" else settings.map(methodcaller("get", name))
-        present = sorted({show(value) for value in column})
+        columns = [column.map(show)]
+        if name == "model":  # `cnn` asks for `cnn+head`, too
+            columns.append(column.map(base_model))
+        present = sorted(set().union(*columns))
         for value in map(show, values):
             if value not in present:
                 near = difflib.get_close_matches(value, present, n=1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(present)}")
-        mask &= column.map(show).isin({show(value) for value in values})
+        matches = [each.isin({show(value) for value in values}) for each in columns]
+        mask &= matches[0] | matches[-1]
     if not mask.any():
         request = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
         raise UsageError(f"no results in {source} with {request} together: ask for fewer of these")

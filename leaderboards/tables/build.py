@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.flags import FLAGS, flags_of
 from leaderboards.metrics import METRICS, Metric
-from leaderboards.problems import BY, Place, Problem, Record, problems, setting_of
+from leaderboards.problems import BY, Place, Problem, Record, label_of, problems, setting_of
 from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.schema import canonical_json, own_name
 from leaderboards.shell_text import typed
@@ -82,7 +82,8 @@ def _rows(
     def place_of(record: Record) -> Place:
         return tuple(setting_of(record["setting_json"]).get(name) for name in by)
 
-    for (algorithm, model), contest in _grouped(problem.records, lambda r: (r["algorithm"], r["model"])).items():
+    for contest in _grouped(problem.records, lambda r: label_of(r["algorithm"], r["model"])).values():
+        algorithm, model = contest[0]["algorithm"], contest[0]["model"]
         # Configurations are listed one by one if some place has finished ones but no selected one.
         tried = _grouped([record for record in contest if record["n"]], place_of).values()
         undecided = any(not any(record["selected"] for record in members) for members in tried)

@@ -161,7 +161,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
             yield {
                 **{name: setting.get(name) for name in dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])},
                 "algorithm": row.algorithm,
-                "variant": row.model,
+                "variant": record.get("model", row.model),
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
                 "metric": head.metric.name,
                 "state": cell.state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from leaderboards.metrics import Metric
@@ -34,13 +35,15 @@ def against(table: Table, reference: str) -> Sheet | None:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
     compared: dict[tuple[str, Head], Comparison] = {}
-    for metric in metrics:  # each is a family of its own
+    for metric in metrics.values():  # each is a family of its own
         family: dict[tuple[str, Head], Comparison] = {}
         for column, head in enumerate(table.heads):
             cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
             values = {label: cell.seeds for label, cell in cells.items() if cell.seeds}
-            if head.metric.name == metric and name in values:
+            if head.metric.name == metric.name and name in values:
                 family |= {(label, head): paired(values, label, name) for label in values if label != name}
+        if not metric.differs_by_seed:
+            family = {place: replace(test, interval=None, p=None) for place, test in family.items()}
         compared |= zip(family, corrected(list(family.values())), strict=True)
     if not compared:
         return None
@@ -51,7 +54,7 @@ def against(table: Table, reference: str) -> Sheet | None:
         [(head.metric.short, head.label) for head in table.heads],
         {row.label: [texts.get((row.label, head), "") for head in table.heads] for row in table.rows}
         | {name: ["reference"] * len(table.heads)},
-        _DIFFERENCES,
+        _DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else (),
         [_difference_record(table, head, comparison) for (_, head), comparison in compared.items()],
     )
 
@@ -68,6 +71,8 @@ def _difference_text(test: Comparison, metric: Metric) -> str:
     if test.difference is None:
         return "no common seed"
     text = number(test.difference, metric, sign=True)
+    if not metric.differs_by_seed:
+        return f"{text} ({test.n})"
     if test.interval is None or test.adjusted is None:
         return f"{text} ({test.n}) not tested"
     text += f" [{number(test.interval.low, metric, True)}, {number(test.interval.high, metric, True)}] ({test.n})"
