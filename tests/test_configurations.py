@@ -76,6 +76,14 @@ def test_an_algorithms_draws_are_what_they_were() -> None:
     assert pairs_of(budget=4, values=values) == [(0.0, 0.1), (0.2, 0.3), (0.0, 0.3), (0.4, 0.5)]
 
 
+def test_a_budget_of_every_configuration_there_is_finds_them_all() -> None:
+    values = {"buffer": tuple(map(str, range(1, 61))), "gamma": ("0.1", "0.2"), "lr": ("0.1", "0.1")}
+    units = make_plan(Request(("fedgkd",), values=values, budget=120)).units
+    assert len({(unit.hyperparameters["buffer"], unit.hyperparameters["gamma"]) for unit in units}) == 120
+    with pytest.raises(UsageError, match="only 120 configurations"):
+        make_plan(Request(("fedgkd",), values=values, budget=121))
+
+
 SEARCHES: list[Mapping[str, object]] = [{}, {"search": "random"}, {"search": "optuna"}, {"budget": 4}]
 
 

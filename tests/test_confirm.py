@@ -293,6 +293,8 @@ def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
     assert (found["runs"], found["confirming_runs_at_most"]) == (8, 2 * 2 * 3)
     assert sweep([*command, "--out", str(tmp_path), "--dry-run"]) == 0
     assert "at most 12 runs" in capsys.readouterr().out
+    assert sweep([*command, "num_clients=5000", "--out", str(tmp_path), "--dry-run"]) == 0
+    assert "NOT feasible" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from algorithms import entry
 from bench.data import info
 from bench.engine import pace as measuring
 from bench.engine.network import Network
+from bench.errors import UsageError
 from bench.planning import cost_model as paces
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
 from bench.planning.request import supply
@@ -169,6 +170,13 @@ def test_another_machine_is_not_estimated_by_this_one(
     assert sweep.main(["--algo", "fedavg", "--dry-run", "--address", "ray://far:1", "--out", str(tmp_path)]) == 0
     assert "time unknown" in capsys.readouterr().out
     assert not asked
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "long"])
+def test_a_limit_that_is_no_number_of_seconds_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paces.LIMIT, value)
+    with pytest.raises(UsageError, match=repr(value)):
+        paces.measured_paces([unit("fedavg")], 1)
 
 
 def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

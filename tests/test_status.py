@@ -96,6 +96,16 @@ def test_a_dry_run_says_which_packs_would_be_formed(tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["packs"] == [2, 2]
 
 
+@pytest.mark.parametrize("search", ["--scheduler asha --set mu=0.1,1", "--search optuna --num-samples 2"])
+def test_a_dry_run_counts_trials_and_not_their_seeds(
+    search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.sweep.plan_report.cpu_count", lambda: 16)
+    command = ["--algo", "fedprox", "--seeds", "3", *search.split(), "--dry-run", "--json", "--out", str(tmp_path)]
+    assert sweep.main(command) == 0
+    assert json.loads(capsys.readouterr().out)["trials_at_once"] == 2
+
+
 def test_a_dry_run_asks_no_mirror_on_the_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,16 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Ex
     assert len(Store(tmp_path).runs(replicates=True)) == 1
 
 
+def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(execution: Execution) -> None:
+    stored = RunGroup([unit(0)], execution)
+    while not stored.step()["done"]:
+        pass
+    stored.close()
+    trial = RunGroup([unit(0), unit(1)], execution)
+    assert [trial.step()["round"] for _ in range(SETTING.rounds)] == [1, 2, 3]
+    trial.close()
+
+
 def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = RunGroup([unit(0), unit(1)], execution)
 

@@ -9,21 +9,27 @@ from pathlib import Path
 import pytest
 from rows import failed_row, make_row
 
+from algorithms import entry
 from bench.executors import progress
 from bench.executors.progress import Tally, watched, work_of
 from bench.planning.cost_model import recorded_rates, recorded_time
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import Varied, samples_of
+from bench.planning.run_spec import RunSpec, Varied, samples_of
 from leaderboards import Store
-from search_spaces import SPACES
+from search_spaces import SPACES, Setting
 
 FEDGKD = SPACES["fedgkd", "cifar10", "fedgkd"].setting
 
 
+def run_of(algorithm: str, setting: Setting) -> RunSpec:
+    return RunSpec(algorithm, entry(algorithm).defaults(), setting, 0)
+
+
 def test_samples_of_fedgkds_setting() -> None:
     # 4 of 20 clients of 2,250, 20 epochs, 100 rounds; each evaluated on 10,000 samples and 5,000 held out.
-    assert samples_of(FEDGKD) == (4 * 2_250 * 20 * 100, 100 * 15_000)
+    assert samples_of(run_of("fedavg", FEDGKD)) == (4 * 2_250 * 20 * 100, 100 * 15_000)
+    assert samples_of(run_of("centralized", FEDGKD)) == (20 * 2_250 * 20 * 100, 100 * 15_000), "on all data"
 
 
 def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
@@ -34,13 +40,14 @@ def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
         fields = {"dataset": "digits", "model": "mlp"}
         store.write(make_row(algorithm, setting=fields, seed=seed, samples_per_second=rate, device=device), [])
     store.write(failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), [])  # it trained nothing
-    rates, trained = recorded_rates(store, "cpu"), samples_of(setting)[0]
-    assert recorded_time(rates, setting, "fedavg").middle == pytest.approx(trained / 200)
-    assert recorded_time(rates, setting, "fedkf").middle == pytest.approx(trained / 20)
-    assert not recorded_time(rates, setting, "moon").known, "another algorithm's rate is not its own"
-    assert recorded_time(rates, setting).middle == pytest.approx(trained / 100), "the median of all three"
-    assert recorded_time(recorded_rates(store, "cuda"), setting, "fedkf").middle == pytest.approx(trained / 5000)
-    assert not recorded_time(rates, replace(setting, model="cnn_digits"), "fedavg").known
+    fedavg, fedkf = run_of("fedavg", setting), run_of("fedkf", setting)
+    rates, trained = recorded_rates(store, "cpu"), samples_of(fedavg)[0]
+    assert recorded_time(rates, fedavg).middle == pytest.approx(trained / 200)
+    assert recorded_time(rates, fedkf).middle == pytest.approx(trained / 20)
+    assert not recorded_time(rates, run_of("moon", setting)).known, "another algorithm's rate is not its own"
+    assert recorded_time(rates, fedavg, of_all=True).middle == pytest.approx(trained / 100), "the median of all three"
+    assert recorded_time(recorded_rates(store, "cuda"), fedkf).middle == pytest.approx(trained / 5000)
+    assert not recorded_time(rates, run_of("fedavg", replace(setting, model="cnn_digits"))).known
     assert recorded_rates(Store(tmp_path / "none"), "cpu") == {}
 
 

@@ -85,7 +85,8 @@ class Watcher(tune.Callback):
             self._stop_all()
             self._outcome.note({"status": "environment", "error": problem})
         elif not self._execution.stopping:
-            reason = f"{self._watched(trial).name}: {_reason(error)}; it goes on from its last save"
+            how = "begins anew, as --force asks" if self._execution.force else "goes on from its last save"
+            reason = f"{self._watched(trial).name}: {_reason(error)}; it {how}"
             warnings.warn(f"{reason} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:

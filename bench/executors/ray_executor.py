@@ -47,7 +47,7 @@ def run_ray(sweep: Sweep) -> None:
         sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
         if sweep.trials and not sweep.execution.stopping:
             _run_trials(sweep)
-        if sweep.plan.searches and not sweep.execution.stopping and "environment" not in sweep.outcome.statuses:
+        if sweep.plan.searches and not sweep.execution.stopping:
             _run_searches(sweep)
     except ClusterLost as problem:
         advice = "runs that ended are stored, others are saved: the same command goes on"

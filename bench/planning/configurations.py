@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from algorithms import Entry
 from bench.errors import UsageError
@@ -63,6 +64,9 @@ def tries(
         drawn = [values for values in draws(search, generator) if (lr, *values.values()) not in seen]
         if not configurations and not drawn:
             raise _unsatisfiable(algorithm, search)
+        if not drawn:  # the draws missed what is left, if anything is
+            left = (values for values in combinations(search.values) if (lr, *values.values()) not in seen)
+            drawn = [*islice((values for values in left if all(holds(rule, values) for rule in search.where)), 1)]
         if not drawn:
             raise too_few(algorithm, len(configurations), count)
         values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of the least tried ones

@@ -22,12 +22,11 @@ from bench.data.download import cache_dir
 from bench.errors import UsageError
 from bench.execution import process_columns
 from bench.planning.packing import program_of
-from bench.planning.run_spec import RunSpec, samples_of, training_samples
+from bench.planning.run_spec import RunSpec, clients_of, samples_of
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
 from leaderboards.rows.files import atomic_file
-from search_spaces import Setting
 
 PERSONAL = ("fedbn", "feddkd_bn", "local")  # each client's own model is evaluated
 SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}  # the hyper-parameter that counts them
@@ -85,8 +84,7 @@ def estimated_time(unit: RunSpec, pace: Pace) -> Time:
 def _seconds(unit: RunSpec, pace: Pace) -> float:
     """Estimate the time of everything but the server's own steps."""
     setting = unit.setting
-    clients, sharing = (1, 1) if "pooled" in entry(unit.algorithm).needs else (setting.cohort_size, setting.num_clients)
-    samples = training_samples(setting) / sharing
+    clients, samples = clients_of(unit)
     batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
     steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
     if setting.step_rule == "batches":
@@ -94,7 +92,7 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     full = min(pace.step, 3 * pace.sample * setting.batch_size)  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     round_seconds = clients * (pace.client + batches * pace.batch + training)
-    evaluated = samples_of(setting)[1] * _evaluated_models(unit)
+    evaluated = samples_of(unit)[1] * _evaluated_models(unit)
     return setting.rounds * round_seconds + evaluated * pace.sample
 
 
@@ -122,10 +120,11 @@ def recorded_rates(store: Store, device: str) -> dict[str, float]:
     return medians
 
 
-def recorded_time(rates: Mapping[str, float], setting: Setting, algorithm: str = "") -> Time:
-    """Estimate a run's time at the recorded rate of its algorithm, or of all, on this data set and model."""
-    rate = rates.get(f"{setting.dataset} {setting.model} {algorithm}".rstrip(), math.nan)
-    return Time(*[samples_of(setting)[0] / rate] * 2)
+def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = False) -> Time:
+    """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
+    problem = f"{unit.setting.dataset} {unit.setting.model}"
+    rate = rates.get(problem if of_all else f"{problem} {unit.algorithm}", math.nan)
+    return Time(*[samples_of(unit)[0] / rate] * 2)
 
 
 # The pace of this machine.
@@ -142,7 +141,9 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
     try:
         limit = float(limit_value)
     except ValueError:
-        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {limit_value!r}") from None
+        limit = math.nan
+    if not 0 <= limit < math.inf:
+        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {limit_value!r}")
     distinct = {program_of(unit): unit for unit in units}
     paces = {program: _load(_pace_file(unit, threads)) for program, unit in distinct.items()}
     missing = {program: unit for program, unit in distinct.items() if not isinstance(paces[program], Pace)}

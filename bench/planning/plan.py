@@ -109,7 +109,7 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
             rates.append(Setting(lr=float(value)).lr)
         except ValueError as error:
             raise UsageError(f"--lr {value}: {error}") from None
-    return rates
+    return list(dict.fromkeys(rates))
 
 
 def _budget_runs(

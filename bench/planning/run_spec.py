@@ -116,14 +116,19 @@ def setting_of(text: str) -> Setting:
     return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})
 
 
-def samples_of(setting: Setting) -> tuple[float, float]:
-    """Count the samples that a run trains on, over all epochs, and those that its evaluations read.
+def clients_of(unit: RunSpec) -> tuple[int, float]:
+    """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
+    setting, samples = unit.setting, training_samples(unit.setting)
+    if "pooled" in entry(unit.algorithm).needs:
+        return 1, samples
+    return setting.cohort_size, samples / setting.num_clients
 
-    Clients are assumed to be of equal size: a cohort has its share of all samples.
-    """
-    per_round = training_samples(setting) * setting.cohort_size / setting.num_clients
-    if setting.step_rule == "batches":
-        per_round = setting.cohort_size * setting.batch_size
+
+def samples_of(unit: RunSpec) -> tuple[float, float]:
+    """Count the samples that a run trains on, over all epochs, and those that its evaluations read."""
+    setting = unit.setting
+    clients, size = clients_of(unit)
+    per_round = clients * (setting.batch_size if setting.step_rule == "batches" else size)
     dataset = data.info(setting.dataset)
     samples = dataset.train_size * setting.fraction
     validation = samples * setting.validation_fraction

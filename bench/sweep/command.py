@@ -73,7 +73,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
 
-        print_dry_run(plan, options, resolved, len(confirming))
+        print_dry_run(plan, options, resolved, confirming)
         return EXIT_OK
     mirror = mirror_url(options.mirror, options.offline)
     if not mirror:

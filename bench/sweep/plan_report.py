@@ -43,8 +43,8 @@ ROW_BYTES = 60 * 2**10  # a row and its curve file
 Report = dict[str, Any]  # as `--json` prints it
 
 
-def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> None:
-    """Print what a sweep would do, without network access. `confirming`: how many runs may follow the search."""
+def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: Sequence[RunSpec]) -> None:
+    """Print what a sweep would do, without network access. `confirming`: runs that may follow the search."""
     report = make_report(plan, options, resolved, confirming)
     if options.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
@@ -52,7 +52,7 @@ def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirm
         _print_text(plan, report)
 
 
-def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> Report:
+def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: Sequence[RunSpec]) -> Report:
     """Collect the figures of a dry run, as `--json` prints them.
 
     Times are in seconds, None if unknown. Raises UsageError for an invalid mirror.
@@ -67,17 +67,18 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     times = _times(options, resolved, [*missing, *samples])
     searches = _search_reports(plan, resolved.out, [times[unit.key] for unit in samples])
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
-    packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
-    largest = max(packs, default=1)
+    sizes = [len(trial) for trial in trials_of(plan, missing, resolved.pack)]
+    largest = max([*sizes, *[plan.request.seeds] * bool(searches)], default=1)
     to_do = [(unit, 1) for unit in missing]
     to_do += [(unit, search["runs_at_most"]) for unit, search in zip(samples, searches, strict=True)]
     known_times = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
-    at_once = min(concurrent, max(1, len(packs) or sum(count for _, count in to_do)))
+    trials = len(sizes) + sum(search["runs_at_most"] for search in searches) // plan.request.seeds
+    at_once = min(concurrent, max(1, trials))
     low, middle, high = (
         sum(count * getattr(times[unit.key], which) for unit, count in to_do if times[unit.key].known) / at_once
         for which in ("low", "middle", "high")
     )
-    states = concurrent * largest if plan.searches else min(concurrent * largest, len(missing))
+    states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
     return {
         **({"table": plan.cells[0].printed.table, **_counts(plan)} if plan.cells else {}),
@@ -85,8 +86,9 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         "runs": len(plan.units),
         "to_do": len(missing),  # of these, not stored
         "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
-        "packs": packs,  # runs of each trial, if trials hold several
-        "concurrent_trials": concurrent,
+        "packs": sizes if resolved.pack > 1 else [],  # runs of each trial, if trials hold several
+        "concurrent_trials": concurrent,  # that have room
+        "trials_at_once": at_once,
         "seconds": None if unknown else middle,  # of the whole sweep
         "seconds_at_least": low,  # of the runs whose time is known
         "seconds_at_most": None if unknown else high,
@@ -96,10 +98,10 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         # Of new rows, and of the states of runs at work.
         "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
         "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
-        "confirming_runs_at_most": confirming,  # that may follow the search, stored ones included
+        "confirming_runs_at_most": len(confirming),  # that may follow the search, stored ones included
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
-        "notes": [*plan.notes, *[mirrored] * bool(mirror)],
+        "notes": [*plan.notes, *_infeasible_confirmations(confirming, options.data_dir), *[mirrored] * bool(mirror)],
         "trials": _configuration_reports(plan, times, options.data_dir),
         "searches": searches,
     }
@@ -120,13 +122,13 @@ def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]
     If nothing can be measured, the stored runs of other algorithms on the same data set and model are used.
     """
     rates = recorded_rates(Store(resolved.out), resolved.device)
-    times = {unit.key: recorded_time(rates, unit.setting, unit.algorithm) for unit in missing}
+    times = {unit.key: recorded_time(rates, unit) for unit in missing}
     unknown = [unit for unit in missing if not times[unit.key].known]
     measurable = resolved.device == "cpu" and options.backend != "stacked" and not options.address
     paces = measured_paces(unknown, options.cpus_per_trial) if measurable else {}
     for unit in unknown:
         pace = paces.get(program_of(unit))
-        times[unit.key] = estimated_time(unit, pace) if pace else recorded_time(rates, unit.setting)
+        times[unit.key] = estimated_time(unit, pace) if pace else recorded_time(rates, unit, of_all=True)
     return times
 
 
@@ -154,6 +156,15 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
             }
         )
     return configurations
+
+
+def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | None) -> Iterator[str]:
+    """Describe the partitions of runs that may follow the search which cannot be drawn."""
+    seeds: dict[Setting, list[int]] = {}
+    for unit in confirming:
+        seeds.setdefault(unit.setting, []).append(unit.seed)
+    statuses = [_partition_status(setting, drawn, data_dir) for setting, drawn in seeds.items()]
+    yield from dict.fromkeys(f"confirming runs are {status}" for status in statuses if status.startswith("NOT"))
 
 
 def _search_reports(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
@@ -338,12 +349,10 @@ def _cost_line(report: Report) -> str:
     else:
         time = f"about {span(report['seconds_at_least'], report['seconds_at_most'])}"
         time += " (estimated from counted steps and a short measurement of this machine)" * report["estimated"]
-    trials = (len(report["packs"]) or report["to_do"]) + chosen
-    at_once = min(trials, report["concurrent_trials"])
     memory, disk = _size(report["memory_bytes_per_trial"]), _size(report["disk_bytes"])
     return (
-        f"{runs}; time {time} with {counted(at_once, 'trial')} at once; memory about {memory} a trial; disk about "
-        f"{disk} in {report['out']}{', what --track keeps not counted' * report['tracked']}"
+        f"{runs}; time {time} with {counted(report['trials_at_once'], 'trial')} at once; memory about {memory} a "
+        f"trial; disk about {disk} in {report['out']}{', what --track keeps not counted' * report['tracked']}"
     )
 
 
