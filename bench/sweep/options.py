@@ -332,10 +332,11 @@ def _file_arguments(path: str) -> list[str]:
         if switch:
             words += [_flag(name)] * value
         elif name == "set":
-            pairs = [f"{full}={','.join(_texts(texts))}" for full, texts in _flatten(value)]
+            named = {full: _texts(f"--config {path}: {full}", texts) for full, texts in _flatten(value)}
+            pairs = [f"{full}={','.join(texts)}" for full, texts in named.items()]
             words += [_flag(name), *pairs] if pairs else []
         else:
-            words += [_flag(name), *_texts(value)]
+            words += [_flag(name), *_texts(f"--config {path}: {key}", value)]
     return words
 
 
@@ -348,7 +349,9 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + name, value
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(name: str, value: Any) -> list[str]:
+    if value == []:
+        raise UsageError(f"{name} has no value: give one, or leave it out")
     return [str(item) for item in (value if isinstance(value, list) else [value])]
 
 
