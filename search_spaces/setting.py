@@ -9,7 +9,6 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -138,7 +137,7 @@ class Setting:
     @property
     def cohort_size(self) -> int:
         """The number of clients that train in a round: C*K rounded half up, at least one (as in the papers' code)."""
-        return max(1, int(Fraction(str(self.participation)) * self.num_clients + Fraction(1, 2)))
+        return max(1, int(self.participation * self.num_clients + 0.5))
 
     def as_dict(self) -> dict[str, Value]:
         """Return every field by name; an optional one only if it is not at its default."""

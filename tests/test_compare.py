@@ -207,6 +207,7 @@ def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     missing = found["cifar10", "moon", "0.1", "best_accuracy"]
     assert (missing["mean"], missing["n"], missing["state"]) == ("", "", "missing")
     assert found["cifar10", "centralized", "0.1", "best_accuracy"]["rank"] == ""
+    assert {(record["lr"], record["batch_size"]) for record in records} == {("0.01", "64")}, "the whole setting"
 
 
 def test_json_carries_fractions(out, capsys):

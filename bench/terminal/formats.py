@@ -124,8 +124,14 @@ def _latex_text(text: str) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """Format every cell of the tables as a line of CSV, numbers as stored (accuracies are fractions)."""
-    return lines([record for table in tables for record in flat(table)])
+    """Format every cell of the tables as a line of CSV, numbers as stored, with the rest of its setting at the end.
+
+    Accuracies are fractions.
+    """
+    cells = [(table.setting, record) for table in tables for record in flat(table)]
+    return lines(
+        [record | {name: setting[name] for name in setting if name not in record} for setting, record in cells]
+    )
 
 
 def lines(records: Sequence[Mapping[str, Any]]) -> str:
