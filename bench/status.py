@@ -91,7 +91,11 @@ def _status(argv: Sequence[str]) -> None:
     if out.is_file():
         command = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")
-    rows = _plan_rows(options, out) if options.algo or options.table else _folder_rows(out)
+    planned = bool(options.algo or options.table)
+    if unread := [name for name in options.given if not planned and name not in ("out", "json", "quiet", "verbose")]:
+        option = f"--{unread[0].replace('_', '-')}"
+        raise UsageError(f"{option} describes a sweep: add the --algo or --table of that sweep, or leave it out")
+    rows = _plan_rows(options, out) if planned else _folder_rows(out)
     _print(rows, out, options.json)
 
 

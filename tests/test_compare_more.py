@@ -150,6 +150,10 @@ def test_models_side_by_side_are_in_one_row_with_their_variants(tmp_path, capsys
     rows = csv_of(tmp_path, capsys, "--by", "model", "--metric", "best")
     assert {row["variant"]: float(row["mean"]) for row in rows} == models
     assert len(rows) == len(models), "none is missing"
+    Store(tmp_path).write(make_row("fedprox", {}, {"model": "cnn"}), curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--by", "model", "--metric", "best", "--algo", "fedprox", "fedavg")
+    (missing,) = [row for row in rows if row["state"] == "missing"]
+    assert (missing["algorithm"], missing["variant"]) == ("fedprox", "mlp")
     rows = csv_of(tmp_path, capsys, "--where", "model=cnn", "--metric", "best")
     assert {row["variant"] for row in rows} == {"cnn", "cnn+head"}
     (row,) = csv_of(tmp_path, capsys, "--where", "model=cnn+head", "--metric", "best")

@@ -82,6 +82,8 @@ def test_a_budget_of_every_configuration_there_is_finds_them_all() -> None:
     assert len({(unit.hyperparameters["buffer"], unit.hyperparameters["gamma"]) for unit in units}) == 120
     with pytest.raises(UsageError, match="only 120 configurations"):
         make_plan(Request(("fedgkd",), values=values, budget=121))
+    values = {"beta": tuple(f"0.{i}" for i in range(50, 70)), "gamma": tuple(f"0.{i}" for i in range(31, 51))}
+    assert pairs_of(values=values, budget=1) == [(0.5, 0.5)], "the only pair that keeps beta <= gamma"
 
 
 SEARCHES: list[Mapping[str, object]] = [{}, {"search": "random"}, {"search": "optuna"}, {"budget": 4}]

@@ -227,6 +227,7 @@ def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_eith
     cells = [(name, alpha, final) for name, own in finals.items() for alpha, final in zip((0.1, 1.0), own, strict=True)]
     pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
     left_out = [pair("fednova", final=0.9, fields={"alpha": 1.0}), pair("local", final=0.9, fields={"alpha": 1.0})]
+    left_out.append(pair("fedavg", final=0.9, fields={"alpha": 5.0}))  # alone in its cell: nothing to rank
     write(tmp_path, [*pairs, *left_out])
     ((name, spec),) = of(tmp_path, "board-ranks").items()
     assert name == "board-ranks-digits-participation1"

@@ -21,6 +21,10 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import LOGS
 from bench.executors import logs
 from bench.executors.logs import Config, Rounds
+from bench.executors.progress import watched
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.planning.run_spec import Varied
 from bench.sweep.command import main
 from bench.terminal.words import logs_of
 from leaderboards import Store
@@ -111,6 +115,19 @@ def test_a_sweep_that_is_interrupted_then_killed_has_every_step_once(tmp_path: P
     kill_all(process)
     assert main([*long]) == 0
     assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+
+
+def test_a_run_that_another_worker_reports_from_its_beginning_is_logged_anew(tmp_path: Path) -> None:
+    writer = logs.LogWriter(logs.make_tools(["tensorboard"], tmp_path, offline=True), tmp_path)
+    (unit,) = make_plan(Request(("fedavg",))).units
+    trial = watched([unit], {"fedavg": Varied()})
+    points = [(at, "accuracy", at / 10) for at in range(1, 7)]
+    for reported in (points[:2], points[2:4], points[:3], points[3:]):
+        writer.reported(trial, {"curves": {unit.key: reported}})
+    writer.ended(trial, {"status": "finished"})
+    writer.close()
+    (series,) = in_tensorboard(tmp_path).values()
+    assert series["best_accuracy"] == pytest.approx({at: at / 10 for at in range(1, 7)})
 
 
 def test_stored_runs_are_logged_when_asked_for_later(plain: Path, tmp_path: Path) -> None:

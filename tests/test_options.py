@@ -49,6 +49,7 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ("a = ", "no TOML file"),
         ('force = "yes"', "force takes true or false, got 'yes'"),
         ("[set]\nbeta = []", "beta has no value"),
+        ('alpha = ""', "--alpha takes a value"),
         ("alpha = []", "alpha has no value"),
         ('rounds = "two"', "rounds must be a whole number, got 'two' (from "),
     ],

@@ -118,6 +118,7 @@ def given(**fields: object) -> str:
 
 INFO_MISTAKES = {
     "num_classes": 1,
+    "test_size": 0,
     "input_shape": (8, 8),
     "groups": "user",
     "normalizations": {"standard": ((0.5,), (0.0,))},

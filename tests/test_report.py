@@ -265,6 +265,8 @@ def test_a_run_has_everything_to_run_it_again(page, text):
     assert row["run_key"] in inside
     assert f"python -m bench.sweep reproduce {row['run_key'][:16]} --out {page.parent / 'out'}" in inside
     assert f"git checkout {'0' * 40}" in inside
+    runs = [inside for own, inside in Elements(text).of("details") if (own.get("id") or "").startswith("run-")]
+    assert {"failed" in inside: " reproduce " in inside for inside in runs} == {False: True, True: False}
     settings = [inside for own, inside in Elements(text).of("details") if (own.get("id") or "").startswith("setting-")]
     assert len(settings) == 4  # three cells, and moon's model
     assert all("weight_decay" in inside for inside in settings)

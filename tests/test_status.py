@@ -115,6 +115,20 @@ def test_a_dry_run_asks_no_mirror_on_the_network(
     assert dry_run(tmp_path, "--offline") == 2
 
 
+def test_an_option_that_would_not_be_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status.main(["--out", str(tmp_path), "--dataset", "digits"]) == 2
+    assert "--dataset describes a sweep" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_that_a_search_cannot_draw_its_partition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--algo", "fedprox", "--search", "optuna", "--num-samples", "2", "--set", "num_clients=5000"]
+    assert sweep.main([*command, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
+    (search,) = json.loads(capsys.readouterr().out)["searches"]
+    assert search["partition"].startswith("NOT feasible")
+
+
 def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     from bench import __main__
 

@@ -114,6 +114,9 @@ def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(
     stored.close()
     trial = RunGroup([unit(0), unit(1)], execution)
     assert [trial.step()["round"] for _ in range(SETTING.rounds)] == [1, 2, 3]
+    trial.runs[0].status, trial.runs[0].simulation = "environment", None
+    trial.runs[0]._recalled = ()
+    assert trial.report()["round"] == 3, "a damaged run has none, and does not hide the others' end"
     trial.close()
 
 

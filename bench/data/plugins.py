@@ -191,6 +191,8 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
         f"input_shape must be {numbers} whole numbers > 0 for {kind}, as (channels, rows, columns) or (length,)": (
             not shape_fits
         ),
+        "train_size must be a whole number > 0": not _positive(info.train_size),
+        "test_size must be a whole number > 0": not _positive(info.test_size),
         "num_classes must be a whole number > 1": not _positive(info.num_classes) or info.num_classes < 2,
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,

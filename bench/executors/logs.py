@@ -182,10 +182,11 @@ class Mlflow:
         store = uri or f"sqlite:///{folder / 'mlflow.db'}"
         if offline and not store.startswith(("sqlite:", "file:", "/")):
             raise EnvironmentProblem(f"--offline: MLflow's store is {store}; unset MLFLOW_TRACKING_URI, or log online")
-        self.look = f"mlflow ui --backend-store-uri {store}"
+        shown = re.sub("//[^/]*@", "//", store)  # without a password, which must be neither printed nor stored
+        self.look = shown if shown.startswith("http") else f"mlflow ui --backend-store-uri {shown}"
         self._client, self._entities = MlflowClient(store), entities
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        self.where = f"{re.sub('//[^/]*@', '//', store)} {experiment}"  # without a password, which must not be stored
+        self.where = f"{shown} {experiment}"
         existing = self._client.get_experiment_by_name(experiment)
         artifacts = None if uri else (folder / "artifacts").as_uri()
         self._experiment = existing.experiment_id if existing else self._client.create_experiment(experiment, artifacts)
@@ -236,11 +237,12 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A growing curve: the run handle of each tool that has begun it, and the best accuracy so far."""
+    """A growing curve: the run handle of each tool that has begun it, the best accuracy so far, and the last round."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
     best: float = math.nan
+    last: int = -1
 
     @property
     def name(self) -> str:
@@ -311,6 +313,8 @@ class LogWriter(Observer):
         for unit in units:
             for suffix, key in unit.rows.items():
                 if curves.get(key):
+                    if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
+                        self._end(key, "interrupted")  # a worker died: another reports the run from its first round
                     if key not in self._curves:
                         identity = unit.identity(row_entry(unit.algorithm, suffix))
                         self._curves[key] = _Curve(_config(key, unit.paper, *identity))
@@ -333,6 +337,7 @@ class LogWriter(Observer):
             accuracy = metrics.get("accuracy", curve.best)
             curve.best = curve.best if curve.best >= accuracy else accuracy
             metrics["best_accuracy"] = curve.best
+        curve.last = max(rounds, default=curve.last)
         for name, tool in self._usable(names):
             with self._guarded(name):
                 if name not in curve.runs:

@@ -151,6 +151,7 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
         ClusterLost: no trial can go on; the thread is abandoned.
     """
     errors: list[BaseException] = []
+    before = len(sweep.outcome.statuses)
 
     def fit() -> None:
         try:
@@ -167,7 +168,7 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
                 raise ClusterLost(problem)
     finally:
         watch.close()
-    if errors and "environment" not in sweep.outcome.statuses:  # a full disk fails Tune, too
+    if errors and "environment" not in sweep.outcome.statuses[before:]:  # a full disk fails Tune, too
         raise errors[0]
 
 

@@ -38,7 +38,7 @@ def _pools(comparison: Problem) -> dict[str, Pooled]:
     """Pool each accuracy over the cells, under the name of the models that it is of."""
     pools = {}
     for metric in (METRICS["best_accuracy"], METRICS["final_accuracy"]):
-        cells = {cell.place: values_of(cell, metric) for cell in comparison.cells}
+        cells = {cell.place: values for cell in comparison.cells if len(values := values_of(cell, metric)) > 1}
         pools[metric.of] = pooled(
             {place: {name: seeds.values() for name, seeds in values.items()} for place, values in cells.items()}
         )

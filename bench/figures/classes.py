@@ -53,11 +53,12 @@ def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     largest, sample_names, classes = max(1, int(counts.max())), [samples[0]["name"]], len(counts)
     above = strips(samples, sample_names, classes, "samples", largest, dark=DARK, numbered=False, label_width=margin)
     below = strips(rows, names, classes, "accuracy, %", 100, label_width=margin)
+    origin = "the global model of its own algorithm; in print, all from one of FedAvg"
+    if _starts_alike(comparison):
+        origin = "the one global model above, as in print" if start else "one stored model, which was not tracked"
     notes = [
         f"Test accuracy by class, %, and the data of client {client}, whose local models these are; seed {seed}",
-        "All local models are trained from the one global model above, as in print"
-        if start
-        else "Each local model is trained from the global model of its own algorithm; in print, all from one of FedAvg",
+        f"Each local model is trained from {origin}",
         *further(comparison, arrays_of, "not tracked, or on pooled data"),
     ]
     return picture(
@@ -72,10 +73,15 @@ def _runs_to_show(runs: Runs, comparison: Problem) -> dict[str, Run]:
     return {name: tracked[name] for name in runs.labels if clients.get(name) == comparison.setting["num_clients"]}
 
 
+def _starts_alike(comparison: Problem) -> bool:
+    """Return whether the local models of the only round are trained from one stored model."""
+    return bool(comparison.setting.get("start_from")) and comparison.setting["rounds"] == 1
+
+
 def _start_strip(runs: Runs, comparison: Problem) -> list[Field]:
     """Return the strip of the stored model that runs of one round begin with; [] if its accuracies are not kept."""
     run = {"run_key": comparison.setting.get("start_from", "")}
-    if not run["run_key"] or comparison.setting["rounds"] > 1 or "classes" not in runs.held(run):
+    if not _starts_alike(comparison) or "classes" not in runs.held(run):
         return []
     arrays = runs.arrays(run, (*_NEEDED, "run/algorithm"))
     label = f"start: {arrays['run/algorithm']}, round {arrays['classes/rounds'][-1]}"

@@ -17,6 +17,7 @@ from bench.figures.comparisons import comparisons, file_name
 from bench.stored.groups import label_of, labels_of
 from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
+from bench.terminal.render import note_superseded
 from leaderboards.problems import Problem
 
 
@@ -126,6 +127,8 @@ def read(
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     results = read_results(outs, tuned, confirmed_at)
-    keys = set(chosen(results.source.runs(), where, ", ".join(map(str, outs)))["run_key"])
+    frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
+    note_superseded(frame, tuned)
+    keys = set(frame["run_key"])
     records = [record for record in results.records if any(run["run_key"] in keys for run in record["runs"])]
     return Runs(tuple(outs), results, tuple(records))

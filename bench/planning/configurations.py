@@ -62,11 +62,11 @@ def tries(
     seen: set[tuple[Value, ...]] = set()
     for lr in learning_rates(search.setting, rates, count):
         drawn = [values for values in draws(search, generator) if (lr, *values.values()) not in seen]
-        if not configurations and not drawn:
-            raise _unsatisfiable(algorithm, search)
         if not drawn:  # the draws missed what is left, if anything is
             left = (values for values in combinations(search.values) if (lr, *values.values()) not in seen)
             drawn = [*islice((values for values in left if all(holds(rule, values) for rule in search.where)), 1)]
+        if not configurations and not drawn:
+            raise _unsatisfiable(algorithm, search)
         if not drawn:
             raise too_few(algorithm, len(configurations), count)
         values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of the least tried ones

@@ -16,6 +16,7 @@ from bench.charts.panels import renderer
 from bench.compare.filters import selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
+from bench.terminal.render import note_superseded
 from bench.terminal.words import OUTS, counted, folders_of
 from leaderboards.rows.files import atomic_file
 
@@ -64,6 +65,7 @@ def _report(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
     renderer()  # reports a missing package before any work is done
     results = read(folders_of(arguments.out), *chosen_by)
+    note_superseded(results.source.runs(), chosen_by[0])
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(target) as file:  # an old page stays until the new one is complete

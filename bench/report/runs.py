@@ -127,7 +127,12 @@ def _commands(run: Run) -> Iterator[str]:
     if run["git_commit"]:
         dirty = "  # it had uncommitted changes, which are not stored" if run["git_dirty"] else ""
         yield f"git checkout {run['git_commit']}{dirty}"
-    yield shell_command("bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], "--out", run["out"])
+    if run["status"] != "finished":  # there is no result to compare with
+        yield run["command"]
+        return
+    outside = [run[name] for name in ("algorithm", "dataset", "model", "partition") if ":" in run[name]]
+    allowed = ["--import", *outside] * bool(outside)
+    yield shell_command("bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], *allowed, "--out", run["out"])
 
 
 def _order(run: Run) -> tuple[Any, ...]:

@@ -298,6 +298,8 @@ def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, 
         facts = OPTIONS[name].metadata
         if "read" in facts:
             options[name] = facts["read"](value)
+            if not options[name]:
+                raise UsageError(f"{_flag(name)} takes a value, and got an empty one{place}")
             continue
         if value == "" and not facts["empty"]:
             raise UsageError(f"{_flag(name)} takes a value, and got an empty one{place}")

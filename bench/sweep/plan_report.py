@@ -65,7 +65,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     mirrored = f"mirror {mirror}: not contacted; runs that it already has are fetched first and not repeated"
     samples = [_sample_run(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *samples])
-    searches = _search_reports(plan, resolved.out, [times[unit.key] for unit in samples])
+    searches = _search_reports(plan, resolved.out, [times[unit.key] for unit in samples], options.data_dir)
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     sizes = [len(trial) for trial in trials_of(plan, missing, resolved.pack)]
     largest = max([*sizes, *[plan.request.seeds] * bool(searches)], default=1)
@@ -167,7 +167,7 @@ def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | Non
     yield from dict.fromkeys(f"confirming runs are {status}" for status in statuses if status.startswith("NOT"))
 
 
-def _search_reports(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
+def _search_reports(plan: Plan, out: Path, times: Sequence[Time], data_dir: str | None) -> list[Report]:
     """Describe the plan's searches by Optuna, and the runs that they may add. `times`: of a run of each search."""
     if not plan.searches:
         return []
@@ -190,6 +190,7 @@ def _search_reports(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report
                 "source": search.source,
                 "configurations": int(min(plan.request.configurations, size(search))),  # stored ones included
                 "runs_at_most": plan.request.seeds * remaining(plan, search, past.known),  # still to do
+                "partition": _partition_status(search.setting, range(plan.request.seeds), data_dir),
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
         )
@@ -318,7 +319,8 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
     from rich.table import Table
 
     varied = varied_names([_sample_run(search) for search in plan.searches])
-    table = Table("chosen by Optuna", "space", "source", "configurations", "runs to do, at most", "time a run, about")
+    headings = ("space", "source", "configurations", "runs to do, at most", "partition", "time a run, about")
+    table = Table("chosen by Optuna", *headings)
     for search, facts in zip(plan.searches, searches, strict=True):
         name = trial_name([_sample_run(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
         seconds = facts["seconds_per_run_at_most"]
@@ -328,6 +330,7 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
             facts["source"],
             str(facts["configurations"]),
             str(facts["runs_at_most"]),
+            facts["partition"],
             "unknown" if seconds is None else duration(seconds),
         )
     out.print(table)

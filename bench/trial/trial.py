@@ -102,10 +102,10 @@ class RunGroup:
         """Report the state of the trial: `done`, `status`, and the results of its runs.
 
         `accuracy` and `best_accuracy` are means over the runs, and `objective` is the best configuration's. `round` is
-        the smallest of those that go on, because ASHA ends a trial at its last round, and `rounds_done` the sum of all.
-        The status `environment` means that the user has to fix something; `ends_sweep` tells whether it would stop
-        other trials, too. `unusable` counts the runs with an unusable state. With `report_curves`, `statuses` has the
-        status of each row's run by run key.
+        the smallest of the runs that go on, because ASHA ends a trial at its last round, and at the end the largest;
+        `rounds_done` is the sum of all. The status `environment` means that the user has to fix something; `ends_sweep`
+        tells whether it would stop other trials, too. `unusable` counts the runs with an unusable state. With
+        `report_curves`, `statuses` has the status of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
         rows = {key: run.status for run in self.runs for key in run.unit.rows.values()}
@@ -121,7 +121,7 @@ class RunGroup:
         else:
             status = "running" if self._active() else "finished"
         return {
-            "round": min(run.round for run in self._active() or self.runs),
+            "round": min((run.round for run in self._active()), default=max(run.round for run in self.runs)),
             "rounds_done": sum(run.round for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.metrics import Metric
-from leaderboards.problems import BY, REFERENCES, Place, Record, label_of
+from leaderboards.problems import BY, REFERENCES, Place, Record, base_model, label_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.seeds import Interval
 
@@ -161,7 +161,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
             yield {
                 **{name: setting.get(name) for name in dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])},
                 "algorithm": row.algorithm,
-                "variant": record.get("model", row.model),
+                "variant": setting["model"] + row.model.removeprefix(base_model(row.model)),
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
                 "metric": head.metric.name,
                 "state": cell.state,
