@@ -129,14 +129,16 @@ def as_module(name: str) -> str:
     return f"name a module, not a file: {module}:{attribute or 'NAME'}{where}"
 
 
-def fingerprint(modules: Iterable[str]) -> int:
+def fingerprint(modules: Iterable[str], own: str = "") -> int:
     """Return the CRC-32 of the modules' files and of all neighbouring files that they import, directly or indirectly.
 
-    Neighbouring files lie in the folder of the file, or of the package that it is in; this suite's own files and other
-    installed packages do not count. The number does not depend on loaded modules, so all processes of a sweep agree.
+    Neighbouring files lie in the folder of the file, or of the package that it is in. Other installed packages do not
+    count, nor do this suite's own files, except that of the module `own`. The number does not depend on loaded modules,
+    so all processes of a sweep agree.
     """
     files: set[Path] = set()
-    waiting = [Path(path) for name in modules if (path := None if _is_ours(name) else _file_of(name))]
+    counted = [name for name in modules if name == own or not _is_ours(name)]
+    waiting = [Path(path) for name in counted if (path := _file_of(name))]
     while waiting:
         file = waiting.pop()
         if file.suffix == ".py" and file not in files:

@@ -129,7 +129,8 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
     """Return the version that the class states, else 1 in this suite; elsewhere a number that changes with the source.
 
     So stored results of earlier source are never taken for those of an algorithm under development. The source is that
-    of its classes, of those they extend and wrap, and of the neighbouring files that these import.
+    of its classes, of those they extend and wrap, and of the neighbouring files that these import; also of a file in
+    this suite whose class is named as `module:Class`, because it is not registered yet.
     """
     from algorithms.base import layers
 
@@ -141,7 +142,7 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
     if name == getattr(_own_about(factory), "name", ""):
         return 1
     kinds = [kind for layer in layers(algorithm) for kind in type(layer).__mro__ if kind is not object]
-    return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]))
+    return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]), factory.__module__)
 
 
 def check_parameter(name: str, parameter: inspect.Parameter) -> None:

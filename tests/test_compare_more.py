@@ -141,6 +141,10 @@ def test_other_fields_stand_side_by_side(tmp_path, capsys):
     assert shown.count("Configurations tried") == 1, "one table"
     assert "10.00 ± 0.00 (2)" in shown
     assert "α = 0.1" in shown.splitlines()[0]
+    assert main(["--out", str(tmp_path), "--by", "lr", "--metric", "best"]) == 0
+    title, _, training, *_ = capsys.readouterr().out.splitlines()
+    assert "α = 0.1" in title
+    assert training == "Local training: sgd, lr 0.01, batch size 64"
 
 
 def test_models_side_by_side_are_in_one_row_with_their_variants(tmp_path, capsys):
@@ -293,6 +297,7 @@ def test_targets_are_exact(tmp_path, capsys):
         (["--tuned", "model"], "'model'"),
         (["--tuned", "lr", "--by", "lr"], "lr"),
         (["--where", "lr="], "FIELD=VALUE"),
+        (["--alpha", "0.1", "--where", "alpha=1"], "--alpha and --where alpha= are the same thing"),
         (["--metric", "acuracy@5"], "rounds@PERCENT"),
         (["--reference", "moon"], "fedavg, fedgkd, fedprox"),
         (["--alpha", "0.1", "--over-cells"], "--over-cells"),

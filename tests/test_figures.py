@@ -570,7 +570,7 @@ def test_what_runs_lack_is_said_with_the_command_that_makes_it(tmp_path, capsys,
 
 def test_folders_without_runs(tmp_path, capsys):
     assert main(["--out", str(tmp_path)]) == 2
-    assert f"no results in {tmp_path}: run `python -m bench.sweep" in capsys.readouterr().err
+    assert f"no results in {tmp_path}: a sweep such as `python -m bench.sweep" in capsys.readouterr().err
     write(tmp_path / "there", [pair()])
     assert main(["--out", str(tmp_path / "there"), str(tmp_path / "typo")]) == 2
     assert f"no such folder: {tmp_path / 'typo'}" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from conftest import largest_gap, simulate
 from outside_world import install, place
 from rows import hyperparameter
 
+import algorithms
 from algorithms import build, entry, plugins
 from bench.errors import LONGEST, UsageError, describe
 from bench.planning.request import find_algorithm
@@ -179,6 +180,17 @@ def test_an_edited_algorithm_is_another_one(place: Path) -> None:
     del sys.modules["edited"]
     plugins.find.cache_clear()
     assert entry("edited:A").version == 3
+
+
+def test_a_file_of_this_suite_that_is_not_registered_counts_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(place)])
+    file = place / "unregistered.py"
+    file.write_text(HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    pass\n")
+    before = entry("algorithms.unregistered:A").version
+    file.write_text(file.read_text() + "# another thought\n")
+    plugins.find.cache_clear()
+    assert entry("algorithms.unregistered:A").version != before
+    monkeypatch.delitem(sys.modules, "algorithms.unregistered")
 
 
 def test_what_it_is_made_of_counts_too(place: Path) -> None:

@@ -34,11 +34,14 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
         "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in split_list(arguments.alpha)],
         "participation": [_number("--participation", text) for text in split_list(arguments.participation)],
     }
+    options = {name for name, values in where.items() if values}
     for text in arguments.where or []:
         name, _, values = text.partition("=")
         requested = split_list([values])
         if not requested:
             raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
+        if where.get(name) and name in options:
+            raise UsageError(f"--{name} and --where {name}= are the same thing, and both are given: leave one out")
         where.setdefault(_field("--where", name), []).extend(map(_value, requested))
     return {name: values for name, values in where.items() if values}
 

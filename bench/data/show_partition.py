@@ -63,6 +63,7 @@ def _show(args: argparse.Namespace) -> None:
     report = _make_report(args)
     if args.plot:
         _draw(report, args.plot)
+        sys.stderr.write(f"{args.plot}\n")
     if args.json:
         sys.stdout.write(json.dumps(report) + "\n")
     else:
@@ -147,6 +148,7 @@ def _print(report: dict[str, Any]) -> None:
         f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; samples left over: "
         f"{report['unused']:,}",
         f"partition hash {report['partition_hash']}",
+        "all training samples are shared out; a sweep first holds back those that its setting validates on",
     ]
     out.print("\n".join(lines), markup=False, soft_wrap=True)
 

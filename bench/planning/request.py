@@ -128,7 +128,8 @@ def sort_values(
         else:
             allowed = [*setting_fields(), *sorted(set().union(*names_of.values()))]
             kind = f"setting or hyper-parameter of {', '.join(names_of)}"
-            raise UsageError(f"{unknown(kind, name, allowed)}{request.place_of(name)}")
+            near = short if algorithm in names_of else name
+            raise UsageError(f"{unknown(kind, near, allowed)}{request.place_of(name)}")
     return fields, hyper
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -55,15 +55,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _selftest(options: argparse.Namespace) -> int:
     checks = some_of(options.only, CHECKS, "check")
-    certificates = _certify(_requested_names(options), checks or tuple(CHECKS), options)
+    names = _requested_names(options)
+    # The terminal's width, or 80 characters if the output goes to a pipe or a file.
+    screen = None if options.json else console(None if sys.stdout.isatty() else 80)
+    certificates: list[Certificate] = []
+    for certificate in _certify(names, checks or tuple(CHECKS), options):
+        certificates.append(certificate)
+        if screen:
+            print_certificate(certificate, screen, whole=len(names) == 1)
+            sys.stdout.flush()
     passed = all(certificate.passed for certificate in certificates)
-    if options.json:
+    if screen:
+        _print_verdict(certificates, screen)
+    else:
         about = {"package_version": __version__, "torch": version("torch"), "passed": passed}
         report = {**about, "certificates": [certificate.as_dict() for certificate in certificates]}
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
-    else:
-        # The terminal's width, or 80 characters if the output goes to a pipe or a file.
-        print_certificates(certificates, console(None if sys.stdout.isatty() else 80))
     return EXIT_OK if passed else EXIT_FAILED
 
 
@@ -78,40 +85,42 @@ def _requested_names(options: argparse.Namespace) -> list[str]:
     return names
 
 
-def _certify(names: Sequence[str], checks: Sequence[str], options: argparse.Namespace) -> list[Certificate]:
+def _certify(names: Sequence[str], checks: Sequence[str], options: argparse.Namespace) -> Iterator[Certificate]:
     import torch
 
     from bench.selftest.candidate import candidate
 
     torch.set_num_threads(1)  # bit-equality holds at equal threads, and toy runs gain nothing from more
-    certificates: list[Certificate] = []
     for number, name in enumerate(names, 1):
         sys.stderr.write(f"[{number}/{len(names)}] {name}\n")
-        certificates.append(certify(candidate(name), checks, options.verbose))
-    return certificates
+        yield certify(candidate(name), checks, options.verbose)
 
 
-def print_certificates(certificates: Sequence[Certificate], screen: Console) -> None:
-    """Print one certificate as a table, or several as a line each; then the failures, and the total."""
+def print_certificate(certificate: Certificate, screen: Console, whole: bool) -> None:
+    """Print a certificate as a line, or `whole` as a table; then its failures."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    for certificate in certificates:
-        counts = ", ".join(_counts(outcome.status for outcome in certificate.outcomes))
-        origin = f"{certificate.factory}, version {certificate.version}"
-        screen.print(Text(f"{certificate.algorithm} ({origin}): {counts}", "bold"))
-        if len(certificates) == 1:
-            table = Table("check", "result", "measured", "s", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-            for outcome in certificate.outcomes:
-                result = Text(outcome.status, STYLES[outcome.status])
-                table.add_row(outcome.check, result, Text(outcome.measured), f"{outcome.seconds:.1f}")
-            screen.print(table)
+    counts = ", ".join(_counts(outcome.status for outcome in certificate.outcomes))
+    origin = f"{certificate.factory}, version {certificate.version}"
+    screen.print(Text(f"{certificate.algorithm} ({origin}): {counts}", "bold"))
+    if whole:
+        table = Table("check", "result", "measured", "s", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for outcome in certificate.outcomes:
-            if outcome.status == FAILED:
-                screen.print(Text(f"{outcome.check} failed:", STYLES[FAILED]))
-                for problem in (*outcome.problems, f"look at: {outcome.look}"):
-                    screen.print(Text(f"  {problem}"))
+            result = Text(outcome.status, STYLES[outcome.status])
+            table.add_row(outcome.check, result, Text(outcome.measured), f"{outcome.seconds:.1f}")
+        screen.print(table)
+    for outcome in certificate.outcomes:
+        if outcome.status == FAILED:
+            screen.print(Text(f"{outcome.check} failed:", STYLES[FAILED]))
+            for problem in (*outcome.problems, f"look at: {outcome.look}"):
+                screen.print(Text(f"  {problem}"))
+
+
+def _print_verdict(certificates: Sequence[Certificate], screen: Console) -> None:
+    from rich.text import Text
+
     failed = [certificate.algorithm for certificate in certificates if not certificate.passed]
     counts = ", ".join(_counts(outcome.status for certificate in certificates for outcome in certificate.outcomes))
     verdict = f"NOT certified: {', '.join(failed)}" if failed else "Certified"

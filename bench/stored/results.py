@@ -100,7 +100,7 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
         folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
         command = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
         listed = ", ".join(map(str, outs))
-        raise UsageError(f"no results in {listed}: run `{command}` first, or name another folder with --out")
+        raise UsageError(f"no results in {listed}: a sweep such as `{command}` makes some, or name another folder")
     if confirmed_at is None:
         return folders
     source = Confirmed(folders, tuple(tuned), confirmed_at)

@@ -18,7 +18,7 @@ SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epoch
 
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
-_IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
+_IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"}
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),
     ("lr", "lr {}", None),
@@ -41,12 +41,17 @@ _TITLE = (  # texts, and the fields that each needs
 
 def title(problem: Problem) -> str:
     """Write the title of a table: what all numbers of its problem have in common."""
-    values = {name: {place[i] for place in problem.places} for i, name in enumerate(problem.by)}
-    shared = {**problem.setting, **{name: next(iter(seen)) for name, seen in values.items() if len(seen) == 1}}
+    shared = _shared(problem)
     line = " · ".join(
         text.format(**shared) for text, names in _TITLE if all(shared.get(name) is not None for name in names)
     )
     return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
+
+
+def _shared(problem: Problem) -> dict[str, Any]:
+    """Return the fields that have one value in all cells of a problem, those side by side included."""
+    values = {name: {place[i] for place in problem.places} for i, name in enumerate(problem.by)}
+    return {**problem.setting, **{name: next(iter(seen)) for name, seen in values.items() if len(seen) == 1}}
 
 
 def labels_of(problem: Problem) -> dict[Place, str]:
@@ -72,7 +77,8 @@ def captions(
         intervals: whether intervals are printed instead of standard deviations.
     """
     records = problem.records
-    lines = [_metrics_line(metrics, intervals), f"local training: {local_training(problem.setting, problem.differing)}"]
+    training = local_training(_shared(problem), problem.differing)
+    lines = [_metrics_line(metrics, intervals), f"local training: {training}"]
     if any(record["configurations"] for record in records):
         tried = ((record["algorithm"], record["configurations"]) for record in records)
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
