@@ -551,7 +551,9 @@ def test_what_comes_from_outside_stands_beside_what_does_not(tmp_path):
     plain = make_row("fedavg")
     outside = make_row("fedavg", seed=1)
     outside |= identity_columns("fedavg", 1, {}, json.loads(plain["setting_json"]) | {"model_version": 7}, 1)
-    write(tmp_path, [(row, curve(0.5)) for row in (plain, outside)])
+    variant = make_row("fedavg", setting={"model": "mine:NET+head"})
+    write(tmp_path, [(row, curve(0.5)) for row in (plain, outside, variant)])
     document = report(tmp_path / "page.html", tmp_path)
+    assert "--import mine:NET --out" in document, "the command that runs it again may import what is outside"
     assert "model_version 7" in document
     assert "no model_version" in document

@@ -15,6 +15,7 @@ from bench.stored.groups import Group
 from bench.stored.results import Run
 from bench.terminal.words import KEY_SHOWN, counted, duration
 from leaderboards.flags import flags_of_run
+from leaderboards.problems import base_model
 from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import shell_command
 
@@ -130,7 +131,8 @@ def _commands(run: Run) -> Iterator[str]:
     if run["status"] != "finished":  # there is no result to compare with
         yield run["command"]
         return
-    outside = [run[name] for name in ("algorithm", "dataset", "model", "partition") if ":" in run[name]]
+    names = (run["algorithm"], run["dataset"], base_model(run["model"]), run["partition"])
+    outside = [name for name in names if ":" in name]
     allowed = ["--import", *outside] * bool(outside)
     yield shell_command("bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], *allowed, "--out", run["out"])
 
