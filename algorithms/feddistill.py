@@ -50,8 +50,9 @@ class FedDistill(Algorithm):
     Differences from the papers:
         1. FedGKD's text has the plain mean of all clients' tables (`fd_exclude_self=false`), and so has FedGen's code,
            over the previous round's clients. FedGKD's code leaves the client's own out, but divides by K - 1 whether or
-           not a client has reported. Both codes start counts at 1 and never reset them. Here a label's mean is over
-           the clients that have reported it, and tables are made anew each round.
+           not a client has reported, and drops what it receives, so that its target is uniform. Both codes start
+           counts at 1 and never reset them. Here a label's mean is over the clients that have reported it, and tables
+           are made anew each round.
         2. Logits are taken in evaluation mode, on the model before each step.
     """
 

@@ -45,7 +45,8 @@ class DKD(Plugin):
     Differences from the paper:
         1. Line 10 of Algorithm 1 writes q_k outside the sum: the mean of gradients is meant.
         2. Modes of the two models and how a mini-batch is drawn are not printed: both models are in evaluation mode,
-           batches are drawn uniformly without replacement, independently for each request.
+           batches are drawn uniformly without replacement, independently for each request; a client that has fewer
+           samples answers with all of them.
         3. When requests begin after a warm-up, the decay counts all rounds.
         4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithms 4 and 5).
         5. Whether a request's mini-batch is augmented is not printed: it is not, unless `dkd_augmented` is true.

@@ -73,6 +73,8 @@ class FedGen(Algorithm):
         1. Noise is uniform in [0, 1), as in the authors' code, and a client draws as many generated as real samples.
         2. Label counts are the true ones: the code that FedGKD published sends them without ever counting.
         3. Details of the generator's training that the paper does not print are those of the authors' code.
+        4. Models and, with `printed`, the heads' logits are averaged by examples, as the authors' code averages models;
+           Algorithm 1 and Eq. 4 have plain means.
     """
 
     about = About(

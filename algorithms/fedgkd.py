@@ -54,13 +54,14 @@ class FedGKD(Algorithm):
         2. FedGKD-MSE's weight is not printed: gamma's is taken. Nor is it printed whether squares are summed or
            averaged over classes: they are averaged, and taken of logits, as the text says "over the logit".
         3. M of FedGKD+ is not printed: 5 is the default.
+        4. With M = 1 the authors' public code keeps its first teacher in all rounds; here it is the received model.
     """
 
     about = About(
         paper="fedgkd",
         equations="Eq. 4",
         summary="distils from the mean of the last M global models",
-        defaults_follow="the paper, but for `buffer_start`: the authors' code, which made the printed numbers",
+        defaults_follow="the paper, but for `buffer_start`: the authors' public code",
         down="P; 2P from round 3 if M > 1",
     )
 
@@ -139,7 +140,7 @@ class FedGKDVote(Algorithm):
         paper="fedgkd",
         equations="Eq. 5",
         summary="distils from each of the last M global models, weighted by their validation losses",
-        defaults_follow="the paper, but for `buffer_start`: the authors' code, which made the printed numbers",
+        defaults_follow="the paper, but for `buffer_start`: the authors' public code",
         down="P in round 1, then min(t-1, M) (P + 1)",
     )
     needs = frozenset({"validation"})

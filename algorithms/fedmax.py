@@ -39,6 +39,7 @@ class FedMAX(Algorithm):
 
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code takes the plain mean.
+        2. How activations become a distribution is not printed: by a softmax, as in the authors' code.
     """
 
     about = About(

@@ -5,7 +5,7 @@ sets, all values of FedDKD except those named below. From the code of papers tha
 normalisation of CIFAR (FedMA, whose model and partition it takes), normalisation and padding of FEMNIST (FedMAX, whose
 data it takes), mu of FedProx on digits (FedBN). Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on
 digits; drawn validation samples, on FEMNIST from outside the half that is trained on; a decay of 0.99 for FedDKD's
-lr on CIFAR-100.
+lr on CIFAR-100; Adam begins anew every round; no weight decay on digits.
 
 Not expressed by a `Setting`:
     - Test accuracies are those of the round with the best validation accuracy. On digits the rule is not stated; each

@@ -8,6 +8,8 @@ steps; "hyper-parameters for the baseline as those in FedGen". From FedGen's cod
 
 Not expressed by a `Setting`:
     - FedGen's code tests clients on the labels that they hold; FedDKD prints "all test datasets".
+    - FedGen's code neither sends nor averages BatchNorm's running statistics: each client is tested with its own.
+    - FedGen's code drops the last incomplete batch, and goes on in a client's order of batches in the next round.
     - FedGen's FedProx also decays weights by 0.001, apart from the gradient.
     - Ten runs each.
 """

@@ -8,8 +8,10 @@ of the training set, from the half that training leaves unused).
 
 Not expressed by a `Setting`:
     - On images FedAvg's lr was tuned; all algorithms then run with the chosen value.
-    - Three trials each; "best" is the highest test accuracy of all rounds, "final" that of the last.
+    - Three trials each; "best" is the highest test accuracy of all rounds, "final" that of the last. Of Tables 4 and 9
+      the rule is not stated: taken as best.
     - ResNet-50 has BatchNorm for MOON and FedGKD+ alone: with GroupNorm and the projection head it did not converge.
+    - DistilBERT's projection head is the printed one, two layers to 256 features; the authors' code has one layer.
     - DistilBERT reads 128 tokens, lower case, padded to that length.
     - Table 5 does not state M for each participation; at 0.2 it repeats Table 3's cell, which has M=1.
 """
