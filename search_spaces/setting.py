@@ -136,7 +136,7 @@ class Setting:
 
     @property
     def cohort_size(self) -> int:
-        """The number of clients that train in a round: C*K rounded half up, at least one (as in the papers' code)."""
+        """The number of clients that train in a round: C*K, a float, rounded half up; at least one."""
         return max(1, int(self.participation * self.num_clients + 0.5))
 
     def as_dict(self) -> dict[str, Value]:

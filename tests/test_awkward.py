@@ -70,15 +70,20 @@ def test_one_tensor_under_two_names_travels_once() -> None:
 def test_each_source_counts_alike(name: str) -> None:
     """Four sources of unequal test sets: a shared model is measured on each, a personal one on its own."""
     sources = np.repeat(np.arange(4), (12, 9, 6, 3))
-    grouped = replace(toy_dataset(), test_groups=sources)
+    own = np.arange(66) % 4
+    grouped = replace(toy_dataset(), test_groups=sources, train_groups=own)
     setting = replace(TINY, partition="by_source", model="mlp+bn", participation=1.0)
     run = Simulation(build(name), setting, 0, grouped, INFO, toy_split(), "cpu", "loop")
     run.advance(2)
     x, y = next(run.federation.chunks(run.federation.test))
-    row, scores = run.algorithm.evaluated(run.server)[""], []
+    held_out = toy_split().validation
+    x_val, y_val = next(run.federation.chunks(run.federation.train, torch.from_numpy(held_out)))
+    row, scores, validations = run.algorithm.evaluated(run.server)[""], [], []
     for source in range(4):
         at = torch.from_numpy(sources == source)
-        logits = run.net.eval(run.local_model(row, source), x[at]).logits
-        scores.append((logits.argmax(1) == y[at]).double().mean().item())
+        model, of_source = run.local_model(row, source), torch.from_numpy(own[held_out] == source)
+        for found, inputs, labels in ((scores, x[at], y[at]), (validations, x_val[of_source], y_val[of_source])):
+            found.append((run.net.eval(model, inputs).logits.argmax(1) == labels).double().mean().item())
     curve = {name: value for at, name, value in run.progress.curves[""] if at == 2}
     assert curve["accuracy"] == pytest.approx(sum(scores) / 4)
+    assert curve["val_accuracy"] == pytest.approx(sum(validations) / 4)

@@ -117,6 +117,16 @@ def test_train_steps_are_a_clients_mean() -> None:
     assert simulation.progress.samples == 2 * 2 * 48
 
 
+def test_whole_numbers_and_truths_are_averaged_as_numbers() -> None:
+    simulation = simulate("fedavg", participation=1.0)
+    trained = [SimpleNamespace(client=k, params=simulation.server.params) for k in range(4)]
+    cohort = simulation._cohort(trained, 0.1)  # type: ignore[arg-type]
+    shares = cohort.num_examples / cohort.num_examples.sum()
+    hits = torch.tensor([4, 6, 0, 1])
+    assert cohort.mean(hits).item() == pytest.approx(float((shares * hits).sum()))
+    assert cohort.mean(hits > 3).item() == pytest.approx(float(shares[:2].sum()))
+
+
 def test_gradients_from_the_cohort_are_those_of_the_clients() -> None:
     """One communication; at batches as large as a client the gradient is that of its whole data."""
     simulation = simulate("fedavg", participation=1.0)

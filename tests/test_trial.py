@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from algorithms import ALGORITHMS
 from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
+from bench.trial.results import at_chance
 from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -118,6 +119,12 @@ def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(
     trial.runs[0]._recalled = ()
     assert trial.report()["round"] == 3, "a damaged run has none, and does not hide the others' end"
     trial.close()
+
+
+def test_guessing_the_largest_class_is_guessing() -> None:
+    assert at_chance(0.10 + 0.009, 0.1, 10_000)
+    assert not at_chance(0.10 + 0.01, 0.1, 10_000)
+    assert at_chance(0.196, 0.196, 26_032), "SVHN, of which a fifth are ones"
 
 
 def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:

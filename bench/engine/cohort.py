@@ -68,7 +68,12 @@ class ClientCohort:
         if among is not None and not bool(weights.any()):
             raise ValueError("the mean is over no client: `among` is 0 for all of them")
         shares = weights / weights.sum()
-        return tree_map(lambda tensor: (tensor * shares.to(tensor).view(-1, *[1] * (tensor.dim() - 1))).sum(0), tree)
+
+        def mean(tensor: Tensor) -> Tensor:
+            values = tensor if tensor.is_floating_point() else tensor.to(shares)
+            return (values * shares.to(values).view(-1, *[1] * (values.dim() - 1))).sum(0)
+
+        return tree_map(mean, tree)
 
     def everyone(self) -> ClientCohort:
         """Return the cohort of all K clients, for means over values that the server caches."""

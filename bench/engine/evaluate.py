@@ -77,9 +77,12 @@ def on_test(net: Network, federation: Federation, params: Params) -> list[Score]
 
 
 def mean_measures(scores: list[Score]) -> dict[str, float]:
-    """Compute the unweighted mean of each measure."""
-    measures = [score.measures for score in scores]
-    return {name: sum(values[name] for values in measures) / len(measures) for name in measures[0]}
+    """Compute the unweighted mean of each measure, over the scores that have it."""
+    measures: dict[str, list[float]] = {}
+    for each in scores:
+        for name, value in each.measures.items():
+            measures.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in measures.items()}
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class Evaluator:
 
     A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and the measures are
     the unweighted means over clients. If each client holds one source of the data, they are the unweighted means over
-    the sources' test samples, and a personal model is measured on those of its own source only, as FedBN reports.
+    the sources' test samples, and a personal model is measured on those of its own source only, as FedBN reports; the
+    validation samples likewise.
 
     `complete` returns a client's whole model for a row and that client. `known` are scores of personal models that have
     not changed; new ones are added to it.
@@ -131,10 +135,10 @@ class Evaluator:
 
     def _score_whole(self, params: Params, part: int) -> Score:
         federation = self.federation
-        test_score = on_part(self.net, federation, params, part)
-        if not len(federation.validation):
+        test_score, held_out = on_part(self.net, federation, params, part), federation.validation_parts[part]
+        if not len(held_out):
             return test_score
-        val_score = score(self.net, params, federation.chunks(federation.train, federation.validation))
+        val_score = score(self.net, params, federation.chunks(federation.train, held_out))
         return replace(test_score, val_accuracy=val_score.accuracy)
 
 

@@ -35,14 +35,21 @@ class Federation:
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
         self._clients_on_cpu = tuple(torch.from_numpy(index) for index in split.clients)
         self.clients = tuple(index.to(device) for index in self._clients_on_cpu)
-        # The test samples of each source if clients hold one source each, else all in one part (None).
+        self.validation = torch.from_numpy(split.validation).to(device)
+        # The test samples of each source if clients hold one source each, else all in one part (None); and the
+        # validation samples that go with each part.
         self.test_parts: tuple[Tensor | None, ...] = (None,)
+        self.validation_parts: tuple[Tensor, ...] = (self.validation,)
         if setting.partition == "by_source" and (groups := dataset.test_groups) is not None:
-            parts = [np.flatnonzero(groups == source) for source in np.unique(groups)]
-            self.test_parts = tuple(torch.from_numpy(part).to(device) for part in parts)
+            sources = np.unique(groups)
+            self.test_parts = tuple(torch.from_numpy(np.flatnonzero(groups == each)).to(device) for each in sources)
+            self.validation_parts *= len(sources)
+            if dataset.train_groups is not None:
+                held_out = dataset.train_groups[split.validation]
+                parts = [split.validation[held_out == each] for each in sources]
+                self.validation_parts = tuple(torch.from_numpy(part).to(device) for part in parts)
         self.sizes = tuple(len(index) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
-        self.validation = torch.from_numpy(split.validation).to(device)
         self.auxiliary = torch.from_numpy(split.auxiliary).to(device)
 
     def data(self, index: Tensor) -> Data:

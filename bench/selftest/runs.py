@@ -188,7 +188,7 @@ def learns(tested: Candidate, finding: Finding) -> None:
     for suffix, curve in simulation.progress.curves.items():
         row = tested.entry.rows.get(suffix, suffix)
         accuracy = [value for _, metric, value in curve if metric == "accuracy"][-1]
-        lost = at_chance(accuracy, INFO.num_classes, TEST_SAMPLES)
+        lost = at_chance(accuracy, 1 / INFO.num_classes, TEST_SAMPLES)
         finding.expect(not lost, f"{row}: accuracy {accuracy:.2f} after {LEARNING_ROUNDS} rounds, guessing gives 0.33")
         losses = [value for _, metric, value in curve if metric == "loss"]
         finding.expect(all(map(math.isfinite, losses)), f"{row}: a loss is not finite")

@@ -66,19 +66,18 @@ def summarise(curve: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def at_chance(accuracy: float, num_classes: int, samples: int) -> bool:
-    """Return whether an accuracy is within three standard errors of guessing, or below."""
-    chance = 1 / num_classes
+def at_chance(accuracy: float, chance: float, samples: int) -> bool:
+    """Return whether an accuracy is within three standard errors of `chance`, that of guessing, or below."""
     return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / samples)
 
 
 def rows_of(
-    unit: RunSpec, progress: Progress, facts: Mapping[str, Any], *, num_classes: int, test_samples: int
+    unit: RunSpec, progress: Progress, facts: Mapping[str, Any], *, chance: float, test_samples: int
 ) -> list[tuple[dict[str, Any], list[Point]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
-    `facts` are the columns that the engine does not know: provenance, cost, `status`. `num_classes` and `test_samples`
-    give the accuracy of guessing and its standard error.
+    `facts` are the columns that the engine does not know: provenance, cost, `status`. `chance` is the accuracy of the
+    best guess, one class for all samples, and with `test_samples` gives its standard error.
     """
     rows = []
     short = unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
@@ -88,7 +87,7 @@ def rows_of(
         # Guessing is no sign of divergence in a run that was cut short and may have hardly begun, nor in a client that
         # has one class and nobody to learn from.
         should_learn = not short and not row_entry(unit.algorithm, suffix).reference
-        guesses = should_learn and at_chance(results["final_accuracy"], num_classes, test_samples)
+        guesses = should_learn and at_chance(results["final_accuracy"], chance, test_samples)
         outcome = {"error": progress.complaint or None, "diverged": progress.diverged or guesses}
         rows.append(({**_common(unit, suffix), **results, **facts, **outcome}, curve))
     return rows

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
@@ -54,7 +55,7 @@ class Run:
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
-        self._split_hash, self._dataset_hash, self._test_samples = "", "", 0
+        self._split_hash, self._dataset_hash, self._chance, self._test_samples = "", "", 0.0, 0
         self._recalled: Sequence[Point] = ()
         self._started_from: dict[str, str] = {}
 
@@ -176,6 +177,7 @@ class Run:
         weights.provide(unit.setting.model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
         self._split_hash, self._dataset_hash, self._test_samples = shares.hash, dataset.hash, len(dataset.test_y)
+        self._chance = float(np.bincount(dataset.test_y).max()) / self._test_samples
         initial = load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
         # Another file of weights, or another w_0, counts as another environment: its results are stored beside others.
         self._started_from = weights.versions(unit.setting.model)
@@ -196,13 +198,13 @@ class Run:
         self.simulation.load()
 
     def _store(self, status: str) -> None:
-        simulation, info, facts = self.simulation, data.info(self.unit.setting.dataset), self._facts(status)
+        simulation, facts = self.simulation, self._facts(status)
         assert simulation is not None, "open() comes before the rows"
-        progress, samples = simulation.progress, self._test_samples
+        progress, chance, samples = simulation.progress, self._chance, self._test_samples
         self.complaint = progress.complaint
         if status == "finished":  # before the rows, so that a finished row always has its tracked data
             write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
-        for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
+        for row, curve in rows_of(self.unit, progress, facts, chance=chance, test_samples=samples):
             self.store.write(row, curve, replace=self.execution.force)
         self.status = status
 
@@ -248,7 +250,7 @@ class Run:
 def record_failure(unit: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:
     """Write the failed rows of a run whose process is gone, unless its rows are stored already.
 
-    The rows have the same environment as those of a later success, which replace them. `together`: runs of its trial.
+    The rows give way to those of a later success. `together`: runs of its trial.
 
     Raises:
         OSError: the rows cannot be written.
