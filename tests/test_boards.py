@@ -288,6 +288,14 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
 }
 
 
+def test_a_run_in_a_segment_is_not_to_be_deleted_with_all_others(laptop, capsys):
+    change(next(path for path in (laptop.out / "runs").glob("*.parquet")), seconds=-1.0)
+    compact(laptop.out)
+    found = findings(capsys, laptop)
+    assert found
+    assert all("--force" in entry["next_step"] for entry in found)
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_wrong_is_named_with_the_next_step(laptop, capsys, damage):
     make, problem, step = DAMAGES[damage]

@@ -184,6 +184,16 @@ def test_a_second_push_and_pull_change_nothing(tmp_path: Path, there: Path) -> N
     assert (listed(there), listed(out)) == before
 
 
+def test_a_curve_that_a_pull_missed_comes_with_the_next(tmp_path: Path, there: Path) -> None:
+    fill(tmp_path / "left", range(2))
+    push(tmp_path / "left", there)
+    pull(tmp_path / "right", there)
+    for curve in (tmp_path / "right" / "curves").iterdir():
+        curve.unlink()
+    pull(tmp_path / "right", there)
+    assert_same(tmp_path / "left", tmp_path / "right")
+
+
 def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
     left, right = tmp_path / "left", tmp_path / "right"
     fill(left, range(3))

@@ -241,6 +241,15 @@ def test_a_forced_row_counts_whatever_was_stored_before(store):
     assert not validate(store.out).findings
 
 
+def test_a_forced_row_counts_before_those_of_other_environments(store):
+    store.write(make_row(), CURVE)
+    store.write(make_row(best_accuracy=0.625, threads=2), CURVE, replace=True)
+    assert store.runs()["best_accuracy"].tolist() == [0.625]
+    store.write(make_row(best_accuracy=0.75), CURVE, replace=True)
+    assert store.runs()["best_accuracy"].tolist() == [0.75], "the last one"
+    assert len(store.runs(replicates=True)) == 2
+
+
 def test_a_row_with_tracked_accuracies_counts_instead_of_its_equal_without(store):
     for tracked in (None, 0.6, None):
         store.write(make_row(local_accuracy_mean=tracked), CURVE)

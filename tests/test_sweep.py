@@ -191,6 +191,7 @@ BAD = {
     "impossible partition": ("--algo fedavg --clients 100 --alpha 0.01", ["alpha", "draws"]),
     "model of another size": ("--algo fedavg --model cnn_cifar", ["32x32", "8x8"]),
     "a GPU where there is none": ("--algo fedavg --gpus-per-trial 0.5", ["0.5", "GPU"]),
+    "tf32 without a GPU": ("--algo fedavg --precision tf32 --device cpu", ["tf32", "CPU"]),
     "more CPUs than cores": ("--algo fedavg --cpus-per-trial 4096", ["4096"]),
     "flips of digits": ("--algo fedavg --set augmentation=flip_crop", ["mirrors"]),
     "missing file": ("--config nowhere.toml", ["nowhere.toml"]),

@@ -202,8 +202,8 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
 def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
     """Report the problems of a sweep, and what giving the same command again does."""
     if outcome.interrupted:
-        advice = "with --force the same command begins anew; without, it" if options.force else "the same command"
-        sys.stderr.write(f"interrupted: {advice} goes on from what is saved\n")
+        advice = "the same command begins anew, as --force asks" if options.force else "the same command goes on"
+        sys.stderr.write(f"interrupted: {advice}{'' if options.force else ' from what is saved'}\n")
     for problem in dict.fromkeys(outcome.problems):
         tell(f"problem: {problem}")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))

@@ -103,6 +103,8 @@ def resolve(options: SweepOptions, plan: Plan) -> Resolved:
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
         )
     device, gpus = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
+    if device == "cpu" and any(setting.precision == "tf32" for setting in plan.settings):
+        raise UsageError("precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32")
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)

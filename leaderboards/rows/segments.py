@@ -160,14 +160,18 @@ def counted(index: pa.Table) -> pa.Table:
 
 
 def one_for_each_key(index: pa.Table) -> pa.Table:
-    """Select one row for each run key from rows that count: the earliest finished one, else the latest."""
+    """Select one row for each run key from rows that count.
+
+    That is the latest one of `--force`, else the earliest finished one, else the latest.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     done = pc.equal(index["status"], "finished")
+    forced = index.filter(index["forced"]).sort_by([("written", "descending"), ("file", "ascending")])
     earliest = index.filter(done).sort_by([("finished", "ascending"), ("file", "ascending")])
     latest = index.filter(pc.invert(done)).sort_by([("finished", "descending"), ("file", "ascending")])
-    return _first_of_each(pa.concat_tables([earliest, latest]), ["run_key"]).sort_by("file")
+    return _first_of_each(pa.concat_tables([forced, earliest, latest]), ["run_key"]).sort_by("file")
 
 
 def _best_first(index: pa.Table) -> pa.Table:

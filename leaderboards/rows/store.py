@@ -100,7 +100,7 @@ class Store:
         return (self.out / "runs").exists()
 
     def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read all runs, one row per run key: the first finished one, or the latest if none is finished.
+        """Read all runs, one row per run key: the latest of `--force`, else the first finished one, else the latest.
 
         Args:
             replicates: return a row for each environment of a run key instead.
@@ -211,7 +211,7 @@ class RowFile:
 class Folders:
     """Several folders or files of rows, each read once, as if they were one `Store`.
 
-    If several have a run key, the row that finished first counts.
+    If several have a run key, of the rows that count in each the one that finished first does.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:

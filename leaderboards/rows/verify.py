@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Summary = Callable[[Sequence[tuple[int, str, float]]], Mapping[str, Any]]
 _AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
-_RUN_AGAIN = "delete its row and curve, and give the sweep's command again"
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def _examined(folder: Folder) -> Checked:
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
                 problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
-                checked.findings += [Finding(f"runs/{path.name}", problem, _RUN_AGAIN) for problem in problems]
+                checked.findings += [Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems]
     for path in sorted((folder.out / "curves").glob("*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
@@ -199,13 +198,20 @@ def _check_curves(index: pa.Table, checked: Checked, summarise: Summary | None) 
         name, label = Path(row["holder"]).name, f"run {row['run_key'][:16]}"
         curve = curves.get((row["file"], row["run_key"]), [])
         if not curve and row["status"] == "finished":
-            step = f"bring back curves/{name}, or {_RUN_AGAIN}"
+            step = f"bring back curves/{name}, or {_again(name)}"
             checked.findings.append(Finding(f"runs/{name}", f"{label} has no curve", step))
         elif curve and summarise and row["status"] != "failed":
             contradictions = _contradictions(stored, curve, summarise)
             if contradictions:
                 problem = f"{label} contradicts its curve: {'; '.join(contradictions)}"
-                checked.findings.append(Finding(f"runs/{name}", problem, _RUN_AGAIN))
+                checked.findings.append(Finding(f"runs/{name}", problem, _again(name)))
+
+
+def _again(name: str) -> str:
+    """Return how to repeat a run whose row is in the file `name`; a segment holds other runs as well."""
+    if ROW_NAME.fullmatch(name):
+        return "delete its row and curve, and give the sweep's command again"
+    return "give the sweep's command again with --force"
 
 
 def _contradictions(row: Mapping[str, Any], curve: Sequence[tuple[int, str, float]], summarise: Summary) -> list[str]:
