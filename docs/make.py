@@ -205,14 +205,17 @@ def _names() -> str:
 
 def _reproduced() -> str:
     """The kept runs beside what their papers print of the same setting, and where they ran."""
-    runs = RowFile(REPRODUCED).runs().sort_values(["paper", "dataset", "final_accuracy"]).to_dict("records")
+    order = ["paper", "dataset", "num_clients", "participation", "final_accuracy"]
+    runs = RowFile(REPRODUCED).runs().sort_values(order).to_dict("records")
     lines = [
-        "| paper, data set | algorithm | last round | printed | best round | hours |",
-        "|---|---|---:|---:|---:|---:|",
+        "| paper, data set | clients, a round | algorithm | last round | printed | best round | hours |",
+        "|---|---|---|---:|---:|---:|---:|",
     ]
     for run in runs:
         accuracies = [f"{100 * value:.2f} %" for value in (run["final_accuracy"], _printed(run), run["best_accuracy"])]
-        cells = [f"{run['paper']}, {run['dataset']}", _name_of(run), *accuracies, f"{run['seconds'] / 3600:.1f}"]
+        clients = f"{run['num_clients']}, {run['participation'] * run['num_clients']:.0f}"
+        names = [f"{run['paper']}, {run['dataset']}", clients, _name_of(run)]
+        cells = [*names, *accuracies, f"{run['seconds'] / 3600:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
