@@ -121,12 +121,16 @@ def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
     runs = runs[runs["status"] == "finished"].drop_duplicates("run_key")
     search = runs[(runs["seed"] == 0) & (runs["participation"] == 0.2)].sort_values(["hp_json", "setting_json"])
     best = search.sort_values("best_val_accuracy", ascending=False, kind="stable")  # of equals the first by name
-    chosen = best.drop_duplicates(["alpha", "algorithm"])[["alpha", "algorithm", "hp_json", "lr"]]
+    contest = ["algorithm", "model", "alpha"]
+    chosen = best.drop_duplicates(contest)[[*contest, "hp_json", "lr"]]
     confirming = runs[runs["seed"] > 0].merge(chosen)
-    means = confirming.groupby(["algorithm", "alpha", "participation"])["best_accuracy"].agg(["mean", "size"])
+    means = confirming.groupby([*contest, "participation"])["best_accuracy"].agg(["mean", "size"])
     assert compare(["--board", "reference", "--metric", "best", "--format", "csv"]) == 0
     printed = {
-        (row["algorithm"], float(row["alpha"]), float(row["participation"])): (float(row["mean"]), int(row["n"]))
+        (row["algorithm"], row["variant"], float(row["alpha"]), float(row["participation"])): (
+            float(row["mean"]),
+            int(row["n"]),
+        )
         for row in csv.DictReader(io.StringIO(capsys.readouterr().out))
         if row["state"] == "value"
     }
