@@ -156,17 +156,18 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
 
 
 def _copy(source: Folder, target: Folder) -> None:
-    """Copy the files that the target lacks."""
+    """Copy the files that the target lacks, a row's curve before the row."""
     from leaderboards.rows.files import copy_file
     from leaderboards.rows.segments import curve_path, held_names, shared_name
 
     paths = target.paths()
-    present = {shared_name(path) for path in paths} | held_names(paths)
+    held, present = held_names(paths), {shared_name(path) for path in paths}
     for path in source.paths():
         name = shared_name(path)
-        if name not in present:
-            if curve_path(path).exists():
-                copy_file(curve_path(path), target.out / "curves" / name)
+        curve = target.out / "curves" / name
+        if name not in held and curve_path(path).exists() and not curve.exists():
+            copy_file(curve_path(path), curve)
+        if name not in held | present:
             copy_file(path, target.out / "runs" / name)
 
 

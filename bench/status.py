@@ -20,7 +20,7 @@ from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import make_request
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
+from bench.terminal.words import KEY_SHOWN, OUT, counted, flag, run_keys
 from leaderboards import Store
 from leaderboards.shell_text import shell_command
 
@@ -91,11 +91,12 @@ def _status(argv: Sequence[str]) -> None:
     if out.is_file():
         command = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")
-    planned = bool(options.algo or options.table)
-    if unread := [name for name in options.given if not planned and name not in ("out", "json", "quiet", "verbose")]:
-        option = f"--{unread[0].replace('_', '-')}"
-        raise UsageError(f"{option} describes a sweep: add the --algo or --table of that sweep, or leave it out")
-    rows = _plan_rows(options, out) if planned else _folder_rows(out)
+    if options.algo or options.table:
+        rows = _plan_rows(options, out)
+    elif unread := [name for name in options.given if name not in ("out", "json", "quiet", "verbose")]:
+        raise UsageError(f"{flag(unread[0])} describes a sweep: add its --algo or --table, or leave it out")
+    else:
+        rows = _folder_rows(out)
     _print(rows, out, options.json)
 
 

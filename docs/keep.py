@@ -28,7 +28,7 @@ from leaderboards.rows.store import Folders, Store
 PACKAGE = Path(leaderboards.__file__).parent
 REPRODUCED, CURVES = PACKAGE / "reproduced.parquet", PACKAGE / "reproduced_curves.parquet"
 _CURVE_ORDER = [("run_key", "ascending"), ("round", "ascending"), ("metric", "ascending")]
-_FOLDERS = ("--out", "--data-dir", "--mirror")  # options that name a folder of the machine
+_FOLDERS = ("--out", "--data-dir", "--mirror")  # options that name a place of the user's
 
 
 def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES) -> int:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from rows import START, failed_row, make_row
 
-from bench.boards import main
+from bench.boards import main, merge
 from bench.trial.results import summarise
 from leaderboards import Store
 from leaderboards.rows.segments import compact
@@ -291,9 +291,18 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
 def test_a_run_in_a_segment_is_not_to_be_deleted_with_all_others(laptop, capsys):
     change(next(path for path in (laptop.out / "runs").glob("*.parquet")), seconds=-1.0)
     compact(laptop.out)
-    found = findings(capsys, laptop)
-    assert found
-    assert all("--force" in entry["next_step"] for entry in found)
+    faults = findings(capsys, laptop)
+    assert faults
+    assert all("--force" in fault["next_step"] for fault in faults)
+
+
+def test_a_merge_brings_a_curve_that_the_target_lacks(laptop, tmp_path):
+    for folder in ("first", "second"):
+        merge([laptop.out], tmp_path / folder)
+    lost = next((tmp_path / "first" / "curves").iterdir())
+    lost.unlink()
+    merge([tmp_path / "second"], tmp_path / "first")
+    assert lost.exists()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

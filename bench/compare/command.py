@@ -16,7 +16,7 @@ from bench.compare.filters import chosen, filter_options, filters, layout, selec
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.words import OUTS, counted, folders_of, split_list
+from bench.terminal.words import OUTS, counted, flag, folders_of, split_list
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,8 +161,7 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
         raise UsageError("--paper and --table go together: whose table, and which")
     unread = [name for name in _NOT_BESIDE_PRINT if getattr(arguments, name) not in (None, False)]
     if unread:
-        given = [f"--{name.replace('_', '-')}" for name in unread]
-        names = ", ".join(given[:1] if arguments.board else given)  # a board brings options of its own
+        names = ", ".join(map(flag, unread[:1] if arguments.board else unread))  # a board brings options of its own
         raise UsageError(f"--table shows all that the paper prints, beside ours: leave out {names}")
     missing = [folder for folder in folders if arguments.out and not folder.exists()]
     if missing:

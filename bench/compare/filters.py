@@ -40,9 +40,9 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
         requested = split_list([values])
         if not requested:
             raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
-        if where.get(name) and name in options:
+        if _field("--where", name) in options:
             raise UsageError(f"--{name} and --where {name}= are the same thing, and both are given: leave one out")
-        where.setdefault(_field("--where", name), []).extend(map(_value, requested))
+        where.setdefault(name, []).extend(map(_value, requested))
     return {name: values for name, values in where.items() if values}
 
 

@@ -148,7 +148,7 @@ def _print(report: dict[str, Any]) -> None:
         f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; samples left over: "
         f"{report['unused']:,}",
         f"partition hash {report['partition_hash']}",
-        "all training samples are shared out; a sweep first holds back those that its setting validates on",
+        "all training samples are shared out; a sweep first holds back its validation and auxiliary samples",
     ]
     out.print("\n".join(lines), markup=False, soft_wrap=True)
 

@@ -202,8 +202,8 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
 def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
     """Report the problems of a sweep, and what giving the same command again does."""
     if outcome.interrupted:
-        advice = "the same command begins anew, as --force asks" if options.force else "the same command goes on"
-        sys.stderr.write(f"interrupted: {advice}{'' if options.force else ' from what is saved'}\n")
+        how = "begins anew, as --force asks" if options.force else "goes on from what is saved"
+        sys.stderr.write(f"interrupted: the same command {how}\n")
     for problem in dict.fromkeys(outcome.problems):
         tell(f"problem: {problem}")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))

@@ -14,7 +14,7 @@ from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.words import DATA_DIR, OUT, logs_of, pack_size, split_list, tracks_of, unknown
+from bench.terminal.words import DATA_DIR, OUT, flag, logs_of, pack_size, split_list, tracks_of, unknown
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
 
@@ -269,7 +269,7 @@ def make_parser(prog: str = SWEEP) -> Parser:
     for name, item in OPTIONS.items():
         facts = item.metadata
         flags = [facts["short"]] if facts.get("short") else []
-        add = partial(groups[facts["group"]].add_argument, *flags, _flag(name))
+        add = partial(groups[facts["group"]].add_argument, *flags, flag(name))
         if "read" in facts:
             add(nargs="+", action="extend", metavar=facts["metavar"], help=facts["help"])
         elif item.type == "bool":
@@ -285,10 +285,6 @@ def make_parser(prog: str = SWEEP) -> Parser:
     return parser
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, Any]:
     """Parse and check the options in `words`. `place` is appended to errors if the words come from a file."""
     parser = make_parser(prog)
@@ -299,12 +295,12 @@ def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, 
         if "read" in facts:
             options[name] = facts["read"](value)
             if not options[name]:
-                raise UsageError(f"{_flag(name)} takes a value, and got an empty one{place}")
+                raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
             continue
         if value == "" and not facts["empty"]:
-            raise UsageError(f"{_flag(name)} takes a value, and got an empty one{place}")
+            raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
         if not facts["bounds"].allows(value):
-            raise UsageError(f"{_flag(name)} must be {facts['bounds']}, got {value}{place}")
+            raise UsageError(f"{flag(name)} must be {facts['bounds']}, got {value}{place}")
     return options
 
 
@@ -332,13 +328,13 @@ def _file_arguments(path: str) -> list[str]:
             shown = str(value).lower() if isinstance(value, bool) else repr(value)
             raise UsageError(f"--config {path}: {key} takes {'true or false' if switch else 'a value'}, got {shown}")
         if switch:
-            words += [_flag(name)] * value
+            words += [flag(name)] * value
         elif name == "set":
             named = {full: _texts(f"--config {path}: {full}", texts) for full, texts in _flatten(value)}
             pairs = [f"{full}={','.join(texts)}" for full, texts in named.items()]
-            words += [_flag(name), *pairs] if pairs else []
+            words += [flag(name), *pairs] if pairs else []
         else:
-            words += [_flag(name), *_texts(f"--config {path}: {key}", value)]
+            words += [flag(name), *_texts(f"--config {path}: {key}", value)]
     return words
 
 
@@ -365,6 +361,6 @@ def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
     extra: dict[str, Texts] = layer.get("set", {})
     for name in values.keys() & extra.keys():
         raise UsageError(
-            f"{_flag(options[name])} and --set {name}= are the same thing, and both are given: leave one out"
+            f"{flag(options[name])} and --set {name}= are the same thing, and both are given: leave one out"
         )
     return values | extra

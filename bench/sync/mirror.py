@@ -86,18 +86,15 @@ class Mirror:
     def _pull_files(self) -> tuple[int, int]:
         """Fetch rows and tracked files; return how many of each."""
         paths = self._folder.paths()
-        local = {shared_name(path) for path in paths} | held_names(paths)
-        remote = self._remote_files("runs", ".parquet").keys()
-        curves = self._remote_files("curves", ".parquet")  # after the rows, so that each row's curve is among them
-        rows = sorted(remote - local)
-        lost = [path.name for path in paths if path.name in remote and not curve_path(path).exists()]
+        held = held_names(paths)
+        remote = sorted(self._remote_files("runs", ".parquet").keys() - held)
+        rows = sorted(set(remote) - {shared_name(path) for path in paths})
+        stored = self._remote_files("curves", ".parquet")  # after the rows, so that each row's curve is among them
+        curves = [name for name in remote if name in stored and not (self.out / "curves" / name).exists()]
         remote_tracked = self._remote_files("tracked", *_TRACKED)
         tracked = [name for name in remote_tracked if not (self.out / "tracked" / name).exists()]
         _for_each(lambda name: self.place.fetch(f"tracked/{name}", self.out / "tracked" / name), tracked)
-        _for_each(
-            lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name),
-            [name for name in (*rows, *lost) if name in curves],
-        )
+        _for_each(lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name), curves)
         _for_each(self._fetch_rows, rows)
         return _count_rows(self.out / "runs" / name for name in rows), len(tracked)
 

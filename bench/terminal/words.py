@@ -98,6 +98,11 @@ def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False
     return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{hint}")
 
 
+def flag(name: str) -> str:
+    """Return an option as it is typed: `--pack` of `pack`."""
+    return "--" + name.replace("_", "-")
+
+
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
     """Split `0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; empty if the option was not given."""
     return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())
