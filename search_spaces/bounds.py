@@ -99,7 +99,7 @@ def check(name: str, value: Value, bounds: Bounds) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean X?)`, or an empty text if no known name is near."""
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -223,7 +223,7 @@ def test_json_carries_fractions(out, capsys):
     ("arguments", "message"),
     [
         (["--metric", "finale"], r"no metric 'finale' \(did you mean final\?\); known: best"),
-        (["--algo", "fedavgg"], r"no algorithm fedavgg .*did you mean fedavg\?\); there are: centralized, fedavg"),
+        (["--algo", "fedavgg"], r"no algorithm fedavgg .*there are: centralized, fedavg.*did you mean fedavg\?"),
         (["--dataset", "cifar100"], r"no dataset cifar100 .*there are: cifar10, digits"),
         (["--alpha", "0.3"], r"no alpha 0.3 .*there are: 0.1, 0.5"),
         (["--alpha", "none"], r"no alpha none"),

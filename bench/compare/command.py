@@ -17,6 +17,7 @@ from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.words import OUTS, counted, flag, folders_of, split_list
+from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,8 +125,9 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
         sheets = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
         if not sheets:
             competing = {row.algorithm for table in tables for row in table.rows if any(c.competes for c in row.cells)}
-            names = ", ".join(sorted(competing - {arguments.reference}))
-            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {names}")
+            names = sorted(competing - {arguments.reference})
+            known = ", ".join(names) + nearest(arguments.reference, names)
+            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {known}")
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:

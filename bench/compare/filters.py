@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 import tomllib
@@ -18,6 +17,7 @@ from bench.terminal.words import run_keys, split_list, unknown
 from leaderboards.problems import base_model
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
+from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,9 +129,8 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         present = sorted(set().union(*columns))
         for value in map(show, values):
             if value not in present:
-                near = difflib.get_close_matches(value, present, n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(present)}")
+                hint = nearest(value, present)
+                raise UsageError(f"no {name} {value} in {source}; there are: {', '.join(present)}{hint}")
         matches = [each.isin({show(value) for value in values}) for each in columns]
         mask &= matches[0] | matches[-1]
     if not mask.any():

@@ -14,6 +14,7 @@ from typing import Any
 from algorithms.entry_points import as_module
 from bench.errors import UsageError
 from bench.execution import LOGS, TRACKS, default_out
+from search_spaces.bounds import nearest
 
 # Help of options that several commands have.
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
@@ -87,15 +88,11 @@ def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False
 
     `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, or a file typed by mistake.
     """
-    from difflib import get_close_matches
-
     advice = as_module(name) if importable else ""
     if advice:
         return UsageError(f"no {kind} {name!r}: {advice}")
     names = sorted(known)
-    near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{hint}")
+    return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{nearest(name, names)}")
 
 
 def flag(name: str) -> str:
