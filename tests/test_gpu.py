@@ -36,6 +36,13 @@ def test_a_gpu_gives_what_a_cpu_gives(name: str, model: str, backend: str) -> No
     assert cpu.progress.traffic == gpu.progress.traffic
 
 
+def test_group_norm_in_a_residual_network() -> None:
+    cpu, gpu = (simulate("fedgkd", "stacked", model="resnet8", device=device) for device in ("cpu", "cuda"))
+    cpu.advance(2)
+    gpu.advance(2)
+    assert largest_gap(cpu, gpu) < 1e-9
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_precisions_stay_near_each_other(precision: str) -> None:
     exact = simulate("fedcad", "stacked", model="cnn_digits", augmentation="flip_crop", device="cuda")
@@ -92,7 +99,7 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
 
 
 def test_short_of_memory_half_the_clients_go_on() -> None:
-    """The process may take three fifths of what 64 clients of a CNN take: half or a quarter of them train at once."""
+    """The process may take two fifths of what 64 clients of a CNN take: a quarter of them or fewer train at once."""
     work = Workload("cnn_cifar", clients=64, cohort=64, samples=64, epochs=1, device="cuda", backend="stacked")
     whole, capped = simulation(work, "fedavg"), simulation(work, "fedavg")
     torch.cuda.empty_cache()
@@ -103,7 +110,7 @@ def test_short_of_memory_half_the_clients_go_on() -> None:
     whole.trainer = Loop()
     gc.collect()
     torch.cuda.empty_cache()
-    allowed = torch.cuda.memory_reserved() + least * 3 // 5
+    allowed = torch.cuda.memory_reserved() + least * 2 // 5
     with at_most(allowed), pytest.warns(Slower, match="64 clients"):
         one_round(capped)
     assert largest_gap(whole, capped) < 1e-5

@@ -67,6 +67,10 @@ def test_whole_numbers_that_a_module_keeps_are_no_parameters() -> None:
     assert net.names == ("head.weight", "head.bias")
     x = torch.randn(4, 3)
     assert torch.equal(net(params, x).features, x[:, [2, 0, 1]])
+    elsewhere = torch.device("meta")
+    there = {name: value.to(elsewhere) for name, value in params.items()}
+    moved = Network(module, (3,), 2).to(elsewhere)
+    assert moved(there, x.to(elsewhere)).logits.device == elsewhere, "they are where the data are"
 
 
 class Tied(torch.nn.Module):

@@ -75,6 +75,13 @@ class Network:
         self._eval = _Stateless(copy.deepcopy(module).eval())
         self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
 
+    def to(self, device: torch.device) -> Network:
+        """Move what is no parameter, such as a buffer of whole numbers, to a device; return the network."""
+        for module in (self._train, self._eval, self._head):
+            module.to(device)
+        self._pixel_mean, self._pixel_std = self._pixel_mean.to(device), self._pixel_std.to(device)
+        return self
+
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Run in training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
@@ -103,8 +110,6 @@ class Network:
 
     def normalise(self, x: Tensor) -> Tensor:
         """Convert images (..., C, H, W) in [0, 1] to inputs of the network."""
-        if self._pixel_mean.device != x.device:  # once, because a captured step cannot wait for a copy
-            self._pixel_mean, self._pixel_std = self._pixel_mean.to(x.device), self._pixel_std.to(x.device)
         return (x - self._pixel_mean.to(x.dtype)) / self._pixel_std.to(x.dtype)
 
     def _call(self, module: _Stateless, params: Params, x: Tensor) -> Outputs:
@@ -129,6 +134,10 @@ class _Stateless:
         self._names = frozenset(name for _, _, name in self._places)
         for table, key, _ in self._places:
             table[key] = None  # a large model's own values would only fill memory
+
+    def to(self, device: torch.device) -> None:
+        """Move the module's own buffers."""
+        self._module.to(device)
 
     def __call__(self, params: Params, x: Tensor) -> Any:
         """Call the module; raises KeyError if a name is missing, or unknown to the module."""

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
+
 from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.simulation import Simulation
 from bench.errors import Slower, in_a_line, without_variables
@@ -98,10 +100,12 @@ class Pack:
                 job, trained = next(running)
             except Exception as error:
                 return without_variables(error)  # retries come after this clause: their errors have no other context
-            spent = time.perf_counter() - began
-            for member, count in samples.items():  # time is shared out by training samples
-                member.progress.seconds += spent * count / sum(samples.values())
             member = members[id(job)]
+            if member.device.type == "cuda":
+                torch.cuda.synchronize(member.device)  # else the first to evaluate would be charged for the others
+            spent = time.perf_counter() - began
+            for sharer, count in samples.items():  # time is shared out by training samples
+                sharer.progress.seconds += spent * count / sum(samples.values())
             yield member, jobs.pop(member), trained
             del trained
         return None

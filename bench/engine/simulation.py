@@ -101,7 +101,7 @@ class Simulation:
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
         module = make_module(factory, seed)
         mean, std = info.normalization(setting.normalization)
-        self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std).to(self.device)
         dtype, run_device = self.net.dtype, self.device  # not `self`, which the lambdas below must not hold
         split = split.pooled() if "pooled" in algorithm.needs else split
         self.federation = Federation(dataset, info, split, setting, run_device, dtype)

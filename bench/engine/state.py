@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from bench.engine.process import is_out_of_memory
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
 from leaderboards.rows.files import atomic_file, content_hash
@@ -114,6 +115,8 @@ class StateFolder:
                 raise ValueError("it has changed since it was written")
             return torch.load(file, map_location=device, weights_only=True)
         except Exception as error:
+            if is_out_of_memory(error):  # the file is sound
+                raise
             raise self._damaged(file, str(error)) from error
 
     def _damaged(self, file: Path, why: str) -> UnusableState:

@@ -11,6 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.loop import Loop
+from bench.engine.process import give_back_gpu_memory
 from bench.engine.simulation import Simulation, choose_backend
 from bench.errors import UsageError
 from bench.perf.measure import Record, Say, Spent, alternate, figure, guarded, synchroniser, timed
@@ -21,7 +22,6 @@ SPEED_LIMIT = 0.95  # of the bare loop's samples per second
 OVER_ARITHMETIC = 1.15  # of the ratio of counted operations
 SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
 MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
-PREPARING = {"cpu": 1, "cuda": 2}  # rounds: a pack's first measures memory, its second captures what fits
 
 
 def measure_training(
@@ -138,7 +138,7 @@ def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, s
 
 
 def rate(work: Workload, rounds: int) -> Record:
-    """Time single rounds after the preparing ones; raises UsageError if the device does not support the precision.
+    """Time single rounds, after a first that on a GPU captures; raises UsageError for a precision of other devices.
 
     Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its allocator held; on a
     CPU with one thread `cpu_rate`, by processor time.
@@ -146,11 +146,10 @@ def rate(work: Workload, rounds: int) -> Record:
     if (work.device, work.precision) == ("cpu", "tf32"):
         raise UsageError("TF32 is a GPU's: a CPU has none")
     if work.device == "cuda":
-        torch.cuda.empty_cache()
+        give_back_gpu_memory()
         torch.cuda.reset_peak_memory_stats()
     advance, samples = together(simulations(work, BASELINE, work.pack)), work.pack * work.processed
-    for _ in range(PREPARING[work.device]):
-        advance()
+    advance()
     times = [timed(advance, synchroniser(work.device)) for _ in range(rounds)]
     figures = {"rate": figure([samples / spent.seconds for spent in times], "samples/s")}
     if work.device == "cuda":

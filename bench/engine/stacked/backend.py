@@ -49,7 +49,8 @@ class Stacked:
         """Make the backend for a device; on a GPU it captures steps."""
         if device.type != "cuda":
             return Stacked()
-        return Stacked(lambda: Captured(cuda_graphs()), server=lambda: Captured(graphs_of_servers()))
+        graphs = cuda_graphs()  # one pool of memory for all executors, which never run at once
+        return Stacked(lambda: Captured(graphs), server=lambda: Captured(graphs_of_servers()))
 
     def train(self, job: RoundWork) -> list[ClientResult]:
         """Train every client of a run to its end, and return their results in order; raises as `train_all` does."""
@@ -121,6 +122,8 @@ class Stacked:
         name = type(job.problem.algorithm).__name__
         warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", Slower, stacklevel=2)
         self._executors[-1] = (key, Eager())
+        del executor  # and its buffers
+        give_back_gpu_memory()
         return self._run(part, differences, structure)
 
     def _executor(self, key: Any) -> StepExecutor:
