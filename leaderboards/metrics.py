@@ -40,7 +40,7 @@ _VALIDATION = "accuracy of the global model on the validation split"
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("best_accuracy", "best", _TEST, "best round"),
+        Metric("best_accuracy", "best", _TEST, "best round by the test set"),
         Metric("final_accuracy", "final", _TEST, "last round"),
         Metric("selected_accuracy", "selected", _TEST, "round of the best validation accuracy"),
         Metric("best_val_accuracy", "validation", _VALIDATION, "best round"),

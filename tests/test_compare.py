@@ -92,7 +92,7 @@ def test_the_plain_table(out, capsys):
     shown = capsys.readouterr()
     assert shown.out == (
         "cifar10 · cnn · lda, 10 clients · 100 rounds × 10 local epochs · participation 1\n"
-        "Accuracy of the global model on the test set, %, mean ± std (n seeds); best: best round\n"
+        "Accuracy of the global model on the test set, %, mean ± std (n seeds); best: best round by the test set\n"
         "Local training: sgd, lr 0.01, batch size 64\n"
         "One configuration of each algorithm, nothing to select from\n"
         "Configurations tried: centralized 1, fedavg 1, fedcad_x 0-1, fedgkd 1, moon 1\n"
@@ -100,8 +100,8 @@ def test_the_plain_table(out, capsys):
         "                                    α = 0.1             α = 0.5\n"
         "algorithm      hyper-parameters     best                best\n"
         f"{'─' * 66}\n"
-        "fedavg                              62.00 ± 2.00 (3)=   70.00 (1)+\n"
         "fedgkd         buffer=7 gamma=0.5   65.00 ± 0.00 (3)*   69.00 (1)\n"
+        "fedavg                              62.00 ± 2.00 (3)=   70.00 (1)+\n"
         f"moon (+head)                        {DASH}                   71.00 (1)*\n"
         "fedcad_x                            50.00 ± 1.00 (3)    failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
@@ -109,8 +109,8 @@ def test_the_plain_table(out, capsys):
         "* best, = not told apart from the best, + second; (1) a single seed, no spread; best and second by mean "
         f"alone: a test needs\n3 seeds; {DASH} not run, or not measured; failed: every run failed; hyper-parameters "
         "tried only at their default are not shown;\nalgorithms that a paired t test over seeds (Holm, 5 %) cannot "
-        "tell from the best share its rank; rows by mean rank over all\ncolumns, then by mean; reference rows (last) "
-        "are not ranked\n"
+        "tell from the best share its rank; complete rows first, by\naverage rank of their means over all columns; "
+        "reference rows (last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 

@@ -35,9 +35,14 @@ def ranks(runs: Runs, figure: str) -> Found:
 
 
 def _pools(comparison: Problem) -> dict[str, Pooled]:
-    """Pool each accuracy over the cells, under the name of the models that it is of."""
+    """Pool each accuracy over the cells, under the name of the models that it is of.
+
+    They are the round that validation selects, or without validation the best one, and the last.
+    """
+    selected, best, final = (METRICS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
+    validated = any(values_of(cell, selected) for cell in comparison.cells)
     pools = {}
-    for metric in (METRICS["best_accuracy"], METRICS["final_accuracy"]):
+    for metric in (selected if validated else best, final):
         cells = {cell.place: values for cell in comparison.cells if len(values := values_of(cell, metric)) > 1}
         pools[metric.of] = pooled(
             {place: {name: seeds.values() for name, seeds in values.items()} for place, values in cells.items()}

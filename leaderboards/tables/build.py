@@ -126,7 +126,7 @@ def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Rank the cells of each column and sort the rows: complete ones first, by mean rank; reference rows last."""
+    """Rank the cells of each column and sort the rows: complete ones first, by mean position; reference rows last."""
     references = [row.reference for row in rows]
     columns = [_ranked_column(column, references) for column in zip(*(row.cells for row in rows), strict=True)]
     # An algorithm's rows stay together, in the order of their hyper-parameters; their best cells decide its position.
@@ -147,17 +147,21 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
     if metric.differs_by_seed:
         enough = rankable({i: cells[i].n for i in scores})
         scores = {i: score for i, score in scores.items() if i in enough}
+    positions = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
     seeds = {str(i): cells[i].seeds for i in scores}
     if metric.differs_by_seed and all(seeds.values()):
         ranks = {int(place.algorithm): place.rank for place in shared_ranks(seeds, metric.higher_is_better)}
     else:
-        ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
-    if len(set(scores.values())) < 2:
-        return [replace(cell, rank=ranks.get(i)) for i, cell in enumerate(cells)]
-    words = {1: "shared", 2: "second"}
-    emphasis = {i: words.get(rank, "") for i, rank in ranks.items()}
-    emphasis |= dict.fromkeys((i for i in ranks if scores[i] == max(scores.values())), "best")
-    return [replace(cell, rank=ranks.get(i), emphasis=emphasis.get(i, "")) for i, cell in enumerate(cells)]
+        ranks = positions
+    emphasis = {}
+    if len(set(scores.values())) > 1:
+        words = {1: "shared", 2: "second"}
+        emphasis = {i: words.get(rank, "") for i, rank in ranks.items()}
+        emphasis |= dict.fromkeys((i for i, position in positions.items() if position == 1), "best")
+    return [
+        replace(cell, rank=ranks.get(i), position=positions.get(i), emphasis=emphasis.get(i, ""))
+        for i, cell in enumerate(cells)
+    ]
 
 
 def _score(cell: Cell) -> float | None:
@@ -167,13 +171,13 @@ def _score(cell: Cell) -> float | None:
 
 
 def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
-    """Return an algorithm's sort key: competitors first, then fewest unranked columns, mean rank, mean score, label."""
+    """Return an algorithm's sort key: competitors first, then fewest unranked columns, mean position, score, label."""
     columns = list(zip(*(row.cells for row in rows), strict=True))
-    best = [min((cell.rank for cell in cells if cell.rank is not None), default=None) for cells in columns]
-    ranks = [rank for rank in best if rank is not None]
+    best = [min((cell.position for cell in cells if cell.position is not None), default=None) for cells in columns]
+    positions = [position for position in best if position is not None]
     scores = [score for cells in columns for cell in cells if (score := _score(cell)) is not None]
-    mean_rank, mean_score = (sum(values) / max(1, len(values)) for values in (ranks, scores))
-    return rows[0].reference, len(best) - len(ranks), mean_rank, -mean_score, rows[0].label
+    mean_position, mean_score = (sum(values) / max(1, len(values)) for values in (positions, scores))
+    return rows[0].reference, len(best) - len(positions), mean_position, -mean_score, rows[0].label
 
 
 def _hyperparameters(configurations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:

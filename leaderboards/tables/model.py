@@ -43,6 +43,7 @@ class Cell:
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
         rank: 1 is best among the ranked cells of the column, ties share the smaller rank; None if not ranked.
+        position: as `rank`, but by the means alone, whatever a test can tell apart.
         emphasis: `best` for the column's best mean, `shared` for others of rank 1, `second` for rank 2; empty for the
             rest, and if all means are equal.
         marks: keys of `flags.FLAGS` whose marks are printed.
@@ -54,6 +55,7 @@ class Cell:
     metric: Metric
     record: Record | None = None
     rank: int | None = None
+    position: int | None = None
     emphasis: str = ""
     marks: tuple[str, ...] = ()
     interval: bool = False
