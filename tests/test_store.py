@@ -18,7 +18,6 @@ from rows import CURVE, START, failed_row, make_row
 
 from leaderboards import (
     COLUMNS,
-    SCHEMA_VERSION,
     BrokenFileError,
     NewerSchemaError,
     Store,
@@ -124,11 +123,6 @@ def test_a_round_has_one_value_of_a_metric():
         check_curve([(1, "a", 0.5), (1, "a", 0.6)])
 
 
-def test_a_hyperparameter_cannot_take_the_name_of_a_column():
-    with pytest.raises(ValueError, match="'json'"):
-        make_row("x", {"json": 1})
-
-
 # Reading what was written
 
 
@@ -180,74 +174,69 @@ def test_a_missing_curve_is_reported_and_the_rest_is_read(store, caplog):
 # Replicates and replacement
 
 
-def test_replicates_of_unlike_environments_lie_side_by_side(store):
-    late = make_row(device="gpu", best_accuracy=0.6, finished=START + timedelta(hours=2))
-    early = make_row(best_accuracy=0.5, finished=START + timedelta(hours=1))
-    assert store.write(late, [(1, "accuracy", 0.6)]) != store.write(early, [(1, "accuracy", 0.5)])
-    assert store.runs()["best_accuracy"].tolist() == [0.5]
-    assert store.curves()["value"].tolist() == [0.5]
-    assert sorted(store.runs(replicates=True)["best_accuracy"]) == [0.5, 0.6]
+LATER = {"finished": START + timedelta(days=1)}
+GPU_LATER = {"device": "gpu", **LATER}
 
 
-def test_a_finished_row_counts_instead_of_a_failed_one(store):
-    row = make_row()
-    store.write(failed_row(), [])
-    assert (store.status(), store.finished()) == ({row["run_key"]: "failed"}, set())
-    store.write(row, CURVE)
-    assert store.finished() == {row["run_key"]}
-    assert store.runs(replicates=True)["status"].tolist() == ["finished"]
-    assert len(store.curves()) == len(CURVE)
+def done(accuracy, **columns):
+    return make_row(best_accuracy=accuracy, **columns)
 
 
-@pytest.mark.parametrize("status", ["failed", "stopped"])
-def test_no_other_row_replaces_a_finished_one(store, status):
-    path = store.write(make_row(), CURVE)
-    assert store.write(failed_row(status=status, finished=START + timedelta(days=1)), []) == path
-    assert store.runs(replicates=True)["status"].tolist() == ["finished"]
-    assert len(store.curves()) == len(CURVE)
+# Rows in the order in which they are written, then those that `--force` writes; the accuracy or status of the row that
+# counts, and of all that are kept.
+DISAGREEING = "of unlike results of one environment the last counts"
+PRECEDENCE = {
+    "of several environments the one that finished first counts": (
+        [done(0.6, **GPU_LATER), done(0.5)],
+        [],
+        0.5,
+        [0.5, 0.6],
+    ),
+    "a finished row replaces a failed one": ([failed_row(), done(0.5)], [], 0.5, [0.5]),
+    "no failed row replaces a finished one": ([done(0.5), failed_row(**LATER)], [], 0.5, [0.5]),
+    "no stopped row replaces a finished one": ([done(0.5), failed_row(status="stopped", **LATER)], [], 0.5, [0.5]),
+    "a failed row elsewhere counts less": ([failed_row(**GPU_LATER), done(0.5)], [], 0.5, ["failed", 0.5]),
+    "of rows that did not finish the latest counts": (
+        [failed_row(status="stopped", **GPU_LATER), failed_row()],
+        [],
+        "stopped",
+        ["failed", "stopped"],
+    ),
+    DISAGREEING: ([done(0.5), done(0.625), done(0.5)], [], 0.625, [0.625]),
+    "a forced row replaces whatever was stored": ([done(0.5), done(0.625)], [done(0.75)], 0.75, [0.75]),
+    "a forced row that failed replaces no finished one": ([done(0.5)], [failed_row()], 0.5, [0.5]),
+    "a forced row counts before others elsewhere": ([done(0.5)], [done(0.625, threads=2)], 0.625, [0.5, 0.625]),
+    "of forced rows the last counts": ([], [done(0.625, threads=2), done(0.75)], 0.75, [0.625, 0.75]),
+}
 
 
-def test_the_finished_of_several_environments_counts(store):
-    store.write(failed_row(device="gpu", finished=START + timedelta(days=1)), [])
-    store.write(make_row(), CURVE)
-    assert set(store.status().values()) == {"finished"}
-    assert store.runs()["status"].tolist() == ["finished"]
+@pytest.mark.parametrize("rule", PRECEDENCE)
+def test_of_several_rows_of_a_run_one_counts(store, rule):
+    rows, forced, counting, kept = PRECEDENCE[rule]
+    for row, replace in [*((row, False) for row in rows), *((row, True) for row in forced)]:
+        points = [(1, "accuracy", row["best_accuracy"])] if row["status"] == "finished" else []
+        store.write(row, points, replace=replace)
+    finished = isinstance(counting, float)
+
+    def outcomes(runs):
+        found = zip(runs["status"], runs["best_accuracy"], strict=True)
+        return sorted((value if status == "finished" else status for status, value in found), key=str)
+
+    assert outcomes(store.runs()) == [counting]
+    assert outcomes(store.runs(replicates=True)) == sorted(kept, key=str)
+    assert list(store.status().values()) == ["finished" if finished else counting]
+    assert len(store.finished()) == finished
+    assert store.curves()["value"].tolist() == [counting] * finished
+    disagreeing = [finding for finding in validate(store.out).findings if "disagree" in finding.problem]
+    assert bool(disagreeing) == (rule == DISAGREEING)
 
 
-def test_of_rows_that_did_not_finish_the_latest_counts(store):
-    store.write(failed_row(device="gpu", finished=START + timedelta(days=1), status="stopped"), [])
-    store.write(failed_row(), [])
-    assert set(store.status().values()) == {"stopped"}
-
-
-def test_an_equal_result_is_written_once_and_a_different_one_beside_it(store):
+def test_an_equal_result_is_written_once(store):
     path = store.write(make_row(), CURVE)
     before = path.read_bytes()
+    assert store.write(make_row(best_accuracy=0.625), CURVE) != path
     assert store.write(make_row(seconds=99.0), CURVE) == path
-    other = store.write(make_row(best_accuracy=0.625), CURVE)
-    assert other != path
     assert path.read_bytes() == before
-    assert store.write(make_row(), CURVE) == path
-    assert store.runs(replicates=True)["best_accuracy"].tolist() == [0.625], "the one written last counts"
-
-
-def test_a_forced_row_counts_whatever_was_stored_before(store):
-    store.write(make_row(local_accuracy_mean=0.75), CURVE)
-    store.write(make_row(best_accuracy=0.625), CURVE)
-    store.write(make_row(best_accuracy=0.75, local_accuracy_mean=None), CURVE, replace=True)
-    assert store.runs(replicates=True)["best_accuracy"].tolist() == [0.75]
-    store.write(failed_row(), [], replace=True)
-    assert store.runs(replicates=True)["best_accuracy"].tolist() == [0.75]
-    assert not validate(store.out).findings
-
-
-def test_a_forced_row_counts_before_those_of_other_environments(store):
-    store.write(make_row(), CURVE)
-    store.write(make_row(best_accuracy=0.625, threads=2), CURVE, replace=True)
-    assert store.runs()["best_accuracy"].tolist() == [0.625]
-    store.write(make_row(best_accuracy=0.75), CURVE, replace=True)
-    assert store.runs()["best_accuracy"].tolist() == [0.75], "the last one"
-    assert len(store.runs(replicates=True)) == 2
 
 
 def test_a_row_with_tracked_accuracies_counts_instead_of_its_equal_without(store):
@@ -367,18 +356,3 @@ def test_a_run_is_never_seen_before_its_curve(store, monkeypatch):
     assert len(list(store.out.glob("curves/*.parquet"))) == 1
     assert store.runs().empty
     assert store.curves().empty
-
-
-# The leaderboard file
-
-
-def test_rebuild_writes_what_the_runs_say(store):
-    import pandas as pd
-
-    from leaderboards.board import leaderboard
-
-    for seed in range(3):
-        store.write(make_row("fedgkd", HYPERPARAMETERS, seed=seed), CURVE)
-    path = store.rebuild()
-    pd.testing.assert_frame_equal(pd.read_parquet(path), leaderboard(store.runs()))
-    assert pq.read_schema(path).metadata[b"fedkd_schema_version"] == str(SCHEMA_VERSION).encode()
