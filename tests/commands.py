@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from bench.execution import saved_runs
 from bench.sweep import command as sweep
 from bench.trial.results import RESULT_COLUMNS
+from bench.trial.trial import RunGroup
 from leaderboards import Store
 
 IDENTITY = ("partition_hash", "diverged", "status", "hp_json", "setting_json", "seed", "algorithm")
@@ -59,6 +61,14 @@ def saved_round(out: Path) -> int:
 def run(out: Path, *arguments: str) -> int:
     """A sweep in this process, without Ray."""
     return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
+
+
+def finish(trial: RunGroup) -> dict[str, Any]:
+    """Step a trial to its end and close it; its last report."""
+    while not (report := trial.step())["done"]:
+        pass
+    trial.close()
+    return report
 
 
 def descendants(pid: int) -> Iterator[int]:

