@@ -7,13 +7,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from browser import CHROMIUM, Browser, browser
 from rows import START, Pair, failed_row, make_row, write
@@ -193,37 +190,30 @@ def test_the_head_says_what_was_run(text):
     assert "2026-01-02 03:04" in facts
 
 
-def test_means_spreads_and_intervals_stand_in_the_table(text):
-    row = board_row(text, alpha="0.1", algorithm="fedavg")
-    assert "61.00 ± 1.00 (3)" in row
-    assert "58.52 – 63.48" in row  # 61 ± 4.303 · 1 / √3
-    assert "80.00 (1)" in board_row(text, alpha="0.5", c="1", algorithm="fedavg")
-    assert "1 seed" in board_row(text, alpha="0.5", c="1", algorithm="fedavg")
+@pytest.mark.parametrize(
+    ("where", "rank", "words"),
+    [
+        ({"alpha": "0.1", "algorithm": "fedavg"}, "222", ["61.00 ± 1.00 (3)", "58.52 – 63.48"]),  # 61 ± 4.303 / √3
+        ({"alpha": "0.5", "c": "0.5", "algorithm": "fedavg"}, "=1=1=1", ["71.00 ± 1.00 (3)"]),
+        ({"alpha": "0.5", "c": "1", "algorithm": "fedavg"}, "(2)(2)(2)", ["80.00 (1)", "1 seed"]),
+        ({"algorithm": "centralized"}, "–––", ["90.00 (1)"]),
+        ({"alpha": "0.5", "c": "0.5", "algorithm": "scaffold"}, "", ["55.50 ± 0.71 (2)", "1 failed"]),
+    ],
+)
+def test_a_row_has_its_rank_mean_spread_and_failures(where, rank, words, text):
+    row = board_row(text, **where)
+    assert row.startswith(rank)
+    assert all(word in row for word in words), row
 
 
-def test_ranks_are_shared_by_what_no_test_separates(text):
-    assert board_row(text, alpha="0.1", class_=None, algorithm="fedavg").startswith("222")
-    assert board_row(text, alpha="0.5", c="0.5", algorithm="fedavg").startswith("=1=1=1")
-    assert board_row(text, alpha="0.5", c="1", algorithm="fedavg").startswith("(2)(2)(2)")
-    assert board_row(text, algorithm="centralized").startswith("–––")
-
-
-def test_failed_runs_are_shown_and_enter_no_mean(text):
-    some = board_row(text, alpha="0.5", c="0.5", algorithm="scaffold")
-    assert "55.50 ± 0.71 (2)" in some
-    assert "1 failed" in some
+def test_what_failed_or_diverged_has_a_word_and_no_number(text):
     every = board_row(text, alpha="0.5", c="1", algorithm="scaffold")
-    assert "failed" in every
-    assert "%" not in every
+    assert ("failed" in every, "%" in every) == (True, False)
+    diverged = board_row(text, alpha="0.1", algorithm="scaffold")
+    assert ("DIVERGED (3)" in diverged, "10.00" in diverged) == (True, False)
     failed = [inside for own, inside in Elements(text).of("details", class_="run") if own.get("data-state") == "failed"]
     assert len(failed) == 2
     assert all("CUDA out of memory" in inside for inside in failed)
-
-
-def test_diverged_runs_have_a_word_and_no_number(text):
-    row = board_row(text, alpha="0.1", algorithm="scaffold")
-    assert "DIVERGED (3)" in row
-    assert "10.00" not in row
 
 
 def test_winners_have_a_margin_and_a_verdict(text):
@@ -280,18 +270,6 @@ def test_printed_numbers_stand_beside_ours(tmp_path):
     ((_, table),) = Elements(text).of("details", class_="printed")
     assert "43.21 (1)" in table
     assert f"{100 * cell.printed.value:.2f}" in table
-
-
-def test_folders_are_merged_and_a_run_counts_once(tmp_path):
-    pairs = fixture()
-    first = write(tmp_path / "a", pairs[:20])
-    later = [
-        (row | {"finished": row["finished"] + timedelta(days=1), "best_accuracy": 0.01}, []) for row, _ in pairs[:2]
-    ]
-    second = write(tmp_path / "b", later + pairs[20:])
-    merged = report(tmp_path / "merged.html", second, first)
-    assert "61.00 ± 1.00 (3)" in board_row(merged, alpha="0.1", algorithm="fedavg")
-    assert len(Elements(merged).of("details", class_="run")) == len(pairs)
 
 
 def test_the_same_results_give_the_same_page(page, text, tmp_path):
@@ -356,24 +334,14 @@ def test_every_chart_is_drawn_without_a_browser(text):
 # How the command ends
 
 
-def test_an_empty_folder_says_what_to_do(tmp_path, capsys):
-    assert main(["--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 2
-    assert "python -m bench.sweep" in capsys.readouterr().err
-    assert not (tmp_path / "page.html").exists()
-
-
-@pytest.mark.parametrize("what", ["truncated", "foreign"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys, what):
-    folder = write(tmp_path / "out", fixture())
-    broken = folder / "runs" / "broken.parquet"
-    if what == "truncated":
-        broken.write_bytes((folder / "runs" / "all.parquet").read_bytes()[:-100])
-    else:
-        pq.write_table(pa.table({"x": [1]}), broken)
-    (tmp_path / "page.html").write_text("the page of yesterday")
-    assert main(["--out", str(folder), "--to", str(tmp_path / "page.html")]) == 3
+def test_a_broken_file_is_named_and_the_page_of_yesterday_stays(tmp_path, capsys):
+    broken, old = tmp_path / "runs" / "broken.parquet", tmp_path / "page.html"
+    broken.parent.mkdir()
+    broken.write_bytes(b"PAR1")
+    old.write_text("the page of yesterday")
+    assert main(["--out", str(tmp_path), "--to", str(old)]) == 3
     assert str(broken) in capsys.readouterr().err
-    assert (tmp_path / "page.html").read_text() == "the page of yesterday"
+    assert old.read_text() == "the page of yesterday"
 
 
 def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
@@ -382,14 +350,11 @@ def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
     assert 'pip install "fedkd-bench[report]"' in capsys.readouterr().err
 
 
-def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
+def test_a_page_that_cannot_be_written_is_an_error_and_a_new_folder_is_none(tmp_path):
     folder = write(tmp_path / "out", fixture()[:1])
-    assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
     (tmp_path / "file").touch()
-    assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
-    assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 300))]) == 3
-    assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0
+    for place, status in ((".", 2), ("file/page.html", 2), ("n" * 300, 3), ("new/page.html", 0)):
+        assert main(["--out", str(folder), "--to", str(tmp_path / place)]) == status
     assert (tmp_path / "new" / "page.html").exists()
 
 

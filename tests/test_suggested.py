@@ -38,7 +38,7 @@ def test_a_command_is_quoted_where_a_shell_would_take_it_apart(folder: Path) -> 
 
 
 # What is asked of a folder without what it takes, by a function of it, and the words of the command that is suggested.
-ASKED: dict[str, tuple[Callable[[str], object], str]] = {
+ASKED: dict[str, tuple[Callable[[str], int], str]] = {
     "compare": (lambda out: compare.main(["--out", out]), "bench.sweep --algo fedavg,fedprox --dataset digits --out"),
     "report": (
         lambda out: report.main(["--out", out, "--to", "page.html"]),
@@ -51,9 +51,9 @@ ASKED: dict[str, tuple[Callable[[str], object], str]] = {
 
 @pytest.mark.parametrize(("ask", "words"), ASKED.values(), ids=ASKED)
 def test_what_is_suggested_names_the_folder_as_a_shell_takes_it(
-    ask: Callable[[str], object], words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    ask: Callable[[str], int], words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ask(str(folder))
+    assert ask(str(folder)) == 2
     assert f"python -m {words} {shlex.quote(str(folder))}" in capsys.readouterr().err
 
 
@@ -81,10 +81,3 @@ def test_a_file_where_results_go_is_refused_in_words(
     said = capsys.readouterr()
     assert said.err.startswith(f"error: {file} is a file, and ")
     assert (said.out, file.read_text()) == ("", "of the user")
-
-
-def test_a_sweep_names_its_own_folder_in_the_command_for_its_table(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sweep.main([*SWEEP, "--budget", "1", "-q", "--out", str(folder)]) == 0
-    assert f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n" in capsys.readouterr().err
