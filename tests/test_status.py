@@ -11,7 +11,7 @@ import pytest
 from rows import CURVE, failed_row, make_row
 
 from algorithms import entry
-from bench import cli, status
+from bench import status
 from bench.engine.state import StateFolder
 from bench.execution import STATE_VERSION, Execution
 from bench.planning.plan import make_plan
@@ -90,8 +90,6 @@ def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
 
 
 def test_a_dry_run_says_which_packs_would_be_formed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert dry_run(tmp_path, "--pack", "3") == 0
-    assert "4 to do in 2 packs" in capsys.readouterr().out
     assert dry_run(tmp_path, "--pack", "3", "--json") == 0
     assert json.loads(capsys.readouterr().out)["packs"] == [2, 2]
 
@@ -118,23 +116,6 @@ def test_a_dry_run_asks_no_mirror_on_the_network(
 def test_an_option_that_would_not_be_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main(["--out", str(tmp_path), "--dataset", "digits"]) == 2
     assert "--dataset describes a sweep" in capsys.readouterr().err
-
-
-def test_a_dry_run_says_that_a_search_cannot_draw_its_partition(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["--algo", "fedprox", "--search", "optuna", "--num-samples", "2", "--set", "num_clients=5000"]
-    assert sweep.main([*command, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
-    (search,) = json.loads(capsys.readouterr().out)["searches"]
-    assert search["partition"].startswith("NOT feasible")
-
-
-def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    from bench import __main__
-
-    assert __main__.main([]) == 0
-    listed = capsys.readouterr().out
-    assert all(f"  {name} " in listed for name in cli.COMMANDS)
 
 
 def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(
@@ -210,18 +191,6 @@ def listed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> li
 
 
 ONE = ("--algo", "fedprox", "--set", "mu=0.01")
-
-
-def test_a_state_of_another_version_is_not_called_saved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = units()[:2]
-    StateFolder(tmp_path / "state" / one.key, one.named_by).save(3, {}, {}, {})
-    assert listed(tmp_path, capsys) == [("saved", 3)]
-    monkeypatch.setattr("bench.engine.state.STATE_VERSION", STATE_VERSION + 1)
-    StateFolder(tmp_path / "state" / two.key, two.named_by).save(3, {}, {}, {})
-    assert listed(tmp_path, capsys) == [("saved", 3), ("other version", None)]
-    assert listed(tmp_path, capsys, *ONE, "--seeds", "2") == [("saved", 3), ("other version", None)]
 
 
 def test_a_run_at_work_is_running_whatever_came_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +25,7 @@ from bench.errors import EnvironmentProblem
 from bench.execution import Execution, command_columns
 from bench.executors import ray_executor
 from bench.executors.optuna_search import History, histories
-from bench.executors.progress import Plain, Quiet, Watched
+from bench.executors.progress import Plain, Quiet
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import check_address
 from bench.executors.trials import Interruption, Outcome
@@ -167,16 +166,6 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     assert [chosen for chosen, _ in found.known] == [{"mu": 0.1}]
 
 
-def test_a_row_of_before_an_algorithm_had_all_its_fields_is_no_second_trial(tmp_path: Path) -> None:
-    plan = make_plan(Request(("fedprox",), values={"mu": ("0.01", "1")}, search="optuna", num_samples=2))
-    (unit,) = make_plan(Request(("fedprox",), values={"mu": ("0.01",)})).units  # 0.01 is the default
-    name, version, values, setting, seed = unit.identity(entry("fedprox"))
-    for one in (values, {}):
-        Store(tmp_path).write(make_row() | identity_columns(name, version, one, setting, seed), [])
-    (found,) = histories(plan, plan.searches, str(tmp_path))
-    assert found == History(known=[({"mu": 0.01}, 0.5)])
-
-
 BAD = {
     "algorithm": ("--algo fedcat", ["fedcat", "did you mean fedcad?"]),
     "no algorithm": ("", ["--algo"]),
@@ -272,25 +261,18 @@ def test_a_diverging_run_ends_early_and_says_so(tmp_path: Path) -> None:
     assert row.communications < 5
 
 
-def test_reproduce_gives_the_row_again(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    key = Store(swept).runs().run_key.iloc[0]
-    assert sweep.main(["reproduce", key[:12], "--out", str(swept), "--into", str(tmp_path)]) == 0
-    assert "bit for bit" in capsys.readouterr().out
-    rows = Store(tmp_path).runs().set_index("run_key")
-    assert rows.index.tolist() == [key]
-    assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
-
-
-def test_reproduce_takes_a_file_of_rows(
+def test_reproduce_gives_the_row_again_from_a_folder_or_a_file_of_rows(
     swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = Store(swept).runs()
-    file = tmp_path / "kept.parquet"
-    write_table(run_table(stored_row(records(rows[:1])[0])), file)
+    (row, *_), file = records(Store(swept).runs()), tmp_path / "kept.parquet"
+    write_table(run_table(stored_row(row)), file)
     monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "usual"))
-    assert sweep.main(["reproduce", rows.run_key[0], "--out", str(file)]) == 0
-    assert "bit for bit" in capsys.readouterr().out
-    assert set(Store(tmp_path / "usual" / "reproduced").finished()) == {rows.run_key[0]}
+    into = tmp_path / "into"
+    for words, made in (([swept, "--into", into], into), ([file], tmp_path / "usual" / "reproduced")):
+        assert sweep.main(["reproduce", row["run_key"][:12], "--out", *map(str, words)]) == 0
+        assert "bit for bit" in capsys.readouterr().out
+        assert Store(made).finished() == {row["run_key"]}
+    assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
 
 
 def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
@@ -386,6 +368,12 @@ def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.Ca
     assert "0 to do" in capsys.readouterr().err
 
 
+def test_a_sweep_whose_results_vanish_exits_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(Quiet, "ended", lambda *_: shutil.rmtree(out))
+    assert run(out, "--algo", "fedavg", "--rounds", "1") == 3
+
+
 @pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
@@ -395,32 +383,3 @@ def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
     assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
-
-
-def test_results_that_vanish_during_a_sweep_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, few = tmp_path / "out", ("--algo", "fedavg", "--seeds", "2", "--rounds", "1", "-q")
-    ended: list[str] = []
-
-    def vanish(self: Quiet, trial: Watched, report: object) -> None:
-        ended.append(trial.name)
-        if len(ended) == 1:
-            shutil.rmtree(out)
-
-    monkeypatch.setattr(Quiet, "ended", vanish)
-    assert run(out, *few) == 3
-    monkeypatch.undo()
-    assert run(out, *few) == 0
-    assert len(Store(out).finished()) == 2
-
-
-def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As when an edit of an algorithm was tried, and undone."""
-    arguments = ["--algo", "fedavg", "--rounds", "1"]
-    assert run(tmp_path, *arguments) == 0
-    assert "--force" not in capsys.readouterr().err
-    (row,) = records(Store(tmp_path).runs())
-    identity = identity_columns("fedavg", 99, {}, json.loads(row["setting_json"]), 0)
-    edited = stored_row(row) | identity | {"finished": row["finished"] + timedelta(days=1)}
-    Store(tmp_path).write(edited, [(1, "accuracy", 0.5)])
-    assert run(tmp_path, *arguments) == 0
-    assert "--force" in capsys.readouterr().err
