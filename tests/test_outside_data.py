@@ -12,7 +12,7 @@ import pytest
 from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
-from bench import data, models
+from bench import data
 from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
 from bench.data.partition import partition
@@ -313,18 +313,3 @@ def test_draws_without_a_seed_are_refused(world: Path) -> None:
     module.write_text(EXAMPLE.replace('file["train_x"], file["train_y"]', noisy))
     with pytest.raises(UsageError, match="my_world:SHAPES"):
         data.load("my_world:SHAPES")
-
-
-def test_a_neighbours_edit_makes_another_model(place: Path) -> None:
-    folder = place / "mine"
-    folder.mkdir()
-    (folder / "blocks.py").write_text("WIDTH = 8\n")
-    (folder / "nets.py").write_text(
-        "from bench.models import ModelInfo\nfrom mine.blocks import WIDTH\n"
-        "NET = ModelInfo(factory='mine.nets:make', summary='', size=8)\n"
-    )
-    forget()
-    before = models.version("mine.nets:NET")
-    (folder / "blocks.py").write_text("WIDTH = 9\n")
-    forget()
-    assert models.version("mine.nets:NET") != before

@@ -12,11 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from commands import command
 
 from algorithms import build, entry
 from algorithms.base import Algorithm
-from bench import cli
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import CHECKS, run_check
 from bench.selftest.command import main
@@ -240,11 +238,3 @@ def test_eleven_hooks_are_watched() -> None:
 def test_a_wrong_request_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
-
-
-def test_it_is_a_command_and_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
-    done = command("fedavg", "--only", "learns", "--json", module="bench.selftest")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["passed"] is True
-    assert cli.main(["selftest", "fedcat"]) == 2
-    assert "fedcad" in capsys.readouterr().err

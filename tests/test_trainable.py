@@ -55,35 +55,23 @@ def test_a_rate_that_a_paper_tuned_is_the_presets(given: dict[str, Any], lr: flo
     assert unit_of("fedgkd", {"dataset": "cifar10", **given}).setting.lr == lr
 
 
-def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
-    given = {"dataset": "digits", "setting": {"lr": 0.05, "gamma": 0.4}, "lr": 0.2}
-    from bench.executors.ray_trainable import unit_of
-
-    unit = unit_of("fedcad", given)
-    assert (unit.setting.lr, unit.hyperparameters["gamma"]) == (0.2, 0.4)
-    assert unit_of("fedcad", given | {"gamma": 0.6}).hyperparameters["gamma"] == 0.6
-
-
 @pytest.mark.parametrize(
-    ("defaults", "config", "lr", "rounds"),
+    ("defaults", "config"),
     [
-        ({"lr": 0.3, "rounds": 2}, {"setting": {"lr": 0.05}}, 0.05, 2),
-        ({"setting": {"lr": 0.3, "rounds": 2}}, {"setting": {"lr": 0.05}}, 0.05, 2),
-        ({"setting": {"lr": 0.3, "rounds": 2}}, {"lr": 0.05}, 0.05, 2),
+        ({"lr": 0.3, "rounds": 2, "gamma": 0.4}, {"setting": {"lr": 0.05}}),
+        ({"setting": {"lr": 0.3, "rounds": 2, "gamma": 0.4}}, {"setting": {"lr": 0.05}}),
+        ({"setting": {"lr": 0.3, "rounds": 2, "gamma": 0.6}}, {"lr": 0.05, "gamma": 0.4}),
+        ({"setting": {"lr": 0.3, "rounds": 2, "gamma": 0.6}, "lr": 0.05, "gamma": 0.4}, {}),
     ],
 )
-def test_a_trials_setting_goes_over_the_defaults_field_by_field(
-    defaults: dict[str, Any], config: dict[str, Any], lr: float, rounds: int
+def test_a_trials_values_go_over_the_defaults_and_parameters_over_the_setting(
+    defaults: dict[str, Any], config: dict[str, Any]
 ) -> None:
-    from bench.executors.ray_trainable import unit_of
-
-    unit = unit_of("fedavg", {"dataset": "digits", **defaults}, config)
-    assert (unit.setting.lr, unit.setting.rounds) == (lr, rounds)
+    unit = unit_of("fedcad", {"dataset": "digits", **defaults}, config)
+    assert (unit.setting.lr, unit.setting.rounds, unit.hyperparameters["gamma"]) == (0.05, 2, 0.4)
 
 
 def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings() -> None:
-    from bench.executors.ray_trainable import unit_of
-
     unit = unit_of("feddkd", {"setting": {"lr": 0.5, "batch_size": 8}, "lr": 0.02})
     assert (unit.setting.lr, unit.setting.batch_size) == (0.5, 8)
     assert (unit.hyperparameters["lr"], unit.hyperparameters["batch_size"]) == (0.02, 64)
