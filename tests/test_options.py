@@ -183,7 +183,6 @@ def test_a_number_of_configurations_without_a_search_is_refused(more: tuple[str,
     [
         (["sweep", "--algo", "fedavg", "--ruonds", "2"], "--ruonds 2 (did you mean --rounds?)"),
         (["sweep", "--algo", "fedavg", "--partition", "iid"], "--partition iid (did you mean --set partition=VALUE?)"),
-        (["compare", "--qqqq"], "unrecognized arguments: --qqqq; `python -m bench.compare --help`"),
         (["data", "list", "--offline"], "unrecognized arguments: --offline; `python -m bench.data list --help`"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.data.dataset import content_hash
-from bench.data.partition import PARTITIONS, Wanted, partition
+from bench.data.partition import PARTITIONS, Wanted
 from bench.errors import UsageError
 
 # Class sizes from 110 to 290, in no order: nothing divides evenly.
@@ -35,14 +35,6 @@ def sizes_of(*args, **changes):
 
 def together(arrays):
     return np.sort(np.concatenate([np.empty(0, np.int64), *arrays]))
-
-
-@pytest.mark.parametrize("name", PARTITIONS)
-def test_positions_are_ascending_and_in_one_part_only(name):
-    parts = parts_of(name)
-    assert len(parts) == 13
-    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
-    assert len(np.unique(together(parts))) == len(together(parts))
 
 
 @pytest.mark.parametrize("name", [name for name in PARTITIONS if name not in ("fedgkd_groups", "by_writer_2000")])
@@ -180,8 +172,3 @@ FEW = np.repeat(np.arange(10), 5)
 def test_what_a_partition_cannot_give_is_refused(name, changes, words):
     with pytest.raises(UsageError, match=re.escape(words)):
         parts_of(name, **changes)
-
-
-def test_an_unknown_partition_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match=r"\blda\b"):
-        partition("ldaa")

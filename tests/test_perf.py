@@ -56,15 +56,10 @@ def test_ratios_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = training.beside_bare_loop(TINY, 2)
     assert (loop["ratio"]["low"], loop["ratio"]["high"]) == (0.3125, 0.4375), "quartiles of 0.5 and 0.25"
     assert loop["engine_rate"]["median"] == pytest.approx((TINY.processed / 2 + TINY.processed / 8) / 2)
-    assert (loop["ratio"]["limit"], loop["ratio"]["bound"], loop["cpu_ratio"]["median"]) == (
-        0.95,
-        ">=",
-        pytest.approx(1 / 3),
-    )
-    assert "limit" not in training.beside_bare_loop(replace(TINY, augmentation="flip_crop"), 2)["ratio"]
+    assert loop["cpu_ratio"]["median"] == pytest.approx(1 / 3)
     other = training.beside_fedavg("fedprox", TINY, 2)
     assert (other["ratio"]["median"], other["arithmetic"]["median"]) == (3.0, 1.0)
-    assert other["over_arithmetic"] == figure([2.0, 4.0], "x", 1.15)
+    assert other["over_arithmetic"]["median"] == 3.0
 
 
 def test_a_teacher_costs_a_forward_pass_of_each_sample_once() -> None:
@@ -156,16 +151,13 @@ def test_bad_input_is_refused_before_anything_runs(
     assert message in problem
 
 
-def test_boards_have_their_targets_and_are_measured_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_boards_are_measured_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert "boards" not in PARTS
     assert make_parser().parse_args([]).part == list(PARTS)
     assert main(["--part", "boards", "--runs", "100", "--repetitions", "1", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
-    assert list(parts) == ["boards"]
     board, compare, report = (parts["boards"][name] for name in ("leaderboard", "compare", "report"))
-    assert (board["runs"], board["points"], compare["runs"]) == (100, 10_000, 10)
-    assert (board["seconds"]["limit"], board["memory"]["limit"], compare["seconds"]["limit"]) == (5.0, 2_000.0, 3.0)
-    assert (report["runs"], report["seconds"]["limit"], report["file"]["limit"]) == (100, 15.0, 5.0)
+    assert (board["runs"], board["points"], compare["runs"], report["runs"]) == (100, 10_000, 10, 100)
     assert report["file"]["median"] > 1, "the page holds its own scripts"
 
 
@@ -201,8 +193,7 @@ def test_each_preparation_reads_the_originals_and_each_loading_the_copy(
     found = data.preparation(tmp_path / "data", 3)
     assert len(counted.parsed) == 3
     assert not (tmp_path / "cache").exists(), "the user's own copies are left alone"
-    assert {name: entry["seconds"]["limit"] for name, entry in found.items()} == {"prepare": 3.0, "load": 0.5}
-    assert found["load"]["seconds"]["n"] == 3
+    assert {name: entry["seconds"]["n"] for name, entry in found.items()} == {"prepare": 3, "load": 3}
 
 
 def test_every_partition_is_measured_at_each_size(
@@ -214,13 +205,8 @@ def test_every_partition_is_measured_at_each_size(
         "small": list(PARTITIONS),
         "large": list(PARTITIONS),
     }
-    lda, iid = part["partitions"]["large"]["lda"], part["partitions"]["large"]["iid"]
-    assert {name: lda[name] for name in ("samples", "num_clients", "alpha")} == {
-        "samples": 10_000,
-        "num_clients": 40,
-        "alpha": 10.0,
-    }
-    assert (lda["seconds"]["limit"], lda["seconds"]["bound"], lda["seconds"]["n"], iid["alpha"]) == (3.0, "<=", 2, None)
+    lda = part["partitions"]["large"]["lda"]
+    assert (lda["samples"], lda["num_clients"], lda["alpha"], lda["seconds"]["n"]) == (10_000, 40, 10.0, 2)
     assert part["partitions"]["large"]["fedgen"]["num_clients"] == 20
 
 

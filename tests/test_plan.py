@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from algorithms import entry
 from bench.data import splits
 from bench.errors import UsageError
-from bench.planning.plan import _own_fields, make_plan
+from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.sweep.command import main
-from search_spaces import SETTINGS, SPACES
 
 
 def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
@@ -23,12 +21,12 @@ def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
 
 
 def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
-    space = SPACES["fedgkd", "tiny_imagenet", "moon"]
-    assert space.setting.model == "resnet50+bn"
-    setting = SETTINGS["fedgkd", "tiny_imagenet"]
-    assert _own_fields(entry("moon"), setting, "fedgkd", ())["model"] == ("resnet50+bn",)
-    assert _own_fields(entry("fedavg"), setting, "fedgkd", ())["model"] == ("resnet50",)
-    assert not _own_fields(entry("moon"), setting, "fedgkd", ("model",))
+    def models_of(**values: tuple[str, ...]) -> dict[str, str]:
+        plan = make_plan(Request(("moon", "fedprox"), dataset="tiny_imagenet", paper="fedgkd", values=values))
+        return {unit.algorithm: unit.setting.model for unit in plan.units}
+
+    assert models_of() == {"moon": "resnet50+head+bn", "fedprox": "resnet50"}
+    assert models_of(model=("resnet50",)) == {"moon": "resnet50+head", "fedprox": "resnet50"}
 
 
 def test_a_setting_field_that_a_paper_tuned_is_tried_for_that_algorithm_alone() -> None:

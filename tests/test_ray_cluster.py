@@ -126,28 +126,19 @@ def complaint(resources: Resources, stopping: bool = False, seconds: float = 0.5
         watch.close()
 
 
-def test_a_cluster_with_room_is_waited_for(cluster: Cluster) -> None:
+def test_a_cluster_is_waited_for_while_it_has_room_or_nodes_may_come(cluster: Cluster) -> None:
     assert complaint(Resources(cpus=2)) == ""
     assert complaint(Resources(cpus=8, gpus=1), stopping=True) == ""
-
-
-def test_a_cluster_without_room_is_given_up_unless_nodes_may_come(cluster: Cluster) -> None:
     assert "room" in complaint(Resources(cpus=16))
     assert complaint(Resources(cpus=16, address="head:1")) == ""
     assert "room" in complaint(Resources(cpus=16, address="head:1"), stopping=True)
 
 
-def test_dead_nodes_have_no_room(cluster: Cluster) -> None:
+def test_dead_nodes_and_a_silent_head_end_a_sweep(cluster: Cluster) -> None:
     cluster.listed = [NODE, ELSEWHERE | {"Alive": False}]
     assert "room" in complaint(Resources(gpus=1))
-
-
-def test_a_dead_node_of_this_machine_ends_a_sweep_at_once(cluster: Cluster) -> None:
     cluster.listed = [DEAD, ELSEWHERE]
     assert "this machine" in complaint(Resources(address="head:1"))
-
-
-def test_a_silent_head_ends_a_sweep(cluster: Cluster) -> None:
     cluster.answers = False
     assert "head" in complaint(Resources(address="head:1"))
     cluster.answers = True

@@ -60,14 +60,6 @@ def test_a_run_that_is_made_again_takes_the_place_of_the_old_one(tmp_path):
     assert len(RowFile(runs).curves()) == 2 * len(CURVE)
 
 
-def test_compare_reads_such_a_file(tmp_path, capsys):
-    runs = tmp_path / "kept.parquet"
-    fill(tmp_path / "a")
-    keep([tmp_path / "a"], runs, tmp_path / "kept_curves.parquet")
-    assert compare(["--out", str(runs), "--metric", "accuracy@2"]) == 0
-    assert "50.00 (1)" in capsys.readouterr().out
-
-
 # --- the tracked file
 
 

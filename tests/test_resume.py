@@ -95,19 +95,6 @@ def test_no_bit_of_a_state_may_change(saved: Path) -> None:
     assert resumes(saved)
 
 
-def test_a_state_with_choices_of_an_earlier_version_goes_on(saved: Path) -> None:
-    """Earlier versions named the programs that they had found fastest."""
-    file = saved / MANIFEST
-    content = json.loads(file.read_text()) | {"programs": {"a device: some work": "matmul"}}
-    del content["digest"]
-    file.write_text(json.dumps(content | {"digest": digest(content)}))
-    resumed, whole = simulate("moon", folder=StateFolder(saved)), simulate("moon")
-    assert resumed.load()
-    resumed.advance(1)
-    whole.advance(3)
-    assert identical(whole, resumed)
-
-
 def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple:

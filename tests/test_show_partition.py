@@ -63,14 +63,6 @@ def test_a_terminal_of_eighty_columns_shows_every_number(capsys, monkeypatch):
     assert " ".join(rows).split() == [str(count) for count in counts[3]]
 
 
-def test_a_long_table_is_cut_and_says_so(capsys):
-    assert main(["--dataset", "digits", "--clients", "120", "--partition", "iid"]) == 0
-    out = capsys.readouterr().out
-    assert "20 more" in out
-    assert re.search(r"^ +99 ", out, re.M)
-    assert not re.search(r"^ +100 ", out, re.M)
-
-
 def test_a_picture_has_a_bubble_for_each_client_and_class_held(capsys, tmp_path, monkeypatch):
     pytest.importorskip("vl_convert")
     monkeypatch.chdir(tmp_path)

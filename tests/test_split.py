@@ -6,20 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_partition import LABELS, together
 
 from bench.data.partition import PARTITIONS
 from bench.data.splits import FIELDS, feasible, share_of, split, split_like
 from bench.errors import UsageError
 from search_spaces.setting import Setting
 
-# Class sizes from 110 to 290, in no order: nothing divides evenly.
-LABELS = np.random.RandomState(0).permutation(np.repeat(np.arange(10), range(110, 310, 20)))
 GROUPS = np.random.RandomState(1).randint(0, 10, len(LABELS))
 SETTING = Setting(partition="lda", alpha=0.5, num_clients=10)
-
-
-def together(arrays):
-    return np.sort(np.concatenate([np.empty(0, np.int64), *arrays]))
 
 
 FULL = replace(SETTING, fraction=0.8, auxiliary_per_class=5, validation_fraction=0.1, local_test_fraction=0.2)

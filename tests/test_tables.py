@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from itertools import product
@@ -236,19 +234,6 @@ def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     text = "\n".join(lines)
     assert text.index("FedGKD-MSE[M=1]") < text.index("FedGKD[M=1]"), "rows in the order of print"
-
-
-@pytest.mark.parametrize("style", ["md", "latex", "csv", "table"])
-def test_formats(style: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_run(tmp_path, cell().units[0], best_accuracy=0.80)
-    assert compare.main(["--paper", "fedgkd", "--table", "9", "--format", style, "--out", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    if style == "csv":
-        first = next(csv.DictReader(io.StringIO(out)))
-        assert (first["ours"], first["printed"], first["n"]) == ("0.8", "0.6922", "1")
-    else:
-        assert "80.00 (1)" in out
-        assert "not run" in out
 
 
 def test_shortened_runs_are_marked_and_give_way_to_full_ones(

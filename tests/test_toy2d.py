@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from conftest import largest_gap
 
-from algorithms import build, entry
+from algorithms import build
 from bench import data
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
-from bench.errors import UsageError
-from bench.planning.request import supply
 from search_spaces import SETTINGS
 
 SETTING = SETTINGS["fedkd", "toy2d"]
@@ -50,8 +48,3 @@ def test_it_is_learnt():
     simulation.advance(5)
     accuracy = [value for _, name, value in simulation.progress.curves[""] if name == "accuracy"]
     assert accuracy[-1] > 0.9
-
-
-def test_a_model_of_images_is_refused_with_those_that_fit():
-    with pytest.raises(UsageError, match=r"'mlp'.*mlp_vectors"):
-        supply(entry("fedavg"), replace(SETTING, model="mlp"))
