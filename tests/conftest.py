@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from algorithms import ALGORITHMS, generators
+from algorithms.base import Algorithm
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
 from bench.selftest.candidate import candidate
 from bench.selftest.certify import NOT_APPLICABLE, PASSED, run_check
 from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
 
-__all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "simulate", "toy_dataset", "toy_split"]
+__all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "resumed", "simulate", "toy_dataset", "toy_split"]
 
 
 # Files that take longest, mostly waiting for Ray or for other processes, the longest first.
@@ -66,6 +71,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path))
+
+
+def trained(algorithm: str | Algorithm, backend: str = "loop", rounds: int = 2, **options: Any) -> Simulation:
+    """A run of the toy federation after some rounds."""
+    run = simulate(algorithm, backend, **options)
+    run.advance(rounds)
+    return run
+
+
+def resumed(folder: Path, algorithm: str | Algorithm, backend: str = "loop", **options: Any) -> Simulation:
+    """A run of two rounds, saved, then of two more in a new simulation, to which the state tells the backend."""
+    trained(algorithm, backend, folder=StateFolder(folder), **options).save()
+    torch.rand(7)
+    run = simulate(algorithm, "auto", folder=StateFolder(folder), **options)
+    assert run.load()
+    run.advance(2)
+    return run
 
 
 def holds(name: str, check: str) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torchvision.transforms.functional as theirs
-from conftest import identical, largest_gap, simulate
+from conftest import identical, largest_gap, resumed, simulate, trained
 from torch import Tensor
 
 from algorithms import build
 from bench.engine.rng import stream
 from bench.engine.samples import DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
-from bench.engine.simulation import Simulation
-from bench.engine.state import StateFolder
 
 SIZES = [(32, 32), (24, 40), (9, 7)]
 
@@ -86,32 +83,12 @@ def test_rotations_left_the_crops_and_flips_of_a_seed_as_they_were() -> None:
     assert draws[..., :3].tolist() == [[[0, 1, 1], [3, 4, 1], [1, 7, 1]], [[3, 3, 1], [1, 2, 0], [0, 7, 0]]]
 
 
-@pytest.mark.parametrize("model", ["cnn_digits", "mlp+bn"])
-def test_both_backends_turn_alike(model: str) -> None:
-    fields = {"model": model, "augmentation": "flip_crop_rotate"}
-    loop, stacked = (simulate("fedgkd", backend, **fields) for backend in ("loop", "stacked"))
-    upright = simulate("fedgkd", model=model, augmentation="flip_crop")
-    for run in (loop, stacked, upright):
-        run.advance(2)
-    assert largest_gap(loop, stacked) < 1e-9
-    assert largest_gap(loop, upright) > 1e-3
-
-
 def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_path: Path) -> None:
-    def run(backend: str, folder: StateFolder | None = None, **options: Any) -> Simulation:
-        return simulate(build("feddkd", **options), backend, folder=folder, augmentation="flip_crop")
-
-    whole, upright = run("loop", dkd_augmented=True), run("loop")
-    stacked, begun = run("stacked", dkd_augmented=True), run("loop", StateFolder(tmp_path), dkd_augmented=True)
-    for simulation, rounds in ((whole, 2), (upright, 2), (stacked, 2), (begun, 1)):
-        simulation.advance(rounds)
-    begun.save()
-    resumed = run("loop", StateFolder(tmp_path), dkd_augmented=True)
-    assert resumed.load()
-    resumed.advance(1)
-    assert identical(resumed, whole)
-    assert largest_gap(whole, stacked) < 1e-10
-    assert largest_gap(whole, upright) > 1e-4
+    requests, options = build("feddkd", dkd_augmented=True), {"augmentation": "flip_crop"}
+    whole = trained(requests, rounds=4, **options)
+    assert identical(resumed(tmp_path, requests, **options), whole)
+    assert largest_gap(whole, trained(requests, "stacked", 4, **options)) < 1e-10
+    assert largest_gap(whole, trained(build("feddkd"), rounds=4, **options)) > 1e-4
 
 
 @pytest.mark.gpu

@@ -11,27 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import INFO, TINY, identical, simulate, toy_dataset, toy_split
+from conftest import INFO, TINY, identical, resumed, toy_dataset, toy_split, trained
 
 from algorithms import build
 from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy
 from bench.engine.pytree import num_bytes
 from bench.engine.simulation import Simulation
-from bench.engine.state import StateFolder
-
-
-def test_personal_models_are_measured_client_by_client() -> None:
-    run = simulate("fedbn", model="mlp+bn", participation=1.0)
-    run.advance(2)
-    x, y = next(run.federation.chunks(run.federation.test))
-    row = run.algorithm.evaluated(run.server)[""]
-    models = [run.local_model(row, client) for client in range(4)]
-    hits = [(run.net.eval(model, x).logits.argmax(1) == y).double().mean().item() for model in models]
-    curve = {name: value for at, name, value in run.progress.curves[""] if at == 2}
-    assert curve["accuracy"] == pytest.approx(sum(hits) / 4)
-    shared = {name: row[name] for name in run.net.names if name not in run.net.batchnorm}
-    assert run.progress.traffic.bytes_down == 2 * 4 * num_bytes(shared)
 
 
 @dataclass(frozen=True)
@@ -49,20 +35,11 @@ class Forgetful(Algorithm):
 
 
 def test_an_emptied_memory_stays_empty(tmp_path: Path) -> None:
-    whole = simulate(Forgetful())
-    whole.advance(4)
-    first = simulate(Forgetful(), folder=StateFolder(tmp_path))
-    first.advance(2)
-    first.save()
-    second = simulate(Forgetful(), folder=StateFolder(tmp_path))
-    assert second.load()
-    second.advance(2)
-    assert identical(whole, second)
+    assert identical(trained(Forgetful(), rounds=4), resumed(tmp_path, Forgetful()))
 
 
 def test_one_tensor_under_two_names_travels_once() -> None:
-    run = simulate(Forgetful())
-    run.advance(1)
+    run = trained(Forgetful(), rounds=1)
     assert run.progress.traffic.bytes_up == 3 * num_bytes(run.server.params)
 
 

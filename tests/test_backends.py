@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import INFO, TINY, holds, largest_gap, simulate, toy_dataset, toy_split
+from conftest import INFO, TINY, holds, largest_gap, toy_dataset, toy_split, trained
 
 from bench import models
 from bench.engine.dropout import Masks, replace_dropout, step_keys
 from bench.engine.network import make_module
 from bench.engine.rng import stream
+from search_spaces import Setting
 
 OPTIMIZERS = {
     "sgd": {},
@@ -32,20 +34,16 @@ def test_stacked_equals_loop(name: str) -> None:
 @pytest.mark.parametrize("options", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_stacked_equals_loop_in_every_optimizer(backend: str, options: dict[str, object]) -> None:
-    simulation = simulate("fedavg", backend, **options)
-    simulation.advance(2)
+    simulation = trained("fedavg", backend, **options)
     expected = naive_fedavg(rounds=2, **options)
     gap = max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected)
     assert gap < 1e-12
 
 
 def test_bfloat16_keeps_float32_masters() -> None:
-    simulation = simulate("fedcad", precision="bf16")
-    simulation.advance(1)
+    simulation = trained("fedcad", rounds=1, precision="bf16")
     assert all(value.dtype == torch.float32 for value in simulation.server.params.values())
-    exact = simulate("fedcad", precision="fp32")
-    exact.advance(1)
-    assert 0 < largest_gap(simulation, exact) < 0.05
+    assert 0 < largest_gap(simulation, trained("fedcad", rounds=1, precision="fp32")) < 0.05
 
 
 def naive_fedavg(rounds: int, dropout: bool = False, **options: object) -> dict[str, torch.Tensor]:
@@ -85,13 +83,8 @@ def naive_fedavg(rounds: int, dropout: bool = False, **options: object) -> dict[
     return dict(net.state_dict())
 
 
-def _optimizer(setting: object, parameters: object, lr: float) -> torch.optim.Optimizer:
-    if setting.optimizer == "adam":  # type: ignore[attr-defined]
-        return torch.optim.Adam(parameters, lr, weight_decay=setting.weight_decay)  # type: ignore[arg-type, attr-defined]
-    return torch.optim.SGD(
-        parameters,  # type: ignore[arg-type]
-        lr,
-        momentum=setting.momentum,  # type: ignore[attr-defined]
-        nesterov=setting.nesterov,  # type: ignore[attr-defined]
-        weight_decay=setting.weight_decay,  # type: ignore[attr-defined]
-    )
+def _optimizer(setting: Setting, parameters: Iterable[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    decay = setting.weight_decay
+    if setting.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr, weight_decay=decay)
+    return torch.optim.SGD(parameters, lr, setting.momentum, nesterov=setting.nesterov, weight_decay=decay)

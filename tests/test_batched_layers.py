@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import largest_gap, simulate
+from conftest import largest_gap, trained
 from torch import Tensor
-from torch.func import grad, jvp, vmap
+from torch.func import grad, vmap
 
 from bench.engine.stacked.stack import BatchedLayers
 from bench.selftest.toy import EQUAL_SIZES
@@ -61,22 +61,15 @@ def normed(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
     return F.relu(F.group_norm(F.conv2d(x, weight, bias), 2, scale, scale), inplace=True)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own use, for forward derivatives
 def test_a_hook_may_differentiate_within_a_stack() -> None:
-    """As FedKF trains generators in its `before_step`; forward, too, and over models of its own."""
+    """As FedKF trains generators in its `before_step`."""
 
-    def backward(x: Tensor, *params: Tensor) -> Tensor:
+    def slopes(x: Tensor, *params: Tensor) -> Tensor:
         inner: Tensor = grad(lambda given: torch.tanh(normed(given, *params)).square().sum())(x)
         return inner
 
-    def forward(x: Tensor, weight: Tensor, *params: Tensor) -> Tensor:
-        weights = torch.stack([weight, 2 * weight])
-        value, tangent = jvp(lambda *given: vmap(lambda w: normed(given[0], w, *params))(given[1]), *[(x, weights)] * 2)
-        return value + tangent  # type: ignore[no-any-return]
-
     params = [drawn(CLIENTS, 4, 3, 3, 3), drawn(CLIENTS, 4), drawn(CLIENTS, 4) + 1]
-    check(backward, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
-    check(forward, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
+    check(slopes, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
 
 
 # In bfloat16.
@@ -119,19 +112,13 @@ def test_bfloat16_reaches_other_layers(layer: Any, shape: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn", "cnn_digits", "resnet8"])
 def test_a_stack_in_bfloat16_is_as_near_to_the_loop_as_to_float32(model: str) -> None:
-    def trained(backend: str, precision: str) -> Any:
-        run = simulate("fedavg", backend, model=model, precision=precision, local_epochs=1, sizes=EQUAL_SIZES)
-        run.advance(1)
-        return run
-
-    alone = trained("loop", "bf16")
-    assert 0 < largest_gap(alone, trained("stacked", "bf16")) <= 3 * largest_gap(alone, trained("loop", "fp32"))
+    options = {"rounds": 1, "model": model, "local_epochs": 1, "sizes": EQUAL_SIZES}
+    alone, stacked = (trained("fedavg", backend, precision="bf16", **options) for backend in ("loop", "stacked"))
+    exact = trained("fedavg", precision="fp32", **options)
+    assert 0 < largest_gap(alone, stacked) <= 3 * largest_gap(alone, exact)
 
 
 @pytest.mark.parametrize(("algorithm", "model"), [("fedgkd", "resnet8"), ("fedkf", "cnn_digits")])
 def test_a_stacked_run_is_the_loops(algorithm: str, model: str) -> None:
     options = {"model": model, "local_epochs": 1, "participation": 1.0, "sizes": EQUAL_SIZES}
-    alone, stacked = (simulate(algorithm, backend, **options) for backend in ("loop", "stacked"))
-    for run in (alone, stacked):
-        run.advance(2)
-    assert largest_gap(alone, stacked) < 1e-11
+    assert largest_gap(trained(algorithm, "loop", **options), trained(algorithm, "stacked", **options)) < 1e-11

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import largest_gap, simulate
+from conftest import largest_gap, simulate, trained
 from torch import Tensor
 
 from algorithms.base import Algorithm, hyper
@@ -23,10 +23,9 @@ from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
 pytestmark = pytest.mark.usefixtures("short_stacks")
-ROUNDS = 2
 
 
-def on_traces(limit: int | None = None, captures: list[Act] | None = None, warm_ups: int = 1) -> Stacked:
+def on_traces(captures: list[Act] | None = None) -> Stacked:
     """A backend whose steps are captured as a GPU's would be; `captures` collects them."""
 
     def capture(step: Act) -> Act:
@@ -34,7 +33,7 @@ def on_traces(limit: int | None = None, captures: list[Act] | None = None, warm_
             captures.append(step)
         return traced(step)
 
-    return Stacked(lambda: Captured(capture, warm_ups), limit=limit)
+    return Stacked(lambda: Captured(capture, warm_ups=1))
 
 
 @contextmanager
@@ -44,17 +43,13 @@ def nothing_falls_back() -> Iterator[None]:
         yield
 
 
-def check(
-    members: list[tuple[Algorithm, dict[str, Any]]], trainer: Stacked | None = None, rounds: int = ROUNDS
-) -> None:
+def check(members: list[tuple[Algorithm, dict[str, Any]]]) -> None:
     """Each member of a captured pack equals its lone run client by client."""
-    alone = [simulate(algorithm, "loop", **fields) for algorithm, fields in members]
+    alone = [trained(algorithm, **fields) for algorithm, fields in members]
     pack = Pack([simulate(algorithm, "stacked", **fields) for algorithm, fields in members])
-    for run in alone:
-        run.advance(rounds)
-    pack.trainer = trainer or on_traces()
+    pack.trainer = on_traces()
     with nothing_falls_back():
-        pack.advance(rounds)
+        pack.advance(2)
     assert not pack.failures
     assert max(largest_gap(one, other) for one, other in zip(alone, pack.members, strict=True)) < 1e-12
 
@@ -69,12 +64,11 @@ def check(
     ids=["momentum", "adam", "augmented"],
 )
 def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> None:
-    plain, captured = (simulate("fedgkd", "stacked", **options) for _ in range(2))
+    captured = simulate("fedgkd", "stacked", **options)
     captured.trainer = on_traces()
-    plain.advance(ROUNDS)
     with nothing_falls_back():
-        captured.advance(ROUNDS)
-    assert largest_gap(plain, captured) < 1e-12
+        captured.advance(2)
+    assert largest_gap(trained("fedgkd", "stacked", **options), captured) < 1e-12
 
 
 # One of each kind: plain, teachers, memory, generators, requests to clients, control variates, server steps, two rows.
@@ -97,14 +91,13 @@ def test_a_step_is_captured_for_few_sizes_of_the_stack_and_then_replayed() -> No
     """Nine clients that leave at nine different times."""
     captures: list[Act] = []
     options = {"sizes": tuple(range(1, 10)), "participation": 1.0, "batch_size": 1, "local_epochs": 1}
-    alone, stacked = (simulate("fedavg", backend, **options) for backend in ("loop", "stacked"))
+    stacked = simulate("fedavg", "stacked", **options)
     stacked.trainer = on_traces(captures=captures)
-    alone.advance(2)
     stacked.advance(1)
     assert len(captures) == 5, "9, 8, 4, 2 and 1"
     stacked.advance(1)
     assert len(captures) == 5
-    assert largest_gap(alone, stacked) < 1e-12
+    assert largest_gap(trained("fedavg", **options), stacked) < 1e-12
 
 
 @dataclass(frozen=True)
@@ -158,25 +151,23 @@ class Remembers(Shifts):
 @pytest.mark.parametrize("algorithm", [Shifts, Remembers])
 @pytest.mark.parametrize("trainer", [Stacked, on_traces])
 def test_a_part_of_the_state_may_become_another(trainer: Any, algorithm: Any) -> None:
-    alone, other = simulate(algorithm(), "loop"), simulate(algorithm(), "stacked")
-    other.trainer = trainer()
-    for run in (alone, other):
-        run.advance(2)
-    assert largest_gap(alone, other) < 1e-12
+    stacked = simulate(algorithm(), "stacked")
+    stacked.trainer = trainer()
+    stacked.advance(2)
+    assert largest_gap(trained(algorithm()), stacked) < 1e-12
 
 
 def test_a_step_that_cannot_be_captured_is_executed_as_it_comes() -> None:
     def refuse(step: Act) -> Act:
         raise RuntimeError("it asks for a value")
 
-    plain, refused = (simulate("fedavg", "stacked") for _ in range(2))
+    refused = simulate("fedavg", "stacked")
     refused.trainer = Stacked(lambda: Captured(refuse))
-    plain.advance(ROUNDS)
     with pytest.warns(UserWarning, match="it asks for a value"):
         refused.advance(1)
     with nothing_falls_back():  # it is tried, and said, once
-        refused.advance(ROUNDS - 1)
-    assert largest_gap(plain, refused) < 1e-12
+        refused.advance(1)
+    assert largest_gap(trained("fedavg", "stacked"), refused) < 1e-12
 
 
 def test_a_capture_without_room_is_out_of_memory() -> None:
@@ -215,9 +206,7 @@ class Derived(Algorithm):
 def test_no_member_computes_with_anothers_number() -> None:
     algorithms = [Derived(weight) for weight in (0.1, 0.6)]
     pack = Pack([simulate(algorithm, "stacked") for algorithm in algorithms])
-    pack.advance(ROUNDS)
+    pack.advance(2)
     assert not pack.failures
     for algorithm, member in zip(algorithms, pack.members, strict=True):
-        alone = simulate(algorithm, "loop")
-        alone.advance(ROUNDS)
-        assert largest_gap(alone, member) < 1e-12
+        assert largest_gap(trained(algorithm), member) < 1e-12

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import identical, largest_gap, simulate
+from conftest import identical, largest_gap, resumed, trained
 from test_backends import naive_fedavg
 from torch import Tensor, nn
 
 from bench.engine.dropout import Dropout, Masks, mix, replace_dropout, step_keys
-from bench.engine.state import StateFolder
 from bench.models.table import MODELS, ModelInfo
 
 CPU = torch.device("cpu")
@@ -166,31 +165,20 @@ def dropping(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("form", ["", "+bn"])
 def test_stacked_equals_loop_under_dropout(name: str, dropping: str, form: str) -> None:
     """Clients are of unequal sizes and one is smaller than a batch; with BatchNorm both backends pad."""
-    loop, stacked = (simulate(name, backend, model=dropping + form) for backend in ("loop", "stacked"))
-    loop.advance(2)
-    stacked.advance(2)
+    loop, stacked = (trained(name, backend, model=dropping + form) for backend in ("loop", "stacked"))
     assert largest_gap(loop, stacked) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["fedgkd", "feddkd"])
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_resumed_run_is_bit_equal(name: str, dropping: str, backend: str, tmp_path: Path) -> None:
-    whole = simulate(name, backend, precision="fp32", model=dropping)
-    whole.advance(4)
-    first = simulate(name, backend, precision="fp32", model=dropping, folder=StateFolder(tmp_path))
-    first.advance(2)
-    first.save()
-    torch.rand(7)
-    second = simulate(name, "auto", precision="fp32", model=dropping, folder=StateFolder(tmp_path))
-    assert second.load()
-    second.advance(2)
-    assert identical(whole, second)
+    options = {"precision": "fp32", "model": dropping}
+    assert identical(trained(name, backend, 4, **options), resumed(tmp_path, name, backend, **options))
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_naive_run_gives_the_same(dropping: str, backend: str) -> None:
-    simulation = simulate("fedavg", backend, model=dropping)
-    simulation.advance(2)
+    simulation = trained("fedavg", backend, model=dropping)
     expected = naive_fedavg(rounds=2, dropout=True, model=dropping)
     assert max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected) < 1e-12
     without = naive_fedavg(rounds=2, model=dropping)
@@ -205,8 +193,6 @@ def test_a_gpu_draws_the_same_masks(dropping: str) -> None:
         with masks.under(key.to(cuda)):
             found = masks.kept((64, 4096), 0.9, cuda)
         assert torch.equal(found.cpu(), drawn(key, (64, 4096), 0.9)[0])
-    cpu, gpu = simulate("fedavg", "loop", model=dropping), simulate("fedavg", model=dropping, device="cuda")
-    cpu.advance(2)
-    gpu.advance(2)
+    cpu, gpu = trained("fedavg", model=dropping), trained("fedavg", model=dropping, device="cuda")
     gap = max(float((cpu.server.params[n] - gpu.server.params[n].cpu()).abs().max()) for n in cpu.net.names)
     assert gap < 1e-9

@@ -9,33 +9,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import INFO, TINY, largest_gap, simulate, toy_split
+from conftest import TINY, largest_gap, simulate, toy_split, trained
 
 from algorithms.base import Algorithm
-from bench.engine.client_round import Schedule, draw_schedule
+from bench.engine.client_round import draw_schedule
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
-from bench.engine.samples import Normaliser
 from bench.trial.results import summarise
-
-
-def test_normalisation_is_pixel_over_scale_less_mean_over_std() -> None:
-    normalise = Normaliser(INFO, "standard", torch.device("cpu"), torch.float64)
-    pixels = torch.randint(0, 256, (3, 8, 8, 1), dtype=torch.uint8)
-    expected = (pixels.permute(0, 3, 1, 2).double() / 255 - 0.5) / 0.25
-    torch.testing.assert_close(normalise(pixels), expected)
-
-
-@pytest.mark.parametrize("size", [5, 16, 21])
-def test_a_schedule_takes_every_sample_once_an_epoch(size: int) -> None:
-    per_epoch = -(-size // 8)
-    schedule = Schedule.draw(torch.Generator().manual_seed(0), size, 3 * per_epoch, batch_size=8)
-    assert schedule.positions.shape == (3 * per_epoch, 8)
-    assert sum(schedule.sizes) == 3 * size
-    for epoch in range(3):
-        steps = slice(epoch * per_epoch, (epoch + 1) * per_epoch)
-        real = schedule.positions[steps][schedule.weight[steps] > 0]
-        assert sorted(real.tolist()) == list(range(size))
 
 
 @pytest.mark.parametrize(
@@ -58,20 +38,9 @@ def test_the_step_rule_says_what_local_epochs_count(rule: str, client: int, size
 
 @pytest.mark.parametrize("rule", ["batches", "equal"])
 def test_backends_agree_under_every_step_rule(rule: str) -> None:
-    loop, stacked = (simulate("fedgkd", backend, step_rule=rule, model="mlp+bn") for backend in ("loop", "stacked"))
-    loop.advance(2)
-    stacked.advance(2)
+    loop, stacked = (trained("fedgkd", backend, step_rule=rule, model="mlp+bn") for backend in ("loop", "stacked"))
     assert largest_gap(loop, stacked) < 1e-9
     assert loop.progress.samples == stacked.progress.samples > 0
-
-
-def test_participants_are_half_up_of_the_clients_without_repetition() -> None:
-    simulation = simulate("fedavg", num_clients=4, participation=0.625)  # 2.5 -> 3
-    drawn = [simulation.participants(number) for number in range(1, 50)]
-    assert {len(clients) for clients in drawn} == {3}
-    assert all(len(set(clients)) == 3 for clients in drawn)
-    assert {client for clients in drawn for client in clients} == {0, 1, 2, 3}
-    assert simulate("fedavg", participation=0.01).setting.cohort_size == 1
 
 
 def test_weight_decay_exemptions() -> None:
@@ -84,34 +53,8 @@ def test_weight_decay_exemptions() -> None:
         assert decays(setting, names, norms) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "down"),
-    [
-        ("fedavg", {}, [1, 1, 1]),
-        ("fedgkd", {"buffer": 1}, [1, 1, 1]),
-        ("fedgkd", {"buffer": 5}, [1, 1, 2]),
-        ("fedcad", {}, [1, 1, 1]),
-    ],
-)
-def test_traffic_of_a_round_in_model_sizes(name: str, options: dict[str, object], down: list[int]) -> None:
-    from algorithms import build
-
-    simulation = simulate(build(name, **options))
-    model = num_bytes(simulation.server.params)
-    extra = 8 * 3 if name == "fedcad" else 0  # the class weights, float64 here
-    seen = 0
-    for times in down:
-        simulation.advance(1)
-        traffic = simulation.progress.traffic
-        assert traffic.bytes_down - seen == 3 * (times * model + extra)
-        seen = traffic.bytes_down
-    assert traffic.bytes_up == len(down) * 3 * model
-    assert traffic.communications == len(down)
-
-
 def test_train_steps_are_a_clients_mean() -> None:
-    simulation = simulate("fedavg", participation=1.0)
-    simulation.advance(2)
+    simulation = trained("fedavg", participation=1.0)
     per_round = np.mean([2 * -(-size // 8) for size in (21, 13, 9, 5)])
     assert simulation.progress.traffic.train_steps == 2 * per_round
     assert simulation.progress.samples == 2 * 2 * 48
@@ -184,23 +127,3 @@ def test_the_summary_of_a_curve_by_hand() -> None:
     assert row["rounds_to"] == {0.05: 1, 0.1: 1, **{t / 100: 2 for t in range(15, 55, 5)}}
     assert (row["communications"], row["bytes_down"], row["bytes_up"], row["train_steps"]) == (4, 80, 40, 12.5)
     assert row["amp"] is None
-
-
-def test_local_test_sets_give_amp_fm_and_wlp() -> None:
-    simulation = simulate("fedavg")
-    tests = (np.arange(0, 6), np.arange(6, 8), np.empty(0, np.int64), np.arange(8, 12))
-    simulation.federation.local_tests = tuple(torch.tensor(index) for index in tests)
-    simulation.advance(1)
-    curve = {name: value for _, name, value in simulation.progress.curves[""]}
-    net, data = simulation.net, simulation.federation
-    hits = []
-    for index in data.local_tests:
-        if len(index):
-            chosen = data.data(index)
-            hits.append(
-                (net.eval(simulation.server.params, chosen.x).logits.argmax(1) == chosen.y).double().mean().item()
-            )
-    sizes = [6, 2, 4]
-    assert curve["amp"] == pytest.approx(sum(s * h for s, h in zip(sizes, hits, strict=True)) / 12)
-    assert curve["fm"] == pytest.approx(np.var(hits))
-    assert curve["wlp"] == pytest.approx(min(hits))

@@ -41,13 +41,6 @@ def test_each_ran_on_a_model_that_has_what_it_needs(runs: pd.DataFrame) -> None:
     assert forms["fedavg"] == {"mlp"}
 
 
-def test_rows_of_one_run_are_two(runs: pd.DataFrame) -> None:
-    """FedAvg comes from the run of FedAvg+T1: the same training, another model evaluated."""
-    both = runs[runs.algorithm.isin(["fedavg", "fedavg_t1"])].set_index("algorithm")
-    assert both.loc["fedavg", "bytes_up"] == both.loc["fedavg_t1", "bytes_up"]
-    assert both.loc["fedavg", "started"] == both.loc["fedavg_t1", "started"]
-
-
 def test_one_table_ranks_them(out: Path) -> None:
     done = command("--out", str(out), module="bench.compare")
     assert done.returncode == 0, done.stderr

@@ -6,17 +6,13 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from conftest import simulate
-from rows import CURVE, make_row
 
-from bench.boards import merge
 from bench.engine.evaluate import fairness
 from bench.sweep.command import main as sweep
 from leaderboards import Store
-from leaderboards.rows.segments import compact
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SPLIT = (np.arange(0, 6), np.arange(6, 8), np.empty(0, np.int64), np.arange(8, 12))
@@ -48,34 +44,14 @@ def test_the_last_round_has_each_clients_accuracy_and_the_metrics_follow_from_th
     clients, sizes = [0, 1, 3], np.array([6, 2, 4])
     assert [name for at, name, _ in points if "client" in name] == [f"client_accuracy/{client}" for client in clients]
     accuracies = np.array([named[f"client_accuracy/{client}"] for client in clients])
-    np.testing.assert_allclose(accuracies * sizes, np.round(accuracies * sizes), atol=1e-12, err_msg="whole samples")
+    row, federation = simulation.algorithm.evaluated(simulation.server)[""], simulation.federation
+    for client, accuracy in zip(clients, accuracies, strict=True):
+        own = federation.data(federation.local_tests[client])
+        hits = simulation.net.eval(simulation.local_model(row, client), own.x).logits.argmax(1) == own.y
+        assert accuracy == pytest.approx(hits.double().mean().item(), abs=1e-12)
     assert named["amp"] == pytest.approx(accuracies @ sizes / sizes.sum(), abs=1e-12)
     assert named["fm"] == pytest.approx(np.var(accuracies), abs=1e-12)
     assert named["wlp"] == accuracies.min()
-
-
-def accuracies_of(store: Store) -> pd.DataFrame:
-    """As docs/results.md reads them."""
-    curves = store.curves()
-    curves = curves[curves["metric"].str.startswith("client_accuracy/")]
-    return curves.pivot(index="run_key", columns="metric", values="value")
-
-
-def test_the_accuracies_outlive_merging_and_compaction(tmp_path: Path) -> None:
-    rows = [make_row(seed=seed) for seed in range(3)]
-    by_client = [(2, "client_accuracy/0", 0.25), (2, "client_accuracy/10", 0.75)]
-    Store(tmp_path / "old").write(rows[0], CURVE)
-    Store(tmp_path / "new").write(rows[1], [*CURVE, *by_client])
-    Store(tmp_path / "new").write(rows[2], [*CURVE, *by_client[:1]])
-    store = Store(tmp_path / "all")
-    merge([tmp_path / "old", tmp_path / "new"], store.out)
-    compact(store.out)
-    accuracies = accuracies_of(store)
-    assert list(accuracies.columns) == ["client_accuracy/0", "client_accuracy/10"]
-    assert accuracies.loc[rows[1]["run_key"]].tolist() == [0.25, 0.75]
-    assert accuracies.loc[rows[2]["run_key"]].dropna().tolist() == [0.25]
-    assert rows[0]["run_key"] not in accuracies.index, "stored without them"
-    assert accuracies_of(Store(tmp_path / "old")).empty
 
 
 def test_the_documented_lines_read_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from conftest import simulate
+from conftest import simulate, trained
 
 from bench.engine.pack import Pack
 
@@ -24,8 +24,7 @@ def no_collector() -> Iterator[None]:
 @pytest.mark.parametrize("name", ["fedgen", "moon", "feddkd", "fedavg_t1", "local"])
 @pytest.mark.usefixtures("no_collector")
 def test_a_run_that_is_done_with_is_gone(name: str, backend: str) -> None:
-    run = simulate(name, backend)
-    run.advance(1)
+    run = trained(name, backend, 1)
     held = [weakref.ref(run), weakref.ref(run.trainer), weakref.ref(run.net)]
     del run
     assert [found() for found in held] == [None] * 3

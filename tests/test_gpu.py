@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import largest_gap, simulate
-from test_resume import identical
+from conftest import identical, largest_gap, resumed, trained
 
 from bench.engine.loop import Loop
 from bench.engine.pack import Pack
-from bench.engine.state import StateFolder
 from bench.errors import Slower
 from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
@@ -28,10 +26,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
     ("model", "backend"), [("mlp+bn", "stacked"), ("cnn_digits", "stacked"), ("cnn_digits", "loop")]
 )
 def test_a_gpu_gives_what_a_cpu_gives(name: str, model: str, backend: str) -> None:
-    cpu = simulate(name, "loop", model=model)
-    gpu = simulate(name, backend, model=model, device="cuda")
-    cpu.advance(2)
-    gpu.advance(2)
+    cpu, gpu = trained(name, model=model), trained(name, backend, model=model, device="cuda")
     assert largest_gap(cpu, gpu) < 1e-9
     assert cpu.progress.traffic == gpu.progress.traffic
 
@@ -45,35 +40,24 @@ def test_group_norm_in_a_residual_network() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_precisions_stay_near_each_other(precision: str) -> None:
-    exact = simulate("fedcad", "stacked", model="cnn_digits", augmentation="flip_crop", device="cuda")
-    other = simulate(
-        "fedcad", "stacked", model="cnn_digits", augmentation="flip_crop", device="cuda", precision=precision
-    )
-    exact.advance(1)
-    other.advance(1)
+    options = {"model": "cnn_digits", "augmentation": "flip_crop", "device": "cuda"}
+    exact, other = (trained("fedcad", "stacked", 1, precision=given, **options) for given in ("fp64", precision))
     assert largest_gap(exact, other) < (1e-5 if precision == "fp32" else 0.05)
 
 
 @pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn"])
 def test_bfloat16_with_batch_norm(model: str) -> None:
     options = {"model": model, "device": "cuda", "local_epochs": 1}
-    exact, other = (simulate("fedavg", "stacked", precision=precision, **options) for precision in ("fp32", "bf16"))
-    exact.advance(1)
+    exact = trained("fedavg", "stacked", 1, precision="fp32", **options)
     with captured():
-        other.advance(1)
+        other = trained("fedavg", "stacked", 1, precision="bf16", **options)
     assert 0 < largest_gap(exact, other) < 0.05
 
 
 def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
-    whole = simulate(name, "stacked", model="mlp", device="cuda")
-    whole.advance(4)
-    first = simulate(name, "stacked", model="mlp", device="cuda", folder=StateFolder(tmp_path))
-    first.advance(2)
-    first.save()
-    second = simulate(name, "stacked", model="mlp", device="cuda", folder=StateFolder(tmp_path))
-    assert second.load()
-    second.advance(2)
-    assert identical(whole, second) or largest_gap(whole, second) < 1e-12
+    options = {"model": "mlp", "device": "cuda"}
+    whole, again = trained(name, "stacked", 4, **options), resumed(tmp_path, name, "stacked", **options)
+    assert identical(whole, again) or largest_gap(whole, again) < 1e-12
 
 
 @contextmanager

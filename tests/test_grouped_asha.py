@@ -18,7 +18,7 @@ from bench.executors.ray_executor import ProposerSearcher, grouped_asha
 from bench.executors.trials import group
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import Plan, RunSpec
+from bench.planning.run_spec import RunSpec
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
@@ -42,14 +42,6 @@ class Field:
     def reports(self, index: int, round: int, objective: float) -> str:
         """What becomes of the trial that says so."""
         return self._scheduler.on_trial_result(None, self._trials[index], {"round": round, "objective": objective})
-
-    def ends(self, index: int, round: int, objective: float) -> None:
-        """The trial is done."""
-        self._scheduler.on_trial_complete(None, self._trials[index], {"round": round, "objective": objective})
-
-    def leaves(self, index: int) -> None:
-        """The trial goes before it has begun."""
-        self._scheduler.on_trial_remove(None, self._trials[index])
 
 
 def test_a_trial_of_a_hard_cell_does_not_lose_to_those_of_an_easy_one() -> None:
@@ -94,15 +86,10 @@ def test_under_asha_cells_are_run_one_after_another() -> None:
     assert sorted(unit.key for (unit,) in found) == sorted(unit.key for (unit,) in mixed)
 
 
-def search_plan(*mu: str, samples: int = 10, known: Sequence[float] = (), **more: Any) -> tuple[Plan, History]:
-    """A plan of one search over FedProx's mu, and its history of stored values, each 0.25."""
-    plan = make_plan(Request(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples, **more))
-    return plan, History(known=[({"mu": value}, 0.25) for value in known])
-
-
 def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Proposer:
-    plan, past = search_plan(*mu, samples=samples, known=known)
-    return Proposer(plan, plan.searches[0], past)
+    """Proposals of one search over FedProx's mu, after stored values of it with 0.25 each."""
+    plan = make_plan(Request(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples))
+    return Proposer(plan, plan.searches[0], History(known=[({"mu": value}, 0.25) for value in known]))
 
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:

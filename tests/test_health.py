@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import simulate
+from conftest import trained
 
 from algorithms import build, entry
 from algorithms.base import Algorithm
@@ -31,24 +31,21 @@ class BrokenServer(Algorithm):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("variant", ["paper", "code"])
 def test_a_generator_is_named(backend: str, variant: str) -> None:
-    run = simulate(replace(build("fedkf", variant=variant), generator_lr=1e300), backend)
-    run.advance(4)
+    run = trained(replace(build("fedkf", variant=variant), generator_lr=1e300), backend, 4)
     first = 1 if variant == "paper" else 2  # the authors' code has no generator in round 1
     assert run.progress.complaint.startswith(f"round {first}, client {run.participants(first)[0]}: 'theta'")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_loss_with_nothing_else_to_blame(backend: str) -> None:
-    run = simulate("fedavg", backend, lr=1e300)
-    run.advance(4)
+    run = trained("fedavg", backend, 4, lr=1e300)
     assert "loss" in run.progress.complaint
     assert run.progress.diverged
     assert run.done
 
 
 def test_what_the_server_makes_is_named() -> None:
-    run = simulate(BrokenServer())
-    run.advance(4)
+    run = trained(BrokenServer(), rounds=4)
     assert run.progress.complaint.startswith("round 1, ")
     assert "weights" in run.progress.complaint
 
