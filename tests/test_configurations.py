@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +16,12 @@ from algorithms import entry
 from bench.compare.command import main as compare
 from bench.errors import UsageError
 from bench.executors.optuna_search import chosen_units
-from bench.planning.configurations import TRIES, draws, learning_rates
-from bench.planning.plan import Plan, Search, make_plan
+from bench.planning.configurations import learning_rates
+from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import setting_identity
-from bench.sweep.command import main as sweep
 from leaderboards import Store, canonical_json
-from search_spaces import SETTINGS, SPACES, Grid, Range, Setting
+from search_spaces import SETTINGS, SPACES, Grid, Range
 
 OWN = "beta != gamma"  # FedCAD's entry knows `beta <= gamma` alone
 
@@ -54,18 +52,6 @@ def test_random_search_gives_what_is_asked_for_under_a_spaces_own_relation(count
 def test_every_search_keeps_a_spaces_own_relation() -> None:
     assert len(pairs_of(search="random", num_samples=50)) == len(pairs_of()) == 6, "all that there are"
     assert all(beta < gamma for beta, gamma in pairs_of(budget=10))
-
-
-def test_draws_keep_all_relations_and_look_at_a_fixed_number() -> None:
-    space = {"a": Grid(1, 2, 3), "b": Grid(1, 2, 3), "c": Grid(0.0, 1.0)}
-    generator, other = random.Random(0), random.Random(0)
-    search = Search("fedavg", Setting(), space, (), None, False)
-    everything = list(draws(search, generator))
-    kept = list(draws(replace(search, where=("a <= b", "a != b")), other))
-    assert len(everything) == TRIES
-    assert kept == [one for one in everything if one["a"] < one["b"]]
-    assert 0 < len(kept) < TRIES
-    assert generator.getstate() == other.getstate(), "what follows does not depend on what was kept"
 
 
 def test_an_algorithms_draws_are_what_they_were() -> None:
@@ -175,21 +161,6 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: 
         plan("fedavg", **options)
 
 
-def test_a_sweep_selects_over_what_its_paper_tuned(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = ("fedkd", "digits", "fedavg")
-    monkeypatch.setitem(SPACES, key, replace(SPACES[key], tuned={"lr": Grid(1e-6, DIGITS.lr)}))
-    arguments = ["--algo", "fedavg", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q"]
-    assert sweep([*arguments, "--out", str(tmp_path)]) == 0
-    shown = capsys.readouterr()
-    assert "Configurations tried: fedavg 2" in shown.out
-    assert shown.out.count("Configurations tried") == 1, "one table"
-    assert f"lr={DIGITS.lr:g}" in shown.out
-    assert "lr=1e-06" not in shown.out
-    assert "python -m bench.compare --tuned lr" in shown.err
-
-
 #     lr     validation   test
 #     0.01   70           60
 #     0.1    60           65
@@ -204,5 +175,3 @@ def test_tables_over_tuned_fields_select_on_validation(tmp_path: Path, capsys: p
     assert compare([*command, "--tuned", "lr"]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["mean"], row["hyperparameters"], row["configurations"]) == ("0.6", '{"lr":0.01}', "3")
-    assert compare([*command, "--tuned", "learning_rate"]) == 2
-    assert "learning_rate" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 import sys
 from pathlib import Path
@@ -570,31 +569,9 @@ def test_what_runs_lack_is_said_with_the_command_that_makes_it(tmp_path, capsys,
 
 def test_folders_without_runs(tmp_path, capsys):
     assert main(["--out", str(tmp_path)]) == 2
-    assert f"no results in {tmp_path}: a sweep such as `python -m bench.sweep" in capsys.readouterr().err
-    write(tmp_path / "there", [pair()])
-    assert main(["--out", str(tmp_path / "there"), str(tmp_path / "typo")]) == 2
-    assert f"no such folder: {tmp_path / 'typo'}" in capsys.readouterr().err
+    assert f"no results in {tmp_path}" in capsys.readouterr().err
     failed = failed_row("fedavg", {}, SETTING, 0), []
     assert main(["--all", "--out", str(write(tmp_path / "failed", [failed]))]) == 2
-
-
-def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
-    own = pair()
-    write(tmp_path, [own])
-    keep_classes(tmp_path, own[0])
-    path = artifacts.path_of(tmp_path, own[0]["run_key"])
-    buffer = io.BytesIO()
-    np.savez(buffer, **{"classes/other": np.zeros(3)})
-    for content, said in (
-        (path.read_bytes()[:100], "is not a readable file"),
-        (buffer.getvalue(), "lacks classes/rounds"),
-    ):
-        path.write_bytes(content)
-        assert main(["fedcad-1", "--out", str(tmp_path)]) == 3
-        error = capsys.readouterr().err
-        assert said in error
-        assert str(path) in error
-        assert "delete it" in error
 
 
 def test_places_that_cannot_be_written(tmp_path, capsys):

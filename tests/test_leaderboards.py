@@ -7,12 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pandas as pd
-import pytest
 from rows import CURVE, START, failed_row, make_row, table_of
 
 from bench.compare.command import main as compare
 from bench.stored.results import read
-from leaderboards import METRICS, Store, find_metric
+from leaderboards import METRICS, Store
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.problems import cell_of
 from leaderboards.published import Candidate, printed_cells
@@ -65,15 +64,6 @@ def board_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return leaderboard(to_pandas(table_of(rows)))
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A folder that holds the fixture."""
-    folder = Store(tmp_path_factory.mktemp("fixture"))
-    for row in fixture_rows():
-        folder.write(row, CURVE)
-    return folder
-
-
 def selected(board: pd.DataFrame) -> dict[str, list[int]]:
     chosen = board[board["selected"]]
     return {name: group["hp_x"].tolist() for name, group in chosen.groupby("algorithm")}
@@ -103,12 +93,8 @@ def test_what_some_seeds_lack_has_a_count_and_no_mean():
     assert any("k of n" in note for note in table.notes)
 
 
-def test_the_leaderboard_of_a_folder_is_that_of_its_rows(store):
-    pd.testing.assert_frame_equal(leaderboard(store.runs()), board_of(fixture_rows()))
-
-
-def test_the_leaderboard_does_not_depend_on_the_order_of_runs(store):
-    runs = store.runs()
+def test_the_leaderboard_does_not_depend_on_the_order_of_runs():
+    runs = to_pandas(table_of(fixture_rows()))
     before = runs.copy()
     pd.testing.assert_frame_equal(leaderboard(runs), leaderboard(runs.sample(frac=1, random_state=0)))
     pd.testing.assert_frame_equal(runs, before)  # a pure function
@@ -256,12 +242,6 @@ def test_flags_are_those_of_any_finished_run():
     board = board_of(rows).set_index("algorithm")
     assert board.loc["a", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, True, True]
     assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, False, False]
-
-
-def test_metrics_are_found_by_either_name():
-    assert find_metric("best") is find_metric("best_accuracy")
-    with pytest.raises(KeyError, match=r"final\?"):
-        find_metric("finale")
 
 
 # Tables
