@@ -8,7 +8,7 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from bench.terminal.words import logs_of
 from leaderboards import Store
 
 Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value
+About = dict[str, dict[str, Any]]  # series -> its configuration and its end
 
 # FedAvg with T1 yields two rows; the configurations of FedCAD differ in beta.
 SMALL = ("--algo", "fedavg_t1,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--rounds", "4")
@@ -135,11 +136,6 @@ def test_stored_runs_are_logged_when_asked_for_later(plain: Path, tmp_path: Path
     for _ in range(2):
         assert main([*INLINE, "--out", str(out), "--log", "tensorboard"]) == 0
         assert_same(in_tensorboard(out), stored(out))
-    for file in (out / "logs" / "tensorboard").glob("fedcad-*/*"):
-        file.unlink()
-    (out / "logs" / "tensorboard" / ".written").unlink()
-    assert main([*INLINE, "--out", str(out), "--log", "tensorboard"]) == 0
-    assert_same(in_tensorboard(out), stored(out))
 
 
 def test_a_forced_run_is_logged_anew(tmp_path: Path) -> None:
@@ -268,64 +264,23 @@ def test_a_missing_package_is_exit_3_and_says_how_to_get_it(
     assert not Store(tmp_path).status(), "nothing ran"
 
 
-def in_mlflow(out: Path) -> Curves:
-    """What MLflow's store of a results folder holds. A step that is there twice is an error."""
+def in_mlflow(out: Path) -> tuple[Curves, About]:
+    """What MLflow's store of a results folder holds. A run or a step that is there twice is an error."""
+    from mlflow.tracking import MlflowClient
+
     found: Curves = {}
-    client, runs = mlflow_runs(out)
-    for run in runs:
-        series = found.setdefault(run.info.run_name, {})
+    about: About = {}
+    client = MlflowClient(f"sqlite:///{out / 'logs' / 'mlflow' / 'mlflow.db'}")
+    for run in client.search_runs([client.get_experiment_by_name("fedkd-bench").experiment_id]):
+        name = run.info.run_name
+        assert name not in found, "a run is there twice"
+        series = found.setdefault(name, {})
         for metric in run.data.metrics:
             points = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, metric)]
             assert len(points) == len(dict(points)), f"{metric}: a step is there twice"
             series[metric] = dict(sorted(points))
-    return found
-
-
-def mlflow_runs(out: Path) -> tuple[Any, Sequence[Any]]:
-    """Its client and its runs."""
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{out / 'logs' / 'mlflow' / 'mlflow.db'}")
-    return client, client.search_runs([client.get_experiment_by_name("fedkd-bench").experiment_id])
-
-
-@pytest.fixture
-def _mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow", reason="needs MLflow: pip install 'fedkd-bench[mlflow]'")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-
-
-@pytest.mark.usefixtures("_mlflow")
-def test_mlflow_has_the_curves_the_parameters_and_the_end(plain: Path, tmp_path: Path) -> None:
-    assert main([*INLINE, "--out", str(tmp_path), "--log", "mlflow"]) == 0
-    assert_equal_results(plain, tmp_path)
-    assert_same(in_mlflow(tmp_path), stored(tmp_path))
-    rows = Store(tmp_path).runs().set_index("run_key")
-    for run in mlflow_runs(tmp_path)[1]:
-        row = rows.loc[run.data.tags["run_key"]]
-        assert run.info.status == "FINISHED"
-        assert run.data.metrics["best_accuracy"] == pytest.approx(row.best_accuracy)
-        assert (run.data.params["algorithm"], run.data.params["alpha"]) == (row.algorithm, str(row.alpha))
-
-
-@pytest.mark.usefixtures("_mlflow")
-def test_mlflow_has_a_killed_run_anew(tmp_path: Path) -> None:
-    long = (*LONG, "inline", "--out", str(tmp_path), "--log", "mlflow")
-    process = start(*long)
-    wait_for(lambda: saved_round(tmp_path) >= 8)
-    kill_all(process)
-    done = command(*long)
-    assert done.returncode == 0, done.stderr
-    assert [run.info.status for run in mlflow_runs(tmp_path)[1]] == ["FINISHED", "FINISHED"]
-    assert_same(in_mlflow(tmp_path), stored(tmp_path))
-
-
-@pytest.mark.usefixtures("_mlflow")
-def test_offline_reaches_no_server_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(EnvironmentProblem, match="unset MLFLOW_TRACKING_URI"):
-        logs.make_tools(["mlflow"], tmp_path, offline=True)
+        about[name] = {**run.data.params, **run.data.tags, "status": run.info.status.lower()}
+    return found, about
 
 
 def records(content: bytes) -> Iterator[bytes]:
@@ -343,12 +298,12 @@ def records(content: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def in_wandb(out: Path) -> tuple[Curves, dict[str, Any]]:
+def in_wandb(out: Path) -> tuple[Curves, About]:
     """The history of each offline run, and its last summary with its configuration."""
     from wandb.proto import wandb_internal_pb2
 
     found: Curves = {}
-    about: dict[str, Any] = {}
+    about: About = {}
     for file in (out / "logs" / "wandb").glob("offline-run-*/run-*.wandb"):
         name = file.stem.removeprefix("run-")
         assert name not in found, "a run is there twice"
@@ -363,42 +318,58 @@ def in_wandb(out: Path) -> tuple[Curves, dict[str, Any]]:
     return found, about
 
 
-@pytest.fixture
-def _wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("wandb.sdk", reason="needs Weights & Biases: pip install 'fedkd-bench[wandb]'")
-    # WANDB_SERVICE: where a test in this process has left its helper, which commands would share.
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_SERVICE"):
-        monkeypatch.delenv(name, raising=False)
+READERS = {"mlflow": ("mlflow", in_mlflow), "wandb": ("wandb.sdk", in_wandb)}
+# WANDB_SERVICE: where a test in this process has left its helper, which commands would share.
+VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT")
+VARIABLES += ("WANDB_ENTITY", "WANDB_SERVICE")
 
 
-@pytest.mark.usefixtures("_wandb")
-def test_wandb_offline_has_the_curves_the_configuration_and_the_end(
-    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(params=READERS)
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """MLflow and Weights & Biases, where they are installed, without variables of the user."""
+    name = str(request.param)
+    pytest.importorskip(READERS[name][0], reason=f"needs the package: pip install 'fedkd-bench[{name}]'")
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    return name
+
+
+def test_a_tool_has_the_curves_the_configuration_and_the_end(
+    tool: str, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert main([*INLINE, "--out", str(tmp_path), "--log", "wandb"]) == 0
+    assert main([*INLINE, "--out", str(tmp_path), "--log", tool]) == 0
     assert_equal_results(plain, tmp_path)
-    logged, about = in_wandb(tmp_path)
+    logged, about = READERS[tool][1](tmp_path)
     assert_same(logged, stored(tmp_path))
     for row in Store(tmp_path).runs().itertuples():
         known = about[f"{row.algorithm}-{row.run_key[:16]}"]
-        assert (known["run_key"], known["status"]) == (row.run_key, "finished")
+        assert (known["run_key"], known["algorithm"], known["status"]) == (row.run_key, row.algorithm, "finished")
+        assert float(known["alpha"]) == row.alpha
 
 
-@pytest.mark.usefixtures("_wandb")
-def test_wandb_offline_writes_a_killed_run_anew(tmp_path: Path) -> None:
-    long = (*LONG, "inline", "--offline", "--out", str(tmp_path), "--log", "wandb")
+def test_a_tool_has_a_killed_run_anew(tool: str, tmp_path: Path) -> None:
+    long = (*LONG, "inline", "--offline", "--out", str(tmp_path), "--log", tool)
     process = start(*long)
     wait_for(lambda: saved_round(tmp_path) >= 12)
     kill_all(process)
     done = command(*long)
     assert done.returncode == 0, done.stderr
-    assert_same(in_wandb(tmp_path)[0], stored(tmp_path))
+    logged, about = READERS[tool][1](tmp_path)
+    assert_same(logged, stored(tmp_path))
+    assert [known["status"] for known in about.values()] == ["finished", "finished"]
 
 
-@pytest.mark.usefixtures("_wandb")
-def test_wandb_online_needs_a_key_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tool", ["mlflow"], indirect=True)
+def test_offline_reaches_no_server_of_mlflow(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(EnvironmentProblem, match="unset MLFLOW_TRACKING_URI"):
+        logs.make_tools([tool], tmp_path, offline=True)
+
+
+@pytest.mark.parametrize("tool", ["wandb"], indirect=True)
+def test_wandb_online_needs_a_key_at_once(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     with pytest.raises(EnvironmentProblem, match="WANDB_MODE=offline"):
-        logs.make_tools(["wandb"], tmp_path, offline=False)
+        logs.make_tools([tool], tmp_path, offline=False)
