@@ -99,8 +99,9 @@ def check(name: str, value: Value, bounds: Bounds) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean X?)`, or an empty text if no known name is near."""
-    near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
+    by_lower = {text.lower(): text for text in known}
+    near = get_close_matches(name.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[near[0]]}?)" if near else ""
 
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -107,7 +107,7 @@ def test_the_plain_table(out, capsys):
         "* best, = not told apart from the best, + second; (1) a single seed, no spread; best and second by mean "
         f"alone: a test needs\n3 seeds; {DASH} not run, or not measured; failed: every run failed; hyper-parameters "
         "tried only at their default are not shown;\nalgorithms that a paired t test over seeds (Holm, 5 %) cannot "
-        "tell from the best share its rank; complete rows first, by\naverage rank of their means over all columns; "
+        "tell from the best share its rank; complete rows first, by\naverage place of their means over all columns; "
         "reference rows (last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"

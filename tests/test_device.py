@@ -18,6 +18,14 @@ def there(*values: float) -> Tensor:
     return torch.tensor(values, device="cuda", dtype=torch.float32)
 
 
+def test_operands_lie_on_one_device() -> None:
+    for act in (lambda x, y: x + y, lambda x, y: torch.stack([x[0], y[0]]), lambda x, y: y[0].add_(x[0])):
+        with pytest.raises(RuntimeError, match="on the same device"):
+            act(there(1, 2), torch.ones(2))
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.randn(2, generator=torch.Generator(), device="cuda")
+
+
 WAITING: dict[str, Callable[[Tensor], object]] = {
     "an answer": lambda x: float(x.sum()),
     "a copy to the host": lambda x: x.cpu(),

@@ -7,10 +7,11 @@ import tomllib
 from pathlib import Path
 
 import make
+import pytest
 
 from algorithms import ALGORITHMS, INDEX, build
 from algorithms.base import layers
-from bench.cli import COMMANDS
+from bench.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -64,3 +65,11 @@ def test_versions_agree() -> None:
 def test_every_command_is_a_module() -> None:
     for name in COMMANDS:
         assert (ROOT / "bench" / f"{name}.py").exists() or (ROOT / "bench" / name / "__main__.py").exists()
+
+
+def test_the_console_script_lists_its_commands_and_hands_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in COMMANDS)
+    assert main(["selftest", "fedcat"]) == 2
+    assert "did you mean fedcad?" in capsys.readouterr().err

@@ -45,7 +45,8 @@ def pair(
 ) -> Pair:
     """A finished run whose accuracy rises straight to `final`. `a_round`: its communications in each round."""
     setting = SETTING | (fields or {})
-    known = {"partition_hash": None, "best_accuracy": final, "final_accuracy": final, "best_val_accuracy": final}
+    accuracies = ("best_accuracy", "final_accuracy", "selected_accuracy", "best_val_accuracy")
+    known = {"partition_hash": None, **dict.fromkeys(accuracies, final)}
     row = make_row(algorithm, hyperparameters, setting, seed, **(known | columns))
     points: list[tuple[int, str, float]] = []
     for at in range(1, row["rounds"] + 1):
@@ -221,14 +222,17 @@ def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
 # Boards
 
 
-def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(tmp_path):
+@pytest.mark.parametrize("validated", [True, False])
+def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(tmp_path, validated):
     finals = {"fedavg": (0.5, 0.2), "fedprox": (0.6, 0.4), "fedgkd": (0.7, 0.3)}
     cells = [(name, alpha, final) for name, own in finals.items() for alpha, final in zip((0.1, 1.0), own, strict=True)]
     pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
     left_out = [pair("fednova", final=0.9, fields={"alpha": 1.0}), pair("local", final=0.9, fields={"alpha": 1.0})]
     left_out.append(pair("fedavg", final=0.9, fields={"alpha": 5.0}))  # alone in its cell: nothing to rank
-    write(tmp_path, [*pairs, *left_out])
+    pairs = [(row if validated else row | {"selected_accuracy": None}, curve) for row, curve in [*pairs, *left_out]]
+    write(tmp_path, pairs)
     ((name, spec),) = of(tmp_path, "board-ranks").items()
+    assert ("best validation accuracy" in headings(spec)[0][0]) == validated
     assert name == "board-ranks-digits-participation1"
     half = 2.343 * np.sqrt(3 * 4 / (6 * 2)) / 2  # Demšar 2006, table 5 (a)
     for panel in panels(spec)[0]:

@@ -80,7 +80,7 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
     assert all(largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack.members, strict=True))
 
 
-def test_short_of_memory_half_the_clients_go_on() -> None:
+def test_short_of_memory_fewer_clients_train_at_once() -> None:
     """The process may take two fifths of what 64 clients of a CNN take: a quarter of them or fewer train at once."""
     work = Workload("cnn_cifar", clients=64, cohort=64, samples=64, epochs=1, device="cuda", backend="stacked")
     whole, capped = simulation(work, "fedavg"), simulation(work, "fedavg")

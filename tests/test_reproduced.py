@@ -48,7 +48,7 @@ def test_whole_runs_are_kept_without_the_machines_folders(tmp_path):
     assert len(found.curves({rows["run_key"][0]})) == len(CURVE)
 
 
-def test_a_run_that_is_made_again_takes_the_place_of_the_old_one(tmp_path):
+def test_a_run_that_is_made_again_takes_the_place_of_the_old_one(tmp_path, capsys):
     runs, curves = tmp_path / "kept.parquet", tmp_path / "kept_curves.parquet"
     fill(tmp_path / "a", final_accuracy=0.5)
     fill(tmp_path / "b", seed=1)
@@ -58,6 +58,9 @@ def test_a_run_that_is_made_again_takes_the_place_of_the_old_one(tmp_path):
     rows = RowFile(runs).runs().set_index("seed")
     assert rows["final_accuracy"].to_dict() == {0: 0.6, 1: 0.5}
     assert len(RowFile(runs).curves()) == 2 * len(CURVE)
+    capsys.readouterr()
+    assert compare(["--out", str(runs), "--metric", "accuracy@2"]) == 0
+    assert "50.00 ± 0.00 (2)" in capsys.readouterr().out
 
 
 # --- the tracked file

@@ -95,6 +95,15 @@ def test_no_bit_of_a_state_may_change(saved: Path) -> None:
     assert resumes(saved)
 
 
+def test_a_state_that_does_not_fit_into_memory_is_not_called_damaged(saved: Path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "load", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        resumes(saved)
+
+
 def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple:

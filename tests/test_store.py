@@ -18,6 +18,7 @@ from rows import CURVE, START, failed_row, make_row
 
 from leaderboards import (
     COLUMNS,
+    SCHEMA_VERSION,
     BrokenFileError,
     NewerSchemaError,
     Store,
@@ -28,6 +29,7 @@ from leaderboards import (
     environment_key,
     run_key,
 )
+from leaderboards.board import leaderboard
 from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate
 
@@ -356,3 +358,14 @@ def test_a_run_is_never_seen_before_its_curve(store, monkeypatch):
     assert len(list(store.out.glob("curves/*.parquet"))) == 1
     assert store.runs().empty
     assert store.curves().empty
+
+
+# The leaderboard file
+
+
+def test_rebuild_writes_what_the_runs_say(store):
+    for seed in range(3):
+        store.write(make_row("fedgkd", HYPERPARAMETERS, seed=seed), CURVE)
+    path = store.rebuild()
+    pd.testing.assert_frame_equal(pd.read_parquet(path), leaderboard(store.runs()))
+    assert pq.read_schema(path).metadata[b"fedkd_schema_version"] == str(SCHEMA_VERSION).encode()

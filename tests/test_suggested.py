@@ -81,3 +81,12 @@ def test_a_file_where_results_go_is_refused_in_words(
     said = capsys.readouterr()
     assert said.err.startswith(f"error: {file} is a file, and ")
     assert (said.out, file.read_text()) == ("", "of the user")
+
+
+def test_a_sweep_shows_one_table_over_what_was_tuned_and_the_command_for_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep.main([*SWEEP, "--budget", "2", "-q", "--out", str(folder)]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("Configurations tried: fedavg 2") == 1
+    assert f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n" in said.err

@@ -236,6 +236,13 @@ def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text.index("FedGKD-MSE[M=1]") < text.index("FedGKD[M=1]"), "rows in the order of print"
 
 
+@pytest.mark.parametrize(("style", "row"), [("md", "| FedAvg | 80.00 (1) |"), ("latex", "FedAvg & 80.00 (1) &")])
+def test_the_table_in_other_formats(style: str, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_run(tmp_path, cell().units[0], best_accuracy=0.80)
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--format", style, "--out", str(tmp_path)]) == 0
+    assert row in capsys.readouterr().out
+
+
 def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

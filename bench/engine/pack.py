@@ -98,11 +98,11 @@ class Pack:
             began = time.perf_counter()
             try:
                 job, trained = next(running)
+                member = members[id(job)]
+                if member.device.type == "cuda":
+                    torch.cuda.synchronize(member.device)  # else the first to be evaluated is charged for all
             except Exception as error:
                 return without_variables(error)  # retries come after this clause: their errors have no other context
-            member = members[id(job)]
-            if member.device.type == "cuda":
-                torch.cuda.synchronize(member.device)  # else the first to evaluate would be charged for the others
             spent = time.perf_counter() - began
             for sharer, count in samples.items():  # time is shared out by training samples
                 sharer.progress.seconds += spent * count / sum(samples.values())

@@ -40,7 +40,7 @@ def _pools(comparison: Problem) -> dict[str, Pooled]:
     They are the round that validation selects, or without validation the best one, and the last.
     """
     selected, best, final = (METRICS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
-    validated = any(values_of(cell, selected) for cell in comparison.cells)
+    validated = all(values_of(cell, selected) for cell in comparison.cells if values_of(cell, final))
     pools = {}
     for metric in (selected if validated else best, final):
         cells = {cell.place: values for cell in comparison.cells if len(values := values_of(cell, metric)) > 1}

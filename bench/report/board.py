@@ -49,14 +49,14 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Iterator[Row]:
-    """Yield the rows of a cell: ranked ones first, references last, within a rank by mean."""
+    """Yield the rows of a cell: ranked ones by mean, then the others, references last."""
     places = {metric.name: standings(cell, metric) for metric in SHOWN}
     with_selection = {(record["algorithm"], record["model"]) for record in cell.records if record["selected"]}
 
     def order(record: Record) -> tuple[Any, ...]:
-        place = places[SHOWN[0].name].get(label_of(record)) if record["selected"] else None
+        ranked = record["selected"] and label_of(record) in places[SHOWN[0].name]
         mean = record[f"{SHOWN[0].name}_mean"] or 0.0
-        return is_reference(record), place is None, place.rank if place else 0, -mean, label_of(record)
+        return is_reference(record), not ranked, -mean, label_of(record)
 
     scale = _limits(cell)
     first = True

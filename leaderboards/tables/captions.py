@@ -135,7 +135,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         "algorithms that a paired t test over seeds (Holm, 5 %) cannot tell from the best share its rank": any(
             len(cell.seeds) > 2 and cell.rank is not None and cell.metric.differs_by_seed for cell in cells
         ),
-        "complete rows first, by average rank of their means over all columns": several and len(heads) > 1,
+        "complete rows first, by average place of their means over all columns": several and len(heads) > 1,
         "reference rows (last) are not ranked": any(row.reference for row in rows),
     }
     return tuple(line for line, holds in lines.items() if holds)
