@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from commands import saved_round
 
@@ -95,24 +91,3 @@ def test_a_failed_run_of_it_is_run_again(folder: Path) -> None:
     assert sweep.main([*words, "--out", str(folder)]) == 0
     assert set(Store(folder).status().values()) == {"finished"}
     assert len(Store(folder).runs()) == len(EXPECTED["stored"])
-
-
-def test_what_force_replaced_in_it_stays_replaced_in_copies(folder: Path, tmp_path: Path) -> None:
-    pack = next((folder / "runs").glob("packed-*.parquet"))
-    rows, points = pq.read_table(pack), pq.read_table(folder / "curves" / pack.name)
-    name = rows["file"][0].as_py()
-    row = rows.slice(0, 1).drop_columns(["file"])
-    at = row.column_names.index("final_accuracy")
-    row = row.set_column(at, row.schema.field(at), pa.array([row["final_accuracy"][0].as_py() + 0.01]))
-    at, later = row.column_names.index("finished"), row["finished"][0].as_py() + timedelta(hours=1)
-    row = row.set_column(at, row.schema.field(at), pa.array([later], row.schema.field(at).type))
-    pq.write_table(row, folder / "runs" / name)
-    pq.write_table(points.filter(pc.equal(points["file"], name)).drop_columns(["file"]), folder / "curves" / name)
-    expected = Store(folder).runs(columns=["run_key", "final_accuracy"]).set_index("run_key")
-    mirror, pulled, merged = (tmp_path / name for name in ("mirror", "pulled", "merged"))
-    assert boards.main(["push", str(mirror), str(folder)]) == 0
-    assert boards.main(["pull", str(mirror), str(pulled)]) == 0
-    assert boards.main(["merge", str(pulled), "--out", str(merged), "--keep-both"]) == 0
-    for out in (pulled, merged):
-        found = Store(out).runs(columns=["run_key", "final_accuracy"]).set_index("run_key")
-        assert found.loc[expected.index].equals(expected)
