@@ -282,7 +282,7 @@ def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[st
     cells = {row.candidate.printed for row in rows}
     with_runs = {row.candidate.printed for row in rows if row.n}
     as_printed = {row.candidate.printed for row in rows if row.n and not row.shortened}
-    yield f"{len(with_runs)} of {len(cells)} printed cells have runs, {len(as_printed)} of them as printed"
+    yield f"{len(with_runs)} of {len(cells)} printed cells have runs, {len(as_printed)} of them in the printed setting"
 
 
 def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[str]:
