@@ -116,6 +116,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(paces.LIMIT, "20")
     monkeypatch.setattr(paces, "_measured", measured)
+    monkeypatch.setattr("bench.sweep.preflight.cpu_count", lambda: 2)
     return algorithms
 
 
