@@ -46,8 +46,8 @@ def pair(
     """A finished run whose accuracy rises straight to `final`. `a_round`: its communications in each round."""
     setting = SETTING | (fields or {})
     accuracies = ("best_accuracy", "final_accuracy", "selected_accuracy", "best_val_accuracy")
-    known = {"partition_hash": None, **dict.fromkeys(accuracies, final)}
-    row = make_row(algorithm, hyperparameters, setting, seed, **(known | columns))
+    defaults = {"partition_hash": None, **dict.fromkeys(accuracies, final)}
+    row = make_row(algorithm, hyperparameters, setting, seed, **(defaults | columns))
     points: list[tuple[int, str, float]] = []
     for at in range(1, row["rounds"] + 1):
         points += [(at, "accuracy", final * at / row["rounds"]), (at, "communications", a_round * at)]

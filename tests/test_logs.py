@@ -265,7 +265,7 @@ def test_a_missing_package_is_exit_3_and_says_how_to_get_it(
 
 
 def in_mlflow(out: Path) -> tuple[Curves, About]:
-    """What MLflow's store of a results folder holds. A run or a step that is there twice is an error."""
+    """Read MLflow's store of a results folder. A run or a step that is there twice is an error."""
     from mlflow.tracking import MlflowClient
 
     found: Curves = {}

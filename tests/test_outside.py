@@ -79,7 +79,7 @@ OUT = '        out = net(local["params"], batch.x)\n'
 
 
 def test_a_broken_method_is_refused_before_it_runs(place: Path) -> None:
-    """What the checks find is tested in `test_selftest.py`."""
+    """The command refuses one mistake; `test_selftest.py` has the others."""
     body = f'{LOSS}        message["params"]["body.1.weight"].mul_(0.9)\n{OUT}{RETURN}'
     (place / "broken.py").write_text(f"import torch\n{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{body}")
     done = command("--algo", "broken:Wrong", "--rounds", "1", "--executor", "inline", "--out", "o", cwd=place)

@@ -221,8 +221,8 @@ def test_of_several_rows_of_a_run_one_counts(store, rule):
     finished = isinstance(counting, float)
 
     def outcomes(runs):
-        found = zip(runs["status"], runs["best_accuracy"], strict=True)
-        return sorted((value if status == "finished" else status for status, value in found), key=str)
+        results = zip(runs["status"], runs["best_accuracy"], strict=True)
+        return sorted((accuracy if status == "finished" else status for status, accuracy in results), key=str)
 
     assert outcomes(store.runs()) == [counting]
     assert outcomes(store.runs(replicates=True)) == sorted(kept, key=str)

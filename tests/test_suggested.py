@@ -87,6 +87,6 @@ def test_a_sweep_shows_one_table_over_what_was_tuned_and_the_command_for_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep.main([*SWEEP, "--budget", "2", "-q", "--out", str(folder)]) == 0
-    said = capsys.readouterr()
-    assert said.out.count("Configurations tried: fedavg 2") == 1
-    assert f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n" in said.err
+    output = capsys.readouterr()
+    assert output.out.count("Configurations tried: fedavg 2") == 1
+    assert f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n" in output.err

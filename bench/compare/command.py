@@ -126,8 +126,8 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
         if not sheets:
             competing = {row.algorithm for table in tables for row in table.rows if any(c.competes for c in row.cells)}
             names = sorted(competing - {arguments.reference})
-            known = ", ".join(names) + nearest(arguments.reference, names)
-            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {known}")
+            choices = ", ".join(names) + nearest(arguments.reference, names)
+            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {choices}")
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
