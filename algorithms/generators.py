@@ -85,10 +85,11 @@ def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...])
     """Generate (B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
     height, width = _quarter_size(input_shape)
     x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(-1, IMAGE_WIDTHS[0], height, width)
-    x = _upsample(_batchnorm(theta, "norm0", x, 1e-5))
-    x = F.leaky_relu(_batchnorm(theta, "norm1", _convolve(theta, "conv1", x), IMAGE_EPS), SLOPE)
-    x = F.leaky_relu(_batchnorm(theta, "norm2", _convolve(theta, "conv2", _upsample(x)), IMAGE_EPS), SLOPE)
-    return _convolve(theta, "conv3", x).sigmoid()[..., : input_shape[1], : input_shape[2]]
+    x = _batchnorm(theta, "norm0", x, 1e-5)
+    x = F.leaky_relu(_batchnorm(theta, "norm1", _upsample_and_convolve(theta, "conv1", x), IMAGE_EPS), SLOPE)
+    x = F.leaky_relu(_batchnorm(theta, "norm2", _upsample_and_convolve(theta, "conv2", x), IMAGE_EPS), SLOPE)
+    x = F.conv2d(x, theta["conv3.weight"], theta["conv3.bias"], padding=1)
+    return x.sigmoid()[..., : input_shape[1], : input_shape[2]]
 
 
 def _hidden_layer(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -106,13 +107,16 @@ def _quarter_size(input_shape: tuple[int, ...]) -> tuple[int, int]:
     return -(-input_shape[1] // 4), -(-input_shape[2] // 4)
 
 
-def _upsample(x: Tensor) -> Tensor:
-    """Double the size by nearest neighbours."""
-    return x.repeat_interleave(2, -1).repeat_interleave(2, -2)
+def _upsample_and_convolve(theta: Params, name: str, x: Tensor) -> Tensor:
+    """Double the size by nearest neighbours, then convolve, 3x3 with a padding of 1.
 
-
-def _convolve(theta: Params, name: str, x: Tensor) -> Tensor:
-    return F.conv2d(x, theta[f"{name}.weight"], theta[f"{name}.bias"], padding=1)
+    Computed as the transposed convolution of stride 2 that equals both: each weight, spread over the 2x2 copies of a
+    pixel, gives a kernel of 4x4, and so 16 products for an input pixel instead of 36.
+    """
+    kernel = theta[f"{name}.weight"].flip(-1, -2).transpose(0, 1)
+    kernel = F.pad(kernel, (1, 0)) + F.pad(kernel, (0, 1))
+    kernel = F.pad(kernel, (0, 0, 1, 0)) + F.pad(kernel, (0, 0, 0, 1))
+    return F.conv_transpose2d(x, kernel, theta[f"{name}.bias"], stride=2, padding=1)
 
 
 def _batchnorm(theta: Params, name: str, x: Tensor, eps: float) -> Tensor:

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import PUBLISHED, simulate
+from torch import Tensor, nn
 
 from algorithms import ALGORITHMS, build, generators
 from algorithms.base import Algorithm
+from algorithms.generators import generated_images, image_generator
 from algorithms.losses import cross_entropy, kl
 from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
 from bench.selftest.equations import formulas as written_anew
@@ -316,3 +318,35 @@ def test_the_engines_mean_is_weighted_by_examples() -> None:
     among = torch.tensor([1.0, 0.0, 0.0, 1.0])
     expected = (21 * np.array([0.0, 1.0]) + 5 * np.array([6.0, 7.0])) / 26
     np.testing.assert_allclose(cohort.mean(tree, among)["a"], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "quarter"), [((3, 32, 32), (8, 8)), ((1, 28, 30), (7, 8))])
+def test_generated_images_are_those_of_the_layers_in_the_code(
+    shape: tuple[int, int, int], quarter: tuple[int, ...]
+) -> None:
+    """Upsampling and convolutions of torch's modules, values and gradients."""
+    draw = torch.Generator().manual_seed(0)
+    theta = image_generator(draw, torch.zeros((), dtype=torch.float64), input_shape=shape, noise=5)
+    theta = {name: value + 0.1 * torch.randn(value.shape, generator=draw) for name, value in theta.items()}
+    up = nn.Upsample(scale_factor=2)
+    layers = nn.Sequential(
+        nn.Linear(5, 128 * quarter[0] * quarter[1]),
+        nn.Unflatten(1, (128, *quarter)),
+        *(nn.BatchNorm2d(128), up, nn.Conv2d(128, 128, 3, padding=1)),
+        *(nn.BatchNorm2d(128, 0.8), nn.LeakyReLU(0.2), up, nn.Conv2d(128, 64, 3, padding=1)),
+        *(nn.BatchNorm2d(64, 0.8), nn.LeakyReLU(0.2), nn.Conv2d(64, shape[0], 3, padding=1), nn.Sigmoid()),
+    ).double()
+    order = ["in", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3"]
+    names = [f"{layer}.{kind}" for layer in order for kind in ("weight", "bias")]
+    with torch.no_grad():
+        for parameter, name in zip(layers.parameters(), names, strict=True):
+            parameter.copy_(theta[name])
+    z, seen = torch.randn(6, 5, generator=draw).double(), torch.randn(6, *shape, generator=draw).double()
+
+    def value(theta: dict[str, Tensor]) -> Tensor:
+        return (generated_images(theta, z, shape) * seen).sum()
+
+    expected = layers(z)[..., : shape[1], : shape[2]]
+    torch.testing.assert_close(generated_images(theta, z, shape), expected)
+    grads = torch.autograd.grad((expected * seen).sum(), list(layers.parameters()))
+    torch.testing.assert_close(torch.func.grad(value)(theta), dict(zip(names, grads, strict=True)))
