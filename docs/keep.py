@@ -1,8 +1,9 @@
 """Keeps runs in this repository: of the papers' own problems in leaderboards/reproduced.parquet, and boards.
 
 `python docs/keep.py DIR [DIR ...]` adds the finished, unshortened runs of result folders, and
-`python docs/keep.py --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`. What tells of a machine
-without telling of the result, its name and its folders, is left out.
+`python docs/keep.py --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`, whose leaderboard.parquet is
+made with the options in its board.toml. What tells of a machine without telling of the result, its name and its
+folders, is left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import leaderboards
+from bench.compare.filters import selection, selection_options, with_board
 from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
 from leaderboards.rows.frames import curve_table, fit, records, run_table
@@ -53,8 +55,12 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     return len(rows)
 
 
-def publish(folders: Sequence[Path], board: Path) -> int:
+def publish(
+    folders: Sequence[Path], board: Path, tuned: Sequence[str] = (), confirmed_at: Mapping[str, Any] | None = None
+) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
+
+    `tuned` and `confirmed_at` are those of `Store.rebuild`.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
@@ -66,7 +72,7 @@ def publish(folders: Sequence[Path], board: Path) -> int:
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    store.rebuild()
+    store.rebuild(tuned, confirmed_at)
     return len(rows)
 
 
@@ -109,7 +115,14 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--board", metavar="NAME")
     asked = parser.parse_args()
-    count = publish(asked.folders, PACKAGE / asked.board) if asked.board else keep(asked.folders)
+    if asked.board:
+        compare = argparse.ArgumentParser()
+        compare.add_argument("--out", nargs="+")
+        selection_options(compare)
+        options = with_board(compare, compare.parse_args([f"--board={asked.board}"]), [])
+        count = publish(asked.folders, PACKAGE / asked.board, *selection(options))
+    else:
+        count = keep(asked.folders)
     print(f"{count} runs kept in {PACKAGE / asked.board if asked.board else REPRODUCED}")  # noqa: T201
 
 

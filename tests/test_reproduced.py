@@ -120,6 +120,9 @@ def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
     chosen = best.drop_duplicates(contest)[[*contest, "hp_json", "lr"]]
     confirming = runs[runs["seed"] > 0].merge(chosen)
     means = confirming.groupby([*contest, "participation"])["best_accuracy"].agg(["mean", "size"])
+    board = pd.read_parquet(REPRODUCED.parent / "reference" / "leaderboard.parquet")
+    tracked = board.set_index([*contest, "participation"])["best_accuracy_mean"].to_dict()
+    assert tracked == pytest.approx(means["mean"].to_dict())
     assert compare(["--board", "reference", "--metric", "best", "--format", "csv"]) == 0
     printed = {
         (row["algorithm"], row["variant"], float(row["alpha"]), float(row["participation"])): (

@@ -132,8 +132,12 @@ class Store:
             _LOG.warning("%s is missing: %d run(s) without a curve", path, count)
         return to_pandas(fit(points, curves_schema()))
 
-    def rebuild(self) -> Path:
+    def rebuild(self, tuned: Collection[str] = (), confirmed_at: Mapping[str, Any] | None = None) -> Path:
         """Make leaderboard.parquet from the runs, atomically.
+
+        Args:
+            tuned: as for `board.leaderboard`.
+            confirmed_at: `at` of `confirmed.confirmed`, to take the confirming runs alone; None takes all runs.
 
         Raises:
             StoreError: a run's file is broken, foreign, or of a newer schema.
@@ -142,9 +146,12 @@ class Store:
         import pyarrow as pa
 
         from leaderboards.board import leaderboard
+        from leaderboards.confirmed import confirmed
 
-        path = self.out / BOARD
-        table = pa.Table.from_pandas(leaderboard(self.runs()), preserve_index=False)
+        path, runs = self.out / BOARD, self.runs()
+        if confirmed_at is not None:
+            runs = confirmed(runs, tuned, confirmed_at)
+        table = pa.Table.from_pandas(leaderboard(runs, tuned=tuned), preserve_index=False)
         metadata = {**(table.schema.metadata or {}), **file_metadata("leaderboard")}
         write_table(table.replace_schema_metadata(metadata), path)
         return path
