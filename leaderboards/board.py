@@ -73,9 +73,9 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 
 
 def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
-    """Select the runs of the newest version in each contest of `leaderboard`: the version of the run that ended last.
+    """Select the runs of one version in each contest of `leaderboard`: the version of the run that ended last.
 
-    Results of an earlier version count as another algorithm's: they are neither averaged with these nor selected.
+    Results of another version count as another algorithm's: they are neither averaged with these nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
     contest = [_cells(runs["setting_json"], tuned), runs["algorithm"], runs["model"]]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import timedelta
 from typing import Any
 
 import pandas as pd
+import pytest
 from rows import CURVE, START, failed_row, make_row, table_of
 
 from bench.compare.command import main as compare
+from bench.stored.groups import groups_of, scores_by_place
 from bench.stored.results import read
 from leaderboards import METRICS, Store
 from leaderboards.board import leaderboard, with_seeds
+from leaderboards.curve_metrics import metric_named
 from leaderboards.problems import cell_of
 from leaderboards.published import Candidate, printed_cells
 from leaderboards.replication import replications
 from leaderboards.rows.frames import to_pandas
 from leaderboards.tables import Table, tables_of
+from leaderboards.tables.sheets import over_cells
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The validation accuracy is
 # the same for all seeds of a configuration.
@@ -233,7 +238,7 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     assert [[run["run_key"] for run in record["runs"]] for record in results.records] == [[new["run_key"]]]
     assert len(results.runs) == 3
     assert compare(["--out", str(tmp_path)]) == 0
-    assert "fedavg: 2 runs of an earlier version" in capsys.readouterr().err
+    assert "fedavg: 2 runs of another version" in capsys.readouterr().err
 
 
 def test_flags_are_those_of_any_finished_run():
@@ -339,3 +344,40 @@ def test_shared_ranks_are_those_of_the_printed_table():
     (table,) = tables_of(with_seeds(board, runs, [BEST]), [BEST])
     printed = {row.algorithm: row.cells[0].rank for row in table.rows}
     assert {name: rank for name, rank in printed.items() if rank} == {name: rank for name, (_, rank) in ranks.items()}
+
+
+def test_hyperparameters_stand_in_the_place_of_their_column():
+    rows = [run("a", x, 0, 40, 40, setting={"alpha": alpha}) for x, alpha in ((1, 0.1), (2, 1.0))]
+    rows += [run("b", 1, 0, 40, 40, setting={"alpha": alpha}) for alpha in (0.1, 0.5, 1.0)]
+    assert list(texts(tables_of(board_of(rows), [BEST])[0])) == ["b", "a x=1|–|2"]
+
+
+def test_one_seed_is_not_ranked_because_three_missed_the_target():
+    target = metric_named("rounds@70")
+    runs = to_pandas(table_of([run("a", 1, seed, 40, 40) for seed in range(3)] + [run("b", 1, 0, 40, 40)]))
+    runs[target.name] = [10.0, 11.0, math.nan, 40.0]
+    (table,) = tables_of(with_seeds(leaderboard(runs, [target]), runs, [target]), [target])
+    assert {row.label: (row.cells[0].text(), row.cells[0].rank) for row in table.rows} == {
+        "a": ("2 of 3", None),
+        "b": ("40.0 (1)", None),
+    }
+
+
+@pytest.mark.parametrize("others", [("fedavg",), ("fedavg", "fedgkd")])
+def test_what_diverged_in_a_cell_is_not_ranked_over_cells(tmp_path, others):
+    """Whether a third algorithm has a value in that cell does not matter; the page and the figures have the same."""
+    places = [(alpha, seed) for alpha in (0.1, 0.5, 1.0) for seed in range(3)]
+    rows = [run(name, 1, seed, 40, 40, setting={"alpha": alpha}) for name in others for alpha, seed in places]
+    rows += [run("moon", 1, s, 40, 50, setting={"alpha": alpha}, diverged=alpha < 0.5) for alpha, s in places]
+    runs = to_pandas(table_of(rows))
+    pooled = over_cells(tables_of(with_seeds(leaderboard(runs), runs, [BEST]), [BEST]), BEST)
+    ranked = [record["algorithm"] for record in pooled.records] if pooled else []
+    assert ranked == ([*others] if len(others) > 1 else [])
+    for row in rows:
+        Store(tmp_path).write(row, CURVE)
+    (group,) = groups_of(read([tmp_path]).records)
+    assert {place[0]: set(names) for place, names in scores_by_place(group.cells, BEST).items()} == {
+        0.1: {*others},
+        0.5: {*others, "moon"},
+        1.0: {*others, "moon"},
+    }

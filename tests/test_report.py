@@ -227,6 +227,14 @@ def test_winners_have_a_margin_and_a_verdict(text):
     assert not single["separable"]
 
 
+def test_a_winner_that_was_tested_against_all_is_separable_whatever_the_others_share(tmp_path):
+    """Its rivals have no three seeds in common with each other."""
+    means = {"fedavg": (80, range(5)), "fedprox": (50, (0, 1, 2)), "fedgkd": (40, (2, 3, 4))}
+    pairs = [run(name, 0, SETTING, s, m + s**2 / m) for name, (m, seeds) in means.items() for s in seeds]
+    (row, *_) = chart_of(report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Best algorithm")
+    assert (row["algorithm"], row["verdict"]) == ("fedavg", "separable from all")
+
+
 def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
     rows = chart_of(text, "Learning curves, cifar10 · cnn_cifar, α = 0.1, C = 0.5")
     (last,) = (row for row in rows if row["algorithm"] == "fedavg" and row["round"] == 4)

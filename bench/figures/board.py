@@ -12,7 +12,7 @@ from bench.charts.panels import WIDE_SIDE, panel, picture
 from bench.charts.theme import FAINT, Spec, colour, whole_numbers
 from bench.figures.comparisons import comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch
-from bench.stored.groups import ranked_runs, values_of
+from bench.stored.groups import ranked_runs, scores_by_place, values_of
 from leaderboards.metrics import METRICS
 from leaderboards.problems import BY, Cell, Problem
 from leaderboards.stats.aggregate import Pooled, critical_difference, pooled
@@ -43,10 +43,7 @@ def _pools(comparison: Problem) -> dict[str, Pooled]:
     validated = all(values_of(cell, selected) for cell in comparison.cells if values_of(cell, final))
     pools = {}
     for metric in (selected if validated else best, final):
-        cells = {cell.place: values for cell in comparison.cells if len(values := values_of(cell, metric)) > 1}
-        pools[metric.of] = pooled(
-            {place: {name: seeds.values() for name, seeds in values.items()} for place, values in cells.items()}
-        )
+        pools[metric.of] = pooled(scores_by_place(comparison.cells, metric))
     return pools
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from bench.charts.theme import Spec, colour, whole
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Group, values_of
+from bench.stored.groups import Group, scores_by_place, values_of
 from bench.stored.groups import number as value_text
 from bench.terminal.words import counted
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import Cell
 from leaderboards.stats.aggregate import pooled
-from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, rankable, shared_ranks
+from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, compared, rankable, shared_ranks
 from leaderboards.tables.model import number
 
 # The three accuracies of the page, for models of different rounds. All are of the global model on the test set.
@@ -49,16 +49,19 @@ def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
         second = max(others, key=lambda entry: entry.mean)
         margin = f"{number(best.mean - second.mean, metric, sign=True)} points"
         numbers += f", {margin if best.mean > second.mean else f'as {second.algorithm}'}"
-    verdict = _verdict(best, others, len(values_of(cell, metric)) - len(ranked))
+    verdict = _verdict(cell, metric, best, others)
     return {"algorithm": best.algorithm, "numbers": numbers, "verdict": verdict, "separable": verdict == _FROM_ALL}
 
 
-def _verdict(best: Ranked, others: Sequence[Ranked], unranked: int) -> str:
-    """Say whether the best can be told from the others; `unranked` algorithms have too few seeds to be ranked."""
+def _verdict(cell: Cell, metric: Metric, best: Ranked, others: Sequence[Ranked]) -> str:
+    """Say whether the best can be told from the others; further algorithms have too few seeds to be ranked."""
+    values = values_of(cell, metric)
+    unranked = len(values) - 1 - len(others)
     if not others:
         return f"not tested: {counted(unranked, 'other')} with fewer than 3 seeds" if unranked else "the only one here"
     sharing = [entry.algorithm for entry in others if entry.rank == best.rank]
-    untested = [entry.algorithm for entry in others if entry.untested]
+    tests = compared({entry.algorithm: values[entry.algorithm] for entry in (best, *others)}, best.algorithm)
+    untested = [test.algorithm for test in tests if test.p is None]
     if len(untested) == len(others):
         fewest = min(entry.n for entry in (best, *others))
         return f"not tested: {counted(fewest, 'seed') if fewest < INTERVAL_FROM else 'no three seeds in common'}"
@@ -96,10 +99,7 @@ def _add_map(group: Group, labels: Sequence[str], charts: Charts) -> int:
 
 def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
     """Return the standings of the algorithms that were run in every cell: rank, share of cells won, mean."""
-    cells = {cell.place: values_of(cell, metric) for cell in group.cells}
-    standing = pooled(
-        {key: {name: seeds.values() for name, seeds in cell.items()} for key, cell in cells.items() if len(cell) > 1}
-    )
+    standing = pooled(scores_by_place(group.cells, metric))
     if len(standing.standings) < 2 or standing.cells < 2:
         return None
     lines = []

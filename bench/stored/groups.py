@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,6 +93,19 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
         for name, runs in ranked_runs(cell).items()
     }
     return {name: seeds for name, seeds in values.items() if seeds}
+
+
+def scores_by_place(cells: Iterable[Cell], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
+    """Return place -> label -> values, as `stats.aggregate.pooled` takes them.
+
+    A cell counts if several algorithms were run there and one of them has a value.
+    """
+    scores: dict[Hashable, dict[str, list[float]]] = {}
+    for cell in cells:
+        values = values_of(cell, metric)
+        if values and len({label_of(record) for record in cell.records if not is_reference(record)}) > 1:
+            scores[cell.place] = {name: list(seeds.values()) for name, seeds in values.items()}
+    return scores
 
 
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:

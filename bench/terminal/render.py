@@ -29,7 +29,7 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
 
 
 def note_superseded(runs: pd.DataFrame, tuned: Sequence[str]) -> None:
-    """Report on stderr which runs of earlier versions a leaderboard leaves out, and which algorithms have several.
+    """Report on stderr which runs of other versions a leaderboard leaves out, and which algorithms have several.
 
     `runs` and `tuned` are those of the leaderboard.
     """
@@ -38,9 +38,9 @@ def note_superseded(runs: pd.DataFrame, tuned: Sequence[str]) -> None:
     shown = current(runs, tuned)
     superseded = runs.drop(shown.index)
     for algorithm, count in superseded["algorithm"].value_counts(sort=False).items():
-        runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
+        runs_left = f"{counted(int(count), 'run')} of another version left out"
         sys.stderr.write(
-            f"{algorithm}: {runs_left}, where the same setting has later ones; "
+            f"{algorithm}: {runs_left}: of a setting's versions the one that ran last is shown; "
             "all stay stored, and a sweep with --force runs the present version again\n"
         )
     versions = shown.groupby("algorithm", sort=False)["algorithm_version"].nunique()

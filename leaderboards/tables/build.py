@@ -96,7 +96,7 @@ def _rows(
                 for place, members in _grouped(line, place_of).items()
             }
             cells = tuple(_cell(record_at.get(head.place), head.metric, listed) for head in heads)
-            configurations = [record_at[place]["chosen"] for place in problem.places if place in record_at]
+            configurations = [record_at[place]["chosen"] if place in record_at else None for place in problem.places]
             yield Row(algorithm, model, _hyperparameters(configurations, names[algorithm]), cells)
 
 
@@ -145,8 +145,9 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
         if not reference and (score := _score(cell)) is not None
     }
     if metric.differs_by_seed:
-        enough = rankable({i: cells[i].n for i in scores})
-        scores = {i: score for i, score in scores.items() if i in enough}
+        # Those that miss the value count as well: a single seed is not ranked because three seeds missed a target.
+        rivals = {i: cell.n for i, cell in enumerate(cells) if not references[i] and cell.is_rival}
+        scores = {i: score for i, score in scores.items() if i in rankable(rivals)}
     positions = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
     seeds = {str(i): cells[i].seeds for i in scores}
     if metric.differs_by_seed and all(seeds.values()):
@@ -180,18 +181,20 @@ def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
     return rows[0].reference, len(best) - len(positions), mean_position, -mean_score, rows[0].label
 
 
-def _hyperparameters(configurations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Format the hyper-parameters `names`: `mu=0.1`, or `mu=0.1|1` if places, from left to right, have unequal values.
+def _hyperparameters(configurations: Sequence[Mapping[str, Any] | None], names: Sequence[str]) -> str:
+    """Format the hyper-parameters `names`: `mu=0.1`, or `mu=0.1|–|1` if they differ by place, from left to right.
 
-    Switches that are off everywhere and empty values are left out; 0 is neither. A number with more than six digits,
-    such as one drawn by a search, is printed with four.
+    The configuration of a place in which nothing was run is None. Switches that are off everywhere and empty
+    values are left out; 0 is neither. A number with more than six digits, such as one drawn by a search, is printed
+    with four.
     """
     parts = []
     for name in names:
-        values = [configuration[name] for configuration in configurations if name in configuration]
+        values = [values[name] for values in configurations if values is not None and name in values]
         if any(value is not None and value is not False for value in values):
-            texts = [_short_text(value) for value in values]
-            parts.append(f"{name}={texts[0] if len(set(texts)) == 1 else '|'.join(texts)}")
+            texts = [_short_text(values[name]) if values and name in values else "–" for values in configurations]
+            unequal = len(set(texts) - {"–"}) > 1
+            parts.append(f"{name}={'|'.join(texts) if unequal else _short_text(values[0])}")
     return " ".join(parts)
 
 

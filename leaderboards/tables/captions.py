@@ -85,7 +85,7 @@ def captions(
     gaps = [
         (record["algorithm"], round(METRICS["best_val_accuracy"].scale * record["validation_gap"], 2))
         for record in records
-        if record.get("chosen_on") and record["validation_gap"] is not None
+        if record.get("chosen_on") and record["validation_gap"] is not None and not record["diverged"]
     ]
     if gaps:
         text = "validation minus test accuracy in the round of the best validation accuracy, points"

@@ -80,7 +80,12 @@ class Cell:
     @property
     def competes(self) -> bool:
         """Return whether the cell is ranked and compared: of several configurations only the selected one is."""
-        return self.state == "value" and self.record is not None and bool(self.record["selected"])
+        return self.state == "value" and self.is_rival
+
+    @property
+    def is_rival(self) -> bool:
+        """Return whether the cell is of a selected configuration that has not diverged."""
+        return self.record is not None and bool(self.record["selected"]) and not self.record["diverged"]
 
     def text(self) -> str:
         """Format the cell without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""

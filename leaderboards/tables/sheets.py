@@ -104,12 +104,13 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
 
 
 def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = None) -> Sheet | None:
-    """Pool the cells of all tables; None if fewer than two have values of two algorithms.
+    """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
 
+    A cell counts if several algorithms were run there and one of them has a value: those without one are left out.
     Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part. The
     tables must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as for `against`.
     """
-    values = {cell: scores for cell, scores in _values_by_cell(tables, metric).items() if len(scores) > 1}
+    values = _values_by_cell(tables, metric)
     result = pooled(values, metric.higher_is_better, metric.differs_by_seed)
     if result.cells < 2 or len(result.standings) < 2:
         return None
@@ -141,14 +142,15 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
 
 
 def _values_by_cell(tables: Sequence[Table], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
-    """Collect the values of all seeds: cell -> algorithm -> values."""
+    """Collect the values of all seeds in the cells that count: cell -> algorithm -> values."""
     values: dict[Hashable, dict[str, list[float]]] = {}
     for table in tables:
         for column, head in enumerate(table.heads):
-            for row in table.rows:
-                if head.metric.name == metric.name and row.cells[column].competes and not row.reference:
-                    place = (canonical_json(dict(table.setting)), head.place)
-                    values.setdefault(place, {})[row.label] = list(row.cells[column].seeds.values())
+            if head.metric.name == metric.name:
+                cells = [(row.label, row.cells[column]) for row in table.rows if not row.reference]
+                scores = {label: list(cell.seeds.values()) for label, cell in cells if cell.competes}
+                if scores and len({label for label, cell in cells if cell.record is not None}) > 1:
+                    values[canonical_json(dict(table.setting)), head.place] = scores
     return values
 
 
