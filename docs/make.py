@@ -1,11 +1,11 @@
 """Writes the generated pages: `python docs/make.py`. A test holds them against what this would write.
 
 docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
-docstrings of the algorithms, the README's table of algorithms and its names of data sets, partitions and models from
-the registries, and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks in
-docs/extending.md come from algorithms/base.py. The tables of leaderboards/reference, in the README and in
-docs/reference.md, are what `python -m bench.compare` prints, given the words in the marks around them.
-leaderboards/published.parquet is made of published.csv beside it.
+docstrings of the algorithms, the fields in docs/sweeps.md from `Setting`, the README's table of algorithms and its
+names of data sets, partitions and models from the registries, and its reproduced results from
+leaderboards/reproduced.parquet and the printed numbers; the hooks in docs/extending.md come from algorithms/base.py.
+The tables of leaderboards/reference, in the README and in docs/reference.md, are what `python -m bench.compare` prints,
+given the words in the marks around them. leaderboards/published.parquet is made of published.csv beside it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from leaderboards.published import PUBLISHED, PrintedCell, printed_cells
 from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, Column
 from leaderboards.rows.store import RowFile
-from search_spaces import PAPERS, digits, find
+from search_spaces import PAPERS, digits, find, setting_fields
 
 DOCS = Path(__file__).resolve().parent
 README = DOCS.parent / "README.md"
@@ -161,6 +161,18 @@ def _with_boards(text: str) -> str:
     return text
 
 
+def sweeps_page() -> str:
+    """docs/sweeps.md with the fields of a setting."""
+    lines = ["| field | default | allowed | meaning |", "|---|---|---|---|"]
+    for name, field in setting_fields().items():
+        free = {"bool": "true or false", "str": "a name"}.get(str(field.type), "any number")
+        bounds = str(field.metadata["bounds"])
+        default = "none" if field.default == "" else str(field.default)
+        cells = (default, free if bounds == "any number" else bounds, field.metadata["meaning"])
+        lines.append(f"| `{name}` | {_cells(cells)} |")
+    return _between((DOCS / "sweeps.md").read_text(encoding="utf-8"), "fields", "\n".join([*lines, ""]))
+
+
 def extending_page() -> str:
     """docs/extending.md with the contract's hooks, in the order of a run, and what an algorithm may need."""
     text = _between((DOCS / "extending.md").read_text(encoding="utf-8"), "hooks", "\n".join([*_hooks(), ""]))
@@ -243,9 +255,10 @@ _HEAD = """# Algorithms
 
 Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. *Defaults* says
 what an algorithm's default values follow: the paper's equations, or its authors' code where the two differ; the other
-is an option. *In papers*: what each tried or states, on which data set; `own` are this project's settings,
-`feddkd_emnist` FedDKD's Table V. *Differences* are numbered, from the method's own paper. `python -m bench.selftest
-NAME` checks all this against formulas written independently.
+is an option. *In papers*: what each tried or states, on which data set; `own` are this project's settings
+(`--paper fedkd`); `feddkd_emnist` are those of FedDKD's Table V, `fedkf_printed` FedKF's with Algorithm 1 as printed,
+where `fedkf` has its authors' code; these are names for `--paper`, too. *Differences* are numbered, from the method's
+own paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
 
 Traffic is in floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer,
 J the steps, t the round.
@@ -361,4 +374,5 @@ if __name__ == "__main__":
     README.write_text(readme(), encoding="utf-8")
     (DOCS / "algorithms.md").write_text(algorithms_page(), encoding="utf-8")
     (DOCS / "extending.md").write_text(extending_page(), encoding="utf-8")
+    (DOCS / "sweeps.md").write_text(sweeps_page(), encoding="utf-8")
     (DOCS / "reference.md").write_text(reference_page(), encoding="utf-8")

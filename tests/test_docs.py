@@ -23,6 +23,7 @@ def test_generated_pages_are_up_to_date() -> None:
     assert (ROOT / "docs" / "columns.md").read_text() == make.columns_page()
     assert (ROOT / "docs" / "algorithms.md").read_text() == make.algorithms_page()
     assert (ROOT / "docs" / "extending.md").read_text() == make.extending_page()
+    assert (ROOT / "docs" / "sweeps.md").read_text() == make.sweeps_page()
     assert (ROOT / "docs" / "reference.md").read_text() == make.reference_page()
     assert make.readme() == README
 

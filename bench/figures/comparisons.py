@@ -68,7 +68,7 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
     # The record whose reason counts comes last.
     records = sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0))
     seen = [record for record in records if record["selected"] and label_of(record) in drawn]
-    for key in ("shortened", "diverged", "mixed"):
+    for key in ("shortened", "diverged", "mixed", "uncertified"):
         flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
         names = dict.fromkeys(label_of(record) for record in flagged)
         everywhere = len(flagged) == len(seen) and len(names) > 1
