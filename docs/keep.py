@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 import leaderboards
 from bench.compare.filters import selection, selection_options, with_board
+from leaderboards.confirmed import confirmed
 from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
 from leaderboards.rows.frames import curve_table, fit, records, run_table
@@ -55,12 +56,10 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     return len(rows)
 
 
-def publish(
-    folders: Sequence[Path], board: Path, tuned: Sequence[str] = (), confirmed_at: Mapping[str, Any] | None = None
-) -> int:
+def publish(folders: Sequence[Path], board: Path, tuned: Sequence[str], at: Mapping[str, Any]) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
 
-    `tuned` and `confirmed_at` are those of `Store.rebuild`.
+    Its leaderboard.parquet is of the confirming runs that `confirmed.confirmed` selects by `tuned` and `at`.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
@@ -72,7 +71,7 @@ def publish(
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    store.rebuild(tuned, confirmed_at)
+    store.rebuild(confirmed(store.runs(), tuned, at), tuned)
     return len(rows)
 
 
@@ -120,7 +119,8 @@ def main() -> None:
         compare.add_argument("--out", nargs="+")
         selection_options(compare)
         options = with_board(compare, compare.parse_args([f"--board={asked.board}"]), [])
-        count = publish(asked.folders, PACKAGE / asked.board, *selection(options))
+        tuned, at = selection(options)
+        count = publish(asked.folders, PACKAGE / asked.board, tuned, at or {})
     else:
         count = keep(asked.folders)
     print(f"{count} runs kept in {PACKAGE / asked.board if asked.board else REPRODUCED}")  # noqa: T201

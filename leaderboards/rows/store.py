@@ -132,12 +132,8 @@ class Store:
             _LOG.warning("%s is missing: %d run(s) without a curve", path, count)
         return to_pandas(fit(points, curves_schema()))
 
-    def rebuild(self, tuned: Collection[str] = (), confirmed_at: Mapping[str, Any] | None = None) -> Path:
-        """Make leaderboard.parquet from the runs, atomically.
-
-        Args:
-            tuned: as for `board.leaderboard`.
-            confirmed_at: `at` of `confirmed.confirmed`, to take the confirming runs alone; None takes all runs.
+    def rebuild(self, runs: pd.DataFrame | None = None, tuned: Collection[str] = ()) -> Path:
+        """Make leaderboard.parquet of all runs, or of `runs`, with `tuned` of `board.leaderboard`, atomically.
 
         Raises:
             StoreError: a run's file is broken, foreign, or of a newer schema.
@@ -146,12 +142,10 @@ class Store:
         import pyarrow as pa
 
         from leaderboards.board import leaderboard
-        from leaderboards.confirmed import confirmed
 
-        path, runs = self.out / BOARD, self.runs()
-        if confirmed_at is not None:
-            runs = confirmed(runs, tuned, confirmed_at)
-        table = pa.Table.from_pandas(leaderboard(runs, tuned=tuned), preserve_index=False)
+        path = self.out / BOARD
+        board = leaderboard(self.runs() if runs is None else runs, tuned=tuned)
+        table = pa.Table.from_pandas(board, preserve_index=False)
         metadata = {**(table.schema.metadata or {}), **file_metadata("leaderboard")}
         write_table(table.replace_schema_metadata(metadata), path)
         return path
