@@ -28,6 +28,7 @@ class FedBN(Algorithm):
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code weighs its five sources alike.
         2. Layers are recognised by their type, not by their name.
+        3. A client that has not been drawn yet is evaluated with the BatchNorm layers of w_0.
     """
 
     about = About(

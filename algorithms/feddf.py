@@ -37,6 +37,8 @@ class FedDF(Algorithm):
     Differences from the paper:
         1. The data that the server distils on are the auxiliary samples taken out of the training set.
         2. The paper's learning rate falls by cosine annealing in some runs; here it is constant.
+        3. The student is in training mode without dropout, on samples that are not augmented. It is chosen on the
+           validation samples that its validation accuracy is then of.
     """
 
     about = About(

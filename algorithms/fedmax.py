@@ -40,6 +40,7 @@ class FedMAX(Algorithm):
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code takes the plain mean.
         2. How activations become a distribution is not printed: by a softmax, as in the authors' code.
+        3. On `lenet5_120`, whose head has a dense layer, a is that layer's input.
     """
 
     about = About(

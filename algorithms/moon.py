@@ -32,6 +32,7 @@ class MOON(Algorithm):
         1. The text does not say what z_prev is before a client has trained. FedGKD's code, too, leaves the term out of
            round 1 and out of a client's first round. Taking w_0 would be the same in round 1, because z_g is w_0's
            there as well, so that the term's gradient is zero.
+        2. On `lenet5_120` the dense layer of its head stands between projection and classifier.
     """
 
     about = About(

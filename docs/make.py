@@ -260,8 +260,8 @@ is an option. *In papers*: what each tried or states, on which data set; `own` a
 where `fedkf` has its authors' code; these are names for `--paper`, too. *Differences* are numbered, from the method's
 own paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
 
-Traffic is in floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer,
-J the steps, t the round.
+Traffic is in floats per active client and round: P the model's size (of FedDKD's gradients and SCAFFOLD's controls
+without BatchNorm's statistics), C classes, G a generator's size, M the buffer, J the steps, t the round.
 """
 
 

@@ -16,6 +16,7 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
+from bench.engine.loop import Loop
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.stack import Stack
@@ -130,6 +131,15 @@ def test_short_of_memory_half_the_clients_go_on(
     assert isinstance(pack.trainer, Stacked)
     assert pack.trainer.limit == 2
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
+
+
+def test_a_second_attempt_of_the_loop_sees_the_same_draws() -> None:
+    run = simulate("fedgen", "loop")
+    run.advance(1)  # without a generator
+    job = run.begin()
+    first, second = (Loop().train(job) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one.upload, other.upload, rtol=0, atol=0)
 
 
 @dataclass(frozen=True)

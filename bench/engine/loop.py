@@ -44,7 +44,9 @@ class Loop:
     def _client(self, job: RoundWork, work: ClientWork) -> ClientResult:
         problem, message = job.problem, job.message
         net, algorithm, device = problem.net, problem.algorithm, problem.federation.device
-        work = replace(work, schedule=work.schedule.on(device, net.dtype), source=work.source.on(device))
+        # A copy of the generator, because a second attempt must see the same numbers.
+        noise, schedule, source = work.noise.clone_state(), work.schedule.on(device, net.dtype), work.source.on(device)
+        work = replace(work, schedule=schedule, source=source, noise=noise)
         plan = job.plan(torch.tensor(float(work.steps), device=device, dtype=net.dtype))
         local: Local = {**work.local, "params": leaves_of(net, work.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
