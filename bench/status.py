@@ -226,6 +226,9 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
         table.add_row(row["run_key"][:KEY_SHOWN], escape(row["run"]), row["status"], saved)
     screen = console()
+    if not rows:
+        screen.print(f"no run of this search is stored in {out}", markup=False)
+        return
     screen.print(table)
     screen.print(
         ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}", markup=False

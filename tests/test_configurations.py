@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,14 @@ def test_given_learning_rates_are_taken_in_turn() -> None:
     units = plan("fedprox", budget=5, values={"lr": ("0.01", "0.1")}).units
     assert [unit.setting.lr for unit in units] == [0.01, 0.1, 0.01, 0.1, 0.01]
     assert len({unit.key for unit in units}) == 5
+
+
+@pytest.mark.parametrize("search", [{"budget": 4}, {"budget": 0, "search": "random", "num_samples": 2}])
+def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(search: dict[str, Any]) -> None:
+    """Runs of `fedprox_t1` are runs of `fedprox` as well."""
+    units = plan("fedprox_t1", "fedprox", **search).units
+    tried = Counter(name for unit in units for name in unit.row_names.values())
+    assert tried["fedprox"] == tried["fedprox_t1"] == (search["budget"] or 2)
 
 
 def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:

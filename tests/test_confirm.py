@@ -176,11 +176,13 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
         ("--budget 2 --confirm-at lr=0.1", "lr"),
         ("--participation 0.2 0.3 --confirm-at participation=0.5", "participation"),
         ("--paper fedgkd --table 3", "--table"),
+        ("--confirm-at precision=tf32", "tf32"),
     ],
 )
 def test_what_cannot_be_confirmed_is_refused_before_anything_runs(tmp_path, capsys, options, problem):
     confirm = [] if "--confirm " in options or options == "--confirm-at lr=1" else ["--confirm", "2"]
-    assert sweep(["--algo", "fedavg", *confirm, *options.split(), "--out", str(tmp_path / "out")]) == 2
+    command = ["--algo", "fedavg", "--device", "cpu", *confirm, *options.split(), "--out", str(tmp_path / "out")]
+    assert sweep(command) == 2
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -253,6 +253,15 @@ def test_a_run_that_is_at_work_here_keeps_its_state(tmp_path: Path, there: Path)
     assert saved_round(right) == 1
 
 
+def test_a_state_that_stayed_behind_its_row_is_not_pushed(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    fill(out, [7])
+    push(out, there)
+    save_state(out, 3, view(out)[0].run_key.item())
+    assert not push(out, there).states
+    assert not [path for path in (there / "state").rglob("*") if path.is_file()]
+
+
 def test_two_machines_at_one_run_keep_their_states_apart(tmp_path: Path, there: Path) -> None:
     """Not even equally named files of one round are mixed, and the furthest is taken."""
     left, right, fresh = tmp_path / "left", tmp_path / "right", tmp_path / "fresh"

@@ -148,6 +148,7 @@ def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Pat
         ("--algo fedavg", "fedbn", "fedbn"),
         ("--algo fedavg", "fedprox", "model"),
         ("--algo fedbn", "fedavg", "mlp+bn"),
+        ("--algo fedavg --confirm 1 --confirm-at model=cnn_digits", "fedavg", "cnn_digits"),
     ],
 )
 def test_models_that_cannot_be_started_from_are_refused_before_anything_runs(

@@ -107,6 +107,7 @@ def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     assert [one.label for one in candidates_of(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
     one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
     assert [unit.key for unit in one.units] == [plan.units[1].key]
+    assert not any("beside no cell" in note for note in one.notes)
     short = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "rounds": ["2"]}, **narrow)
     assert [(unit.setting.lr, unit.setting.rounds, unit.shortened) for unit in short.units] == [
         (lr, 2, True) for lr in (0.1, 0.05, 0.01)

@@ -51,6 +51,15 @@ def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
     assert recorded_rates(Store(tmp_path / "none"), "cpu") == {}
 
 
+def test_a_rate_is_of_as_many_steps_of_the_server(tmp_path: Path) -> None:
+    one = run_of("feddf", replace(FEDGKD, dataset="digits", model="mlp"))
+    columns = {"setting": {"dataset": "digits", "model": "mlp"}, "samples_per_second": 100.0, "device": "cpu"}
+    Store(tmp_path).write(make_row("feddf", dict(one.hyperparameters), **columns), [])
+    rates = recorded_rates(Store(tmp_path), "cpu")
+    assert recorded_time(rates, one).known
+    assert not recorded_time(rates, replace(one, hyperparameters={**one.hyperparameters, "max_steps": 10})).known
+
+
 class Sweep:
     """A tally of trials of so many rounds each, with a clock that is set by hand."""
 

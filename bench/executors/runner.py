@@ -66,6 +66,8 @@ def run_plan(
     timer.daemon = True
     if budget is not None:
         timer.start()
+    if budget == 0:
+        timer.join()  # nothing may begin before it is spent
     try:
         with interruption, warnings_said(display.say):
             trials = trials_of(plan, units, resources.pack)

@@ -107,15 +107,18 @@ def _evaluated_models(unit: RunSpec) -> int:
 def recorded_rates(store: Store, device: str) -> dict[str, float]:
     """Return the training samples per second of stored runs, on the CPU if `device` is `cpu`, else on a GPU.
 
-    The rates are medians by data set and model, and by data set, model and algorithm, under these names.
+    The rates are medians by data set and model, and by data set, model and algorithm, under these names; of an
+    algorithm in `SERVER_STEPS` by its hyper-parameters as well.
     """
     if not store.begun:
         return {}
-    runs = store.runs(columns=("dataset", "model", "algorithm", "device", "samples_per_second"))
+    runs = store.runs(columns=("dataset", "model", "algorithm", "hp_json", "device", "samples_per_second"))
     timed = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
     problem = timed.dataset + " " + timed.model
+    # A server's own steps take time that no sample of a client tells.
+    algorithm = timed.algorithm.where(~timed.algorithm.isin(SERVER_STEPS), timed.algorithm + " " + timed.hp_json)
     medians: dict[str, float] = {}
-    for names in (problem, problem + " " + timed.algorithm):
+    for names in (problem, problem + " " + algorithm):
         medians |= {str(name): rate for name, rate in timed.groupby(names).samples_per_second.median().items()}
     return medians
 
@@ -123,7 +126,8 @@ def recorded_rates(store: Store, device: str) -> dict[str, float]:
 def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = False) -> Time:
     """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
     problem = f"{unit.setting.dataset} {unit.setting.model}"
-    rate = rates.get(problem if of_all else f"{problem} {unit.algorithm}", math.nan)
+    algorithm = f"{unit.algorithm} {unit.named_by['hp_json']}" if unit.algorithm in SERVER_STEPS else unit.algorithm
+    rate = rates.get(problem if of_all else f"{problem} {algorithm}", math.nan)
     return Time(*[samples_of(unit)[0] / rate] * 2)
 
 

@@ -6,7 +6,7 @@ The command line overrides the preset, and the preset the defaults; the plan rec
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -47,13 +47,11 @@ def make_plan(request: Request) -> Plan:
     rates = _tuned_rates(request, fields)
     settings, origins = settings_of(base, fields, entries, request, notes)
     tuned = dict.fromkeys(TUNED if request.budget else ())
-    origins = {
-        **origins,
-        **{name: request.origins.get(name, "command line") for name in tuned if name in request.values},
-    }
+    origins = {**origins, **_origin_of_rates(request, rates, base)}
     given_names = {*fields, *tuned}
     units: list[RunSpec] = []
     searches: list[Search] = []
+    single: list[str] = []  # algorithms with nothing to tune
     for setting, algorithm in product(settings, entries):
         own_fields = _own_fields(algorithm, setting, paper, given_names)
         try:
@@ -79,10 +77,11 @@ def make_plan(request: Request) -> Plan:
         if request.search == "optuna" and len(configurations) > 1:
             searches += spaces
         else:
+            single += [algorithm.name] * (len(spaces) * len(configurations) == 1)
             cases = product(spaces, configurations)
             units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
-    _note_untuned(units, searches, notes)
-    units = _without_repeats(units, notes)
+    _note_untuned(single if searches else [], notes)
+    units = _without_repeats(_with_common_draws(units, request), notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
     return Plan(
@@ -90,13 +89,37 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def _note_untuned(units: list[RunSpec], searches: list[Search], notes: Notes) -> None:
+def _with_common_draws(units: list[RunSpec], request: Request) -> list[RunSpec]:
+    """Give an algorithm whose runs yield rows of another one here that one's draws, which would get more tries else."""
+    if not request.budget and request.search != "random":
+        return units
+    algorithms = dict.fromkeys(unit.algorithm for unit in units)
+    bases = {
+        name: base for name in algorithms for base in entry(name).rows.values() if base != name and base in algorithms
+    }
+    common = [unit for unit in units if unit.algorithm not in bases]
+    for name, base in bases.items():
+        own = next(unit.hyperparameters for unit in units if unit.algorithm == name)
+        drawn = [unit for unit in units if unit.algorithm == base]
+        common += [replace(unit, algorithm=name, hyperparameters={**own, **unit.hyperparameters}) for unit in drawn]
+    return common
+
+
+def _note_untuned(single: Sequence[str], notes: Notes) -> None:
     """Note the algorithms of a search that have only one configuration."""
-    if searches and (single := dict.fromkeys(unit.algorithm for unit in units)):
+    if single:
         notes.add(
-            f"{', '.join(single)}: nothing to tune, one configuration; --budget N gives every algorithm as many, over "
-            "lr as well, in place of --search"
+            f"{', '.join(dict.fromkeys(single))}: nothing to tune, one configuration; --budget N gives every algorithm "
+            "as many, over lr as well, in place of --search"
         )
+
+
+def _origin_of_rates(request: Request, rates: list[float], base: Setting) -> dict[str, str]:
+    """Return where the learning rates of `--budget` are from, under their field's name."""
+    if not request.budget:
+        return {}
+    drawn = f"--budget {request.budget}, within a factor of {REACH:g} of {base.lr:g}"
+    return {"lr": request.origins.get("lr", "command line") if rates else drawn}
 
 
 def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:

@@ -120,7 +120,7 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
         if name in values and values[name] > getattr(base, name):
             raise UsageError(
                 f"{name}={text(values[name])} is more than the {text(getattr(base, name))} of {cell.printed.printed} "
-                f"on {base.dataset}: a table's runs can be shortened, not lengthened; narrow it, or lower {name}"
+                f"on {base.dataset}: a table's runs can be shortened, not lengthened: select other cells, or lower it"
             )
     try:
         changed = {old: canonical(replace(old, **values)) for old in {unit.setting for unit in cell.units}}
@@ -155,8 +155,11 @@ def _with_hyperparameters(algorithm: Entry, units: Iterable[RunSpec], changes: C
 
 def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: Notes) -> None:
     """Note the values that make runs which no longer correspond to a cell of the table."""
-    names = [name for name in changes.fields if name not in (*SHORTENING, "model")]
+    names: list[str] = []
     for cell, other in zip(cells, changed, strict=True):
+        for name in changes.fields.keys() - {*SHORTENING, "model"}:
+            tried = {getattr(unit.setting, name) for unit in cell.units}
+            names += [name] * any(getattr(unit.setting, name) not in tried for unit in other.units)
         original = [unit.hyperparameters for unit in cell.units]
         if any(unit.hyperparameters not in original for unit in other.units):
             names += [name for algorithm, name in changes.hyper if algorithm in (None, cell.printed.algorithm)]

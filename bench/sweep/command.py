@@ -63,13 +63,13 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         print_spaces(plan, options.json, "dataset" in options.given)
         return EXIT_OK
     plan = make_plan(make_request(options))
-    resolved = resolve(options, plan)
-    check_start(plan, resolved.out)
     confirming: list[RunSpec] = []
     if plan.request.confirm:
         from bench.planning.confirm import stand_ins
 
         confirming = stand_ins(plan)  # raises before anything runs if a value of --confirm-at is not allowed
+    resolved = resolve(options, plan, confirming)
+    check_start([*plan.units, *plan.searches, *confirming], resolved.out)
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
 
@@ -255,7 +255,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
         with_seeds(board, runs, metrics, plan.tuned), metrics, defaults=defaults(algorithms), tuned=plan.tuned
     )
     render(tables, "json" if as_json else "table")
-    if not as_json and (plan.tuned or confirmed_at is not None):
+    if not as_json and (plan.tuned or confirmed_at is not None) and not board.empty:
         _suggest_compare(plan, out, confirmed_at)
 
 

@@ -74,9 +74,13 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     known_times = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
     trials = len(sizes) + sum(search["runs_at_most"] for search in searches) // plan.request.seeds
     at_once = min(concurrent, max(1, trials))
-    low, middle, high = (
-        sum(count * getattr(times[unit.key], which) for unit, count in to_do if times[unit.key].known) / at_once
+    parts = {
+        which: [(getattr(times[unit.key], which), count) for unit, count in to_do if times[unit.key].known]
         for which in ("low", "middle", "high")
+    }
+    low, middle, high = (  # as long as the longest run at least
+        max([sum(count * time for time, count in part) / at_once, *(time for time, count in part if count)])
+        for part in parts.values()
     )
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
@@ -255,7 +259,7 @@ def _table_sentence(plan: Plan) -> str:
     text = f"{title}: {figures} ({counted(plan.request.seeds, 'seed')})"
     ambiguous = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
     if ambiguous:
-        text += f"; the paper does not report its choice for {', '.join(ambiguous)}: all that it tried are run"
+        text += f"; of {', '.join(ambiguous)} everything that the paper tried is run"
     return text
 
 

@@ -32,7 +32,7 @@ from bench.execution import (
 from bench.executors.trials import trials_of
 from bench.planning.request import Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
-from bench.sweep.options import SweepOptions
+from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder
 from leaderboards.shell_text import shell_command
@@ -52,7 +52,7 @@ def make_request(options: SweepOptions) -> Request:
     values = dict(options.values)
     if "start_from" in values:
         values["start_from"] = full_keys(values["start_from"], result_folder(options.out))
-    seeds = options.seeds
+    seeds = 1 if options.confirm else options.seeds
     if options.table and options.paper and "seeds" not in given:
         from bench.planning.tables import table_of
 
@@ -79,7 +79,8 @@ def _check_confirm(options: SweepOptions) -> None:
     """Refuse options that `--confirm` excludes: it alone decides the seeds of a search and of its confirmation."""
     if options.confirm_at and not options.confirm:
         raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
-    if options.confirm and "seeds" in options.given:
+    overridden = options.given.get("confirm") == COMMAND_LINE != options.given.get("seeds")  # seeds of a file
+    if options.confirm and "seeds" in options.given and not overridden:
         reported = f"reports seeds 1 to {options.confirm}"
         raise UsageError(f"--confirm {options.confirm} searches seed 0 and {reported}: leave --seeds out")
     if options.confirm and options.table:
@@ -96,18 +97,28 @@ class Resolved:
     pack: int  # most runs of a trial
 
 
-def resolve(options: SweepOptions, plan: Plan) -> Resolved:
-    """Resolve the options that depend on the machine; raises UsageError for one that it cannot satisfy."""
+def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = ()) -> Resolved:
+    """Resolve the options that depend on the machine; raises UsageError for one that it cannot satisfy.
+
+    `confirming`: runs that may follow the search.
+    """
     if not options.address and options.cpus_per_trial > cpu_count():
         raise UsageError(
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
         )
     device, gpus = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
-    if device == "cpu" and any(setting.precision == "tf32" for setting in plan.settings):
+    settings = [*plan.settings, *(unit.setting for unit in confirming)]
+    if device == "cpu" and any(setting.precision == "tf32" for setting in settings):
         raise UsageError("precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32")
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)
+    trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
+    if trials and max(map(len, trials)) <= plan.request.seeds:
+        raise UsageError(
+            "--scheduler compares the configurations of a pack, and no two of these can share one, because they differ "
+            "in a whole number, a name or a switch: use --executor ray --pack 1, or leave --scheduler out"
+        )
     if options.address and options.executor == "inline":
         raise UsageError(f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out")
     return Resolved(result_folder(options.out), device, gpus, pack)
@@ -269,9 +280,8 @@ def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
     return tuple(str(_row_with_model(start, out)["run_key"]) for start in starts)
 
 
-def check_start(plan: Plan, out: Path) -> None:
+def check_start(items: Sequence[RunSpec | Search], out: Path) -> None:
     """Raise UsageError if a stored model that runs start from has another architecture."""
-    items: list[RunSpec | Search] = [*plan.units, *plan.searches]
     rows = {key: _row_with_model(key, out) for key in {item.setting.start_from for item in items} if key}
     for item in items:
         if item.setting.start_from:
