@@ -6,7 +6,7 @@ The command line overrides the preset, and the preset the defaults; the plan rec
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -51,7 +51,6 @@ def make_plan(request: Request) -> Plan:
     given_names = {*fields, *tuned}
     units: list[RunSpec] = []
     searches: list[Search] = []
-    single: list[str] = []  # algorithms with nothing to tune
     for setting, algorithm in product(settings, entries):
         own_fields = _own_fields(algorithm, setting, paper, given_names)
         try:
@@ -77,10 +76,8 @@ def make_plan(request: Request) -> Plan:
         if request.search == "optuna" and len(configurations) > 1:
             searches += spaces
         else:
-            single += [algorithm.name] * (len(spaces) * len(configurations) == 1)
             cases = product(spaces, configurations)
             units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
-    _note_untuned(single if searches else [], notes)
     units = _without_repeats(_with_common_draws(units, request), notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
@@ -103,15 +100,6 @@ def _with_common_draws(units: list[RunSpec], request: Request) -> list[RunSpec]:
         drawn = [unit for unit in units if unit.algorithm == base]
         common += [replace(unit, algorithm=name, hyperparameters={**own, **unit.hyperparameters}) for unit in drawn]
     return common
-
-
-def _note_untuned(single: Sequence[str], notes: Notes) -> None:
-    """Note the algorithms of a search that have only one configuration."""
-    if single:
-        notes.add(
-            f"{', '.join(dict.fromkeys(single))}: nothing to tune, one configuration; --budget N gives every algorithm "
-            "as many, over lr as well, in place of --search"
-        )
 
 
 def _origin_of_rates(request: Request, rates: list[float], base: Setting) -> dict[str, str]:

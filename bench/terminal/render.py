@@ -29,23 +29,19 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
 
 
 def note_superseded(runs: pd.DataFrame, tuned: Sequence[str]) -> None:
-    """Report on stderr which runs of other versions a leaderboard leaves out, and which algorithms have several.
+    """Report on stderr which runs of other versions a leaderboard leaves out.
 
     `runs` and `tuned` are those of the leaderboard.
     """
     from leaderboards.board import current
 
-    shown = current(runs, tuned)
-    superseded = runs.drop(shown.index)
+    superseded = runs.drop(current(runs, tuned).index)
     for algorithm, count in superseded["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of another version left out"
         sys.stderr.write(
             f"{algorithm}: {runs_left}: of a setting's versions the one that ran last is shown; "
             "all stay stored, and a sweep with --force runs the present version again\n"
         )
-    versions = shown.groupby("algorithm", sort=False)["algorithm_version"].nunique()
-    for algorithm, count in versions[versions > 1].items():
-        sys.stderr.write(f"{algorithm}: runs of {count} versions are shown, each in different settings\n")
 
 
 def render(tables: Sequence[Table], style: str) -> None:
