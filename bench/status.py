@@ -244,8 +244,9 @@ def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if row["error"]:
             how = "diverged" if row["diverged"] else "failed"
             alike.setdefault((how, _PLACE.sub("", row["error"])), []).append(row)
-    for (how, _), runs in list(alike.items())[:_REASONS]:
-        yield f"{how}: {run_keys([row['run_key'] for row in runs])}: {runs[0]['error']}"
+    for (how, reason), runs in list(alike.items())[:_REASONS]:
+        error = runs[0]["error"] if len(runs) == 1 else reason  # the place is of one run
+        yield f"{how}: {run_keys([row['run_key'] for row in runs])}: {error}"
     if len(alike) > _REASONS:
         yield f"and for {counted(len(alike) - _REASONS, 'other reason')}, which --json tells"
 

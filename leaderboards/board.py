@@ -44,11 +44,11 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
         any finished run; `versions_mixed`: finished runs have different package versions; and for each metric of
         `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
-        Student's t, from 3 seeds on; of accuracies within [0, 1]); `_rank` by means among the selected rows of the cell
-        (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for costs, neither
-        have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also `_shared_rank`, shared by
-        rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a metric, `_count` is the number
-        of runs that have it, and the other statistics are empty unless all runs do.
+        Student's t, from 3 seeds on; not below 0, of accuracies not above 1); `_rank` by means among the selected rows
+        of the cell (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for
+        costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also
+        `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a
+        metric, `_count` is the number of runs that have it, and the other statistics are empty unless all runs do.
     """
     runs = _one_run_per_seed(current(runs, tuned))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -162,8 +162,8 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[p
     count, size = groups.count(), groups.size()
     shares = [name for name, metric in metrics.items() if metric.unit == "%"]
     for side, limits in zip(("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True):
-        tables[side] = pd.DataFrame(limits, index=count.index, columns=count.columns)
-        tables[side][shares] = tables[side][shares].clip(0.0, 1.0)  # loses no coverage: true means lie there, too
+        tables[side] = pd.DataFrame(limits, index=count.index, columns=count.columns).clip(lower=0.0)
+        tables[side][shares] = tables[side][shares].clip(upper=1.0)  # loses no coverage: true means lie there, too
     partial = _may_lack(metrics)
     for table in tables.values():
         table[partial] = table[partial].where(count[partial].eq(size, axis=0))

@@ -93,7 +93,7 @@ def test_the_plain_table(out, capsys):
         "Accuracy of the global model on the test set, %, mean ± std (n seeds); best: best round by the test set\n"
         "Local training: sgd, lr 0.01, batch size 64\n"
         "One configuration of each algorithm, nothing to select from\n"
-        "Configurations tried: centralized 1, fedavg 1, fedcad_x 0-1, fedgkd 1, moon 1\n"
+        "Configurations tried: centralized 1, fedavg 1, fedcad_x 0-1, fedgkd 1, moon (+head) 1\n"
         "\n"
         "                                    α = 0.1             α = 0.5\n"
         "algorithm      hyper-parameters     best                best\n"
@@ -105,10 +105,10 @@ def test_the_plain_table(out, capsys):
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
         "* best, = not told apart from the best, + second; (1) a single seed, no spread; best and second by mean "
-        f"alone: a test needs\n3 seeds; {DASH} not run, or not measured; failed: every run failed; hyper-parameters "
-        "tried only at their default are not shown;\nalgorithms that a paired t test over seeds (Holm, 5 %) cannot "
-        "tell from the best share its rank; complete rows first, by\naverage place of their means over all columns; "
-        "reference rows (last) are not ranked\n"
+        f"alone: a test needs\n3 seeds; means cover different seeds; --reference compares seed by seed; {DASH} not "
+        "run, or not measured; failed: every run\nfailed; hyper-parameters tried only at their default are not shown; "
+        "algorithms that a paired t test over seeds (Holm, 5 %)\ncannot tell from the best share its rank; complete "
+        "rows first, by average place of their means over all columns; reference\nrows (last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 

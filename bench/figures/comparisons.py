@@ -11,6 +11,7 @@ from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of, why_not_selected
 from leaderboards.problems import Problem, problems, setting_of
 from leaderboards.shell_text import typed
+from leaderboards.tables.captions import labels_of
 
 _TITLE = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # come first in a file's name
@@ -70,10 +71,15 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
     seen = [record for record in records if record["selected"] and label_of(record) in drawn]
     for key in ("shortened", "diverged", "mixed", "uncertified"):
         flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
-        names = dict.fromkeys(label_of(record) for record in flagged)
-        everywhere = len(flagged) == len(seen) and len(names) > 1
-        if names:
+        places: dict[str, list[str]] = {}
+        for cell, place in zip(shown.cells, labels_of(shown).values(), strict=True):
+            for record in cell.records:
+                if record in flagged:
+                    places.setdefault(label_of(record), []).append(place)
+        if flagged:
             word = flag.word[0].upper() + flag.word[1:]
+            names = [name + f" ({'; '.join(at)})" * (at != [""]) for name, at in places.items()]
+            everywhere = len(flagged) == len(seen) and len(names) > 1
             lines.append(f"{word}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}")
     absent = {}
     for record in records:
@@ -90,5 +96,5 @@ def seeds_said(counts: Collection[int]) -> str:
     fewest, most = min(counts), max(counts)
     if most == 1:
         return "1 seed"
-    several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds, not the same for all"
     return f"mean of {several}, band from the lowest to the highest"

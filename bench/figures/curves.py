@@ -86,7 +86,10 @@ class Curves:
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
         """Return the points of a panel."""
-        points = {label_of(record): list(self._line(runs, record, y)) for record in cell.selected}
+        # A diverged run's loss would set the scale of all, and its end the end of lines of equal cost.
+        sound = self.equal or y.field == "train_loss"
+        records = [record for record in cell.selected if not (sound and record["diverged"])]
+        points = {label_of(record): list(self._line(runs, record, y)) for record in records}
         if self.equal:
             # An algorithm that never communicates has no cost at which it could be compared.
             points = {name: line for name, line in points.items() if line and line[-1]["x"] > 0}

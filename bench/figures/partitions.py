@@ -177,7 +177,7 @@ def _points(cell: Cell) -> Iterator[dict[str, Any]]:
     alpha, participation = cell.place
     for record in cell.selected:
         values = [run[_BEST.field] for run in record["run_of_seed"].values() if run[_BEST.field] is not None]
-        if values:
+        if values and not record["diverged"]:
             place = {"algorithm": label_of(record), "alpha": alpha, "participation": participation}
             yield place | mean_and_spread(values)
 

@@ -96,7 +96,8 @@ places.forEach((place) => seen.observe(place));
 const redraw = () => [...drawn.keys()].forEach(ask);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 document.addEventListener("themechange", redraw);
-addEventListener("beforeprint", () => places.filter((p) => !drawn.has(p) && p.offsetParent !== null).forEach(ask));
+// A page is printed as it is, so that all charts have to be there before.
+addEventListener("load", () => places.filter((p) => p.offsetParent !== null).forEach(ask));
 
 // Legends: each algorithm has a button in every section of curves; they all act on all charts.
 const keys = [...document.querySelectorAll(".keys")];

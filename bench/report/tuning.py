@@ -42,8 +42,9 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
 
 
 def _varied(records: Sequence[Record]) -> list[str]:
-    """Return the hyper-parameters that have several values."""
-    return sorted(differing((None, hyperparameters(record)) for record in records).get(None, ()))
+    """Return the hyper-parameters that have several values in a cell."""
+    places = (((record["alpha"], record["participation"]), hyperparameters(record)) for record in records)
+    return sorted(set().union(*differing(places).values()))
 
 
 def text_of(record: Record, names: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "–": "--",
+    "\0": "-{}-",  # two hyphens, as of an option
     "±": r"$\pm$",
     "×": r"$\times$",
     "·": r"$\cdot$",
@@ -51,7 +52,9 @@ def _markdown(table: Table) -> str:
         code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
         cells = [_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells]
         lines.append(_bars([_markdown_text(row.label), *code, *cells]))
-    return "\n".join([*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second"), ""])
+    return "\n".join(
+        [*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second or not told apart from it"), ""]
+    )
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -88,7 +91,7 @@ def _latex(table: Table) -> str:
     lines += [rf"{shrunk}\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
     lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
     lines += [" & ".join(cells) + r" \\" for cells in body]
-    below = [*table.captions[1:], table.legend("bold best", "=", "underlined second")]
+    below = [*table.captions[1:], table.legend("bold best", "=", "underlined second or not told apart from it")]
     notes = ". ".join(_latex_text(line) for line in below if line)
     lines += [
         r"\bottomrule",
@@ -120,7 +123,7 @@ def _stacked(lines: Sequence[str]) -> str:
 
 
 def _latex_text(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    return "".join(_LATEX.get(character, character) for character in text.replace("--", "\0"))
 
 
 def comma_separated(tables: Sequence[Table]) -> str:

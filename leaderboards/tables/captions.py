@@ -9,7 +9,7 @@ from typing import Any
 
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.metrics import METRICS, Metric
-from leaderboards.problems import Place, Problem, Record
+from leaderboards.problems import Place, Problem, Record, label_of
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables.model import Head, Row
@@ -80,10 +80,10 @@ def captions(
     training = local_training(_shared(problem), problem.differing)
     lines = [_metrics_line(metrics, intervals), f"local training: {training}"]
     if any(record["configurations"] for record in records):
-        tried = ((record["algorithm"], record["configurations"]) for record in records)
+        tried = ((label_of(record["algorithm"], record["model"]), record["configurations"]) for record in records)
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
     gaps = [
-        (record["algorithm"], round(METRICS["best_val_accuracy"].scale * record["validation_gap"], 2))
+        (label_of(record["algorithm"], record["model"]), METRICS["best_val_accuracy"].scale * record["validation_gap"])
         for record in records
         if record.get("chosen_on") and record["validation_gap"] is not None and not record["diverged"]
     ]
@@ -117,15 +117,18 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         if cell.state == "value" and 0 < len(cell.seeds) < INTERVAL_FROM and cell.metric.differs_by_seed
     ]
     several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
-    columns = zip(*(row.cells for row in rows if not row.reference), strict=True)
-    unlike = any(len({frozenset(cell.seeds) for cell in column if cell.seeds}) > 1 for column in columns)
+    competitors = [row.cells for row in rows if not row.reference]
+    unlike = any(
+        len({frozenset(cell.seeds) for cell in line if cell.state == "value" and cell.seeds}) > 1
+        for line in (*competitors, *zip(*competitors, strict=True))
+    )
     lines = {
         "(1) a single seed, no spread": any(cell.state == "value" and cell.n == 1 for cell in cells),
         "best and second by mean alone: a test needs 3 seeds": any(cell.emphasis for cell in few),
         "rows with fewer than 3 seeds are not ranked where others have 3": any(
             cell.rank is None and cell.competes for cell in few
         ),
-        "means in a column cover different seeds; --reference compares seed by seed": unlike,
+        "means cover different seeds; --reference compares seed by seed": unlike,
         **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
         **{f"{word}{':' * word.isalpha()} {meaning}": state in states for state, (word, meaning) in STATES.items()},
         _UNREACHED: "unreached" in states,
@@ -189,4 +192,4 @@ def _ranges(values: Iterable[tuple[str, float]]) -> str:
 def _extremes(values: Sequence[tuple[str, float]]) -> str:
     """Write `-0.12 (fedavg) to 0.84 (fedcad)`: the smallest and the largest of all values."""
     low, high = (min(values, key=lambda pair: pair[::-1]), max(values, key=lambda pair: pair[::-1]))
-    return " to ".join(dict.fromkeys(f"{value} ({name})" for name, value in (low, high)))
+    return " to ".join(dict.fromkeys(f"{value:.2f} ({name})" for name, value in (low, high)))

@@ -173,6 +173,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
                 "metric": head.metric.name,
                 "state": cell.state,
                 **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
+                "with_value": record.get(f"{head.metric.name}_count", record.get("n")),
                 "rank": cell.rank,
                 **{name: record.get(name) for name in _RECORD_FIELDS},
             }
