@@ -193,7 +193,7 @@ def command_columns(argv: Sequence[str]) -> dict[str, Any]:
         "package_version": __version__,
         "git_commit": commit,
         "git_dirty": dirty,
-        "command": shell_command("bench.sweep", *argv),
+        "command": shell_command("bench.sweep", *argv).encode(errors="replace").decode(),  # a path may be no UTF-8
     }
 
 

@@ -93,6 +93,10 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
         assert len(found.curves()) == len(curve_to(50))
     for folder in (tmp_path / "a", tmp_path / "b"):
         assert len(list((folder / "runs").glob("*.parquet"))) == 1, "reading changes nothing"
+    Store(tmp_path / "c").write(make_row("fedavg", {}, setting, best_accuracy=0.75), curve_to(50), replace=True)
+    for order in ("bc", "cb"):
+        found = Folders([tmp_path / name for name in order])
+        assert found.runs()["best_accuracy"].tolist() == [0.75], "as --force asks, although it did not finish first"
 
 
 # --- metrics

@@ -265,6 +265,18 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(execution: Execution
     assert contest(tmp_path / "stopped", 4) == contest(tmp_path / "whole", 0)
 
 
+def test_a_saved_round_is_not_written_again(execution: Execution) -> None:
+    """Its manifest vouches for the files that are there."""
+    trial = RunGroup([unit(seed=0)], execution)
+    trial.step()
+    trial.save()
+    files = list(Path(execution.out).glob("state/*/*"))
+    before = [file.stat().st_ino for file in files]
+    trial.save()
+    assert [file.stat().st_ino for file in files] == before != []
+    trial.close()
+
+
 def test_the_objective_is_the_best_configurations(execution: Execution) -> None:
     units = [unit(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
     trial = RunGroup(units, execution)

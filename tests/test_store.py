@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -231,6 +231,21 @@ def test_of_several_rows_of_a_run_one_counts(store, rule):
     assert store.curves()["value"].tolist() == [counting] * finished
     disagreeing = [finding for finding in validate(store.out).findings if "disagree" in finding.problem]
     assert bool(disagreeing) == (rule == DISAGREEING)
+
+
+def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monkeypatch):
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + timedelta(hours=2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("leaderboards.rows.store.datetime", Ahead)
+        store.write(done(0.5), CURVE, replace=True)
+    (store.out / "runs" / "._of_another_system.parquet").write_bytes(b"no parquet")
+    store.write(done(0.75), CURVE, replace=True)
+    assert store.runs()["best_accuracy"].tolist() == [0.75]
+    assert not validate(store.out).findings
 
 
 def test_an_equal_result_is_written_once(store):

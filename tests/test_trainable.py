@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rows import hyperparameter
 
-from bench.errors import UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import trainable
 from bench.executors.ray_trainable import unit_of
 from leaderboards import Store
@@ -108,7 +108,15 @@ def test_a_step_reports_and_a_checkpoint_is_a_pointer(tmp_path: Path) -> None:
     other.cleanup()
 
 
-@pytest.mark.parametrize("config", [{"gama": 1}, {"gamma": -1}, {"setting": {"rounds": 0}}, {"dataset": "cifar11"}])
+def test_missing_data_are_an_error_to_tune(tmp_path: Path) -> None:
+    trial = trainable("fedgkd", dataset="cifar10", offline=True, data_dir=str(tmp_path), out=str(tmp_path))(config={})
+    with pytest.raises(EnvironmentProblem, match="CIFAR-10"):
+        trial.train()
+
+
+@pytest.mark.parametrize(
+    "config", [{"gama": 1}, {"gamma": -1}, {"setting": {"rounds": 0}}, {"dataset": "cifar11"}, {"out": "here"}]
+)
 def test_a_wrong_configuration_is_refused_in_words(config: dict, tmp_path: Path) -> None:
     made = trainable("fedgkd", out=str(tmp_path))
     with pytest.raises(UsageError):

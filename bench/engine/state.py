@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,9 @@ class StateFolder:
         return server, memories
 
     def remove(self) -> None:
-        """Delete the state of a run whose row is stored."""
+        """Delete the state, its manifest first: without one there is no state."""
+        with suppress(OSError):
+            (self.path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, name: str, tree: Any) -> str:

@@ -61,8 +61,15 @@ class FederatedTrainable(tune.Trainable):
         return [unit_of(self.algorithm, self.defaults, config)], execution_of({**self.defaults, **config})
 
     def step(self) -> dict[str, Any]:
-        """Train some rounds and return a report."""
-        return self.trial.step()
+        """Train some rounds and return a report.
+
+        Raises:
+            EnvironmentProblem: data are missing, or a disk is full; Tune counts the trial as failed.
+        """
+        report = self.trial.step()
+        if report["status"] == "environment":
+            raise EnvironmentProblem(report["error"])
+        return report
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the runs where the engine keeps them; Tune's checkpoint is a pointer there.
@@ -109,6 +116,10 @@ class SweepTrainable(FederatedTrainable):
     """Base of the trainables of `bench.sweep`, bound to a plan by `bench.executors.ray_executor`."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
+
+    def step(self) -> dict[str, Any]:
+        """Train some rounds and return a report, whose problems the sweep's callback handles."""
+        return self.trial.step()
 
     def _save_runs(self) -> None:
         # A sweep's trials checkpoint only at their end. Tune waits for that, but not for `cleanup`.
@@ -184,7 +195,13 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
-    """Make the execution inside a user's own Tuner: a GPU if Tune assigned one, and a thread for each assigned CPU."""
+    """Make the execution inside a user's own Tuner: a GPU if Tune assigned one, and a thread for each assigned CPU.
+
+    Raises UsageError for a relative path: in a worker it would mean a folder of Tune's.
+    """
+    for name in ("out", "data_dir"):
+        if given.get(name) and not Path(given[name]).is_absolute():
+            raise UsageError(f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}")
     device = given.get("device") or ("cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu")
     return Execution(
         out=given["out"],

@@ -87,8 +87,8 @@ class Run:
             self.save()
 
     def save(self) -> None:
-        """Write the state now."""
-        if self.status == "running" and self.simulation is not None:
+        """Write the state now, unless the folder has it: its files are never written again under the same names."""
+        if self.status == "running" and self.simulation is not None and (self.unsaved or not self.round):
             self.simulation.save()
             self._saved, self._saved_round = time.monotonic(), self.round
 

@@ -85,7 +85,7 @@ class Folder:
         return index.sort_by([("file", "ascending"), ("holder", "ascending")])
 
     def _names(self) -> list[str]:
-        return sorted(path.name for path in (self.out / "runs").glob("*.parquet"))
+        return sorted(path.name for path in (self.out / "runs").glob("[!.]*.parquet"))
 
 
 def held_names(paths: Iterable[Path]) -> set[str]:
@@ -344,7 +344,7 @@ def _compact(folder: Folder) -> Compacted:
             curve_path(path).unlink(missing_ok=True)
     remaining = folder.paths()
     orphans = held_names(remaining) - {path.name for path in remaining}
-    for path in (folder.out / "curves").glob("*.parquet"):  # of a compaction that was killed
+    for path in (folder.out / "curves").glob("[!.]*.parquet"):  # of a compaction that was killed
         if path.name in orphans:
             path.unlink(missing_ok=True)
     return Compacted(len(paths), len(remaining))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -70,7 +70,11 @@ class Store:
         check_row(row)
         check_curve(curve)
         forced = replace and row["status"] == "finished"
-        table = run_table({**row, "written": datetime.now(UTC), "forced": forced})
+        written = datetime.now(UTC)
+        if forced:  # it counts before the others, even if another machine's clock is ahead
+            stored = self._folder.index([row["run_key"]])["written"].to_pylist()
+            written = max([written, *(each + timedelta(microseconds=1) for each in stored if each)])
+        table = run_table({**row, "written": written, "forced": forced})
         if not self._swept:
             for folder in (self.out, self.out / "runs", self.out / "curves"):
                 sweep_leftovers(folder)
@@ -150,6 +154,12 @@ class Store:
         write_table(table.replace_schema_metadata(metadata), path)
         return path
 
+    def forced(self) -> dict[str, datetime]:
+        """Return run key -> when it was written, for those rows of `runs` that are from `--force`."""
+        index = self._folder.steady(lambda: self._index_of_runs(None))
+        index = index.filter(index["forced"])
+        return dict(zip(index["run_key"].to_pylist(), index["written"].to_pylist(), strict=True))
+
     def _index_of_runs(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
         """Return the index of the rows that `runs` returns."""
         index = counted(self._folder.index(keys))
@@ -212,7 +222,8 @@ class RowFile:
 class Folders:
     """Several folders or files of rows, each read once, as if they were one `Store`.
 
-    If several have a run key, of the rows that count in each the one that finished first does.
+    If several have a run key, of the rows that count in each the latest of `--force` does, else the one that finished
+    first.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -247,8 +258,11 @@ class Folders:
         runs = pd.concat(frames, ignore_index=True)
         done = runs["status"] == "finished"
         seconds = runs["finished"].astype("int64")
-        order = runs.assign(_done=~done, _time=seconds.where(done, -seconds)).sort_values(
-            ["_done", "_time"], kind="stable"
+        forced = {str(store.out): store.forced() for store in self.stores if isinstance(store, Store)}
+        keys = zip(runs["out"], runs["run_key"], strict=True)
+        written = [-forced[out][key].timestamp() if key in forced.get(out, ()) else 0.0 for out, key in keys]
+        order = runs.assign(_written=written, _done=~done, _time=seconds.where(done, -seconds)).sort_values(
+            ["_written", "_done", "_time"], kind="stable"
         )
         selected = order.drop_duplicates("run_key").index.sort_values()
         return runs.loc[selected].reset_index(drop=True)

@@ -114,7 +114,7 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
     checked.findings += _leaderboard_problems(folder.out)
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes them.
     held = held_names(path for path in folder.paths() if path not in checked.broken)
-    for path in sorted((folder.out / "curves").glob("*.parquet")):
+    for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
         if path not in checked.broken and path.name not in held and not (folder.out / "runs" / path.name).exists():
             step = "delete it, or bring back the row's file"
             checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
@@ -138,7 +138,7 @@ def _examined(folder: Folder) -> Checked:
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
                 problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
                 checked.findings += [Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems]
-    for path in sorted((folder.out / "curves").glob("*.parquet")):
+    for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
     return checked
