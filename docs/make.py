@@ -111,7 +111,8 @@ def columns_page() -> str:
     return (
         "# Columns\n\nMade from `leaderboards/rows/schema.py`. Accuracies are fractions, of the global model on the "
         "global test set\nunless the name says otherwise. `leaderboard.parquet` also has `hp_<name>` of each "
-        "hyper-parameter; fields\nof the setting that have no column, such as `step_rule`, stand in `setting_json`."
+        "hyper-parameter; fields\nof the setting that have no column, such as `step_rule`, stand in `setting_json`. "
+        "`accuracy_at` has rounds 1, 2, 5, 10,\n20, ..., 1000, `rounds_to` the targets 0.05, 0.1, ..., 0.95."
         f"\n\n## runs\n\n{_columns_table(COLUMNS)}\n## curves\n\n{_columns_table(CURVE_COLUMNS)}\n{_LEADERBOARD}"
     )
 

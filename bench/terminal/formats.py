@@ -52,9 +52,7 @@ def _markdown(table: Table) -> str:
         code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
         cells = [_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells]
         lines.append(_bars([_markdown_text(row.label), *code, *cells]))
-    return "\n".join(
-        [*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second or not told apart from it"), ""]
-    )
+    return "\n".join([*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)"), ""])
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -91,7 +89,7 @@ def _latex(table: Table) -> str:
     lines += [rf"{shrunk}\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
     lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
     lines += [" & ".join(cells) + r" \\" for cells in body]
-    below = [*table.captions[1:], table.legend("bold best", "=", "underlined second or not told apart from it")]
+    below = [*table.captions[1:], table.legend("bold best", "=", "underlined second (may be shared)")]
     notes = ". ".join(_latex_text(line) for line in below if line)
     lines += [
         r"\bottomrule",
