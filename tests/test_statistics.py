@@ -97,8 +97,9 @@ def test_a_leaderboard_has_these_intervals() -> None:
         for column, own, most in (("best_accuracy", values, 1.0), ("bytes_up", costs, math.inf)):
             low, high = t_limits(np.mean(own), np.std(own, ddof=1), len(own))
             shown = board.loc[name, [f"{column}_low", f"{column}_high"]].tolist()
-            assert shown == pytest.approx([low, min(high, most)], rel=1e-9, nan_ok=True)
+            assert shown == pytest.approx([max(low, 0.0), min(high, most)], rel=1e-9, nan_ok=True)
     assert board.loc["few", "best_accuracy_high"] == 1, "no accuracy is above 1"
+    assert board.loc["few", "bytes_up_low"] == 0, "no cost is below 0"
     assert board["amp_low"].isna().all()
 
 
