@@ -84,7 +84,7 @@ def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[in
 def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...]) -> Tensor:
     """Generate (B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
     height, width = _quarter_size(input_shape)
-    x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(len(noise), IMAGE_WIDTHS[0], -1)
+    x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(len(noise), IMAGE_WIDTHS[0], height * width)
     if not x.is_cuda:  # there vmap cannot copy tensors in this order
         x = x.mT.contiguous().mT  # channels last in memory, which all layers keep: a quarter faster on a CPU
     x = _batchnorm(theta, "norm0", x.view(*x.shape[:2], height, width), 1e-5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import leaderboards
-from bench.compare.filters import selection, selection_options, with_board
+from bench.compare.filters import selection, selection_options
 from leaderboards.confirmed import confirmed
 from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
@@ -56,10 +57,10 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     return len(rows)
 
 
-def publish(folders: Sequence[Path], board: Path, tuned: Sequence[str], at: Mapping[str, Any]) -> int:
+def publish(folders: Sequence[Path], board: Path, tuned: Sequence[str], at: Mapping[str, Any] | None) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
 
-    Its leaderboard.parquet is of the confirming runs that `confirmed.confirmed` selects by `tuned` and `at`.
+    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned` and `at`; None selects all.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
@@ -71,7 +72,7 @@ def publish(folders: Sequence[Path], board: Path, tuned: Sequence[str], at: Mapp
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    store.rebuild(confirmed(store.runs(), tuned, at), tuned)
+    store.rebuild(store.runs() if at is None else confirmed(store.runs(), tuned, at), tuned)
     return len(rows)
 
 
@@ -115,12 +116,10 @@ def main() -> None:
     parser.add_argument("--board", metavar="NAME")
     asked = parser.parse_args()
     if asked.board:
-        compare = argparse.ArgumentParser()
-        compare.add_argument("--out", nargs="+")
+        compare, facts = argparse.ArgumentParser(), PACKAGE / asked.board / "board.toml"
         selection_options(compare)
-        options = with_board(compare, compare.parse_args([f"--board={asked.board}"]), [])
-        tuned, at = selection(options)
-        count = publish(asked.folders, PACKAGE / asked.board, tuned, at or {})
+        options = tomllib.loads(facts.read_text(encoding="utf-8"))["options"] if facts.exists() else []
+        count = publish(asked.folders, facts.parent, *selection(compare.parse_known_args(options)[0]))
     else:
         count = keep(asked.folders)
     print(f"{count} runs kept in {PACKAGE / asked.board if asked.board else REPRODUCED}")  # noqa: T201

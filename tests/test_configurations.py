@@ -132,9 +132,11 @@ def test_given_learning_rates_are_taken_in_turn() -> None:
 @pytest.mark.parametrize("search", [{"budget": 4}, {"budget": 0, "search": "random", "num_samples": 2}])
 def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(search: dict[str, Any]) -> None:
     """Runs of `fedprox_t1` are runs of `fedprox` as well."""
-    units = plan("fedprox_t1", "fedprox", **search).units
+    units = plan("fedprox_t1", "fedprox", **search, values={"mu": ("0.1", "0.2", "0.5", "1")}).units
     tried = Counter(name for unit in units for name in unit.row_names.values())
     assert tried["fedprox"] == tried["fedprox_t1"] == (search["budget"] or 2)
+    given = plan("fedprox_t1", "fedprox", **search, values={"fedprox_t1.mu": ("0.5", "0.7")}).units
+    assert {unit.hyperparameters["mu"] for unit in given if unit.algorithm == "fedprox_t1"} == {0.5, 0.7}
 
 
 def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:

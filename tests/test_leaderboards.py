@@ -369,12 +369,13 @@ def test_what_diverged_in_a_cell_is_not_ranked_over_cells(tmp_path, others):
     places = [(alpha, seed) for alpha in (0.1, 0.5, 1.0) for seed in range(3)]
     rows = [run(name, 1, seed, 40, 40, setting={"alpha": alpha}) for name in others for alpha, seed in places]
     rows += [run("moon", 1, s, 40, 50, setting={"alpha": alpha}, diverged=alpha < 0.5) for alpha, s in places]
+    rows += [run("fedavg", 1, 0, 40, 40, setting={"alpha": 2.0}), failed_row("moon", {"x": 1}, {"alpha": 2.0})]
     runs = to_pandas(table_of(rows))
     pooled = over_cells(tables_of(with_seeds(leaderboard(runs), runs, [BEST]), [BEST]), BEST)
     ranked = [record["algorithm"] for record in pooled.records] if pooled else []
     assert ranked == ([*others] if len(others) > 1 else [])
     for row in rows:
-        Store(tmp_path).write(row, CURVE)
+        Store(tmp_path).write(row, CURVE if row["status"] == "finished" else [])
     (group,) = groups_of(read([tmp_path]).records)
     assert {place[0]: set(names) for place, names in scores_by_place(group.cells, BEST).items()} == {
         0.1: {*others},

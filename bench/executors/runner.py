@@ -100,7 +100,7 @@ def remove_leftovers(out: Path) -> None:
     """Remove files of killed sweeps below `out`/state, if they are a day old: another sweep may use newer ones."""
     for path in (out / "state").glob(".*-*"):
         with suppress(OSError):  # gone meanwhile, or another user's
-            newest = max(each.stat().st_mtime for each in (path, *path.rglob("*")))  # Tune rewrites files in place
+            newest = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))  # Tune rewrites files in place
             if path.name.startswith((".said-", ".stop-", ".tune-")) and time.time() - newest > 86400:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 

@@ -27,6 +27,7 @@ from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
 from leaderboards.rows.files import atomic_file
+from search_spaces import Value
 
 PERSONAL = ("fedbn", "feddkd_bn", "local")  # each client's own model is evaluated
 SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}  # the hyper-parameter that counts them
@@ -107,28 +108,34 @@ def _evaluated_models(unit: RunSpec) -> int:
 def recorded_rates(store: Store, device: str) -> dict[str, float]:
     """Return the training samples per second of stored runs, on the CPU if `device` is `cpu`, else on a GPU.
 
-    The rates are medians by data set and model, and by data set, model and algorithm, under these names; of an
-    algorithm in `SERVER_STEPS` by its hyper-parameters as well.
+    The rates are medians by data set and model, and by data set, model and algorithm, under these names
+    (`_rate_name`).
     """
     if not store.begun:
         return {}
     runs = store.runs(columns=("dataset", "model", "algorithm", "hp_json", "device", "samples_per_second"))
     timed = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
     problem = timed.dataset + " " + timed.model
-    # A server's own steps take time that no sample of a client tells.
-    algorithm = timed.algorithm.where(~timed.algorithm.isin(SERVER_STEPS), timed.algorithm + " " + timed.hp_json)
+    names = [_rate_name(name, json.loads(text)) for name, text in zip(timed.algorithm, timed.hp_json, strict=True)]
     medians: dict[str, float] = {}
-    for names in (problem, problem + " " + algorithm):
-        medians |= {str(name): rate for name, rate in timed.groupby(names).samples_per_second.median().items()}
+    for key in (problem, problem + " " + names):
+        medians |= {str(name): rate for name, rate in timed.groupby(key).samples_per_second.median().items()}
     return medians
 
 
 def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = False) -> Time:
     """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
     problem = f"{unit.setting.dataset} {unit.setting.model}"
-    algorithm = f"{unit.algorithm} {unit.named_by['hp_json']}" if unit.algorithm in SERVER_STEPS else unit.algorithm
-    rate = rates.get(problem if of_all else f"{problem} {algorithm}", math.nan)
+    others = of_all and unit.algorithm not in SERVER_STEPS
+    rate = rates.get(problem if others else f"{problem} {_rate_name(unit.algorithm, unit.hyperparameters)}", math.nan)
     return Time(*[samples_of(unit)[0] / rate] * 2)
+
+
+def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
+    """Name what has one rate: an algorithm, with as many steps of its server, which no sample of a client tells."""
+    if algorithm not in SERVER_STEPS:
+        return algorithm
+    return f"{algorithm} {[hyperparameters.get(name) for name in (SERVER_STEPS[algorithm], 'patience')]}"
 
 
 # The pace of this machine.

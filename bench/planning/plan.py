@@ -78,7 +78,7 @@ def make_plan(request: Request) -> Plan:
         else:
             cases = product(spaces, configurations)
             units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
-    units = _without_repeats(_with_common_draws(units, request), notes)
+    units = _without_repeats(_with_common_draws(units, request, hyper), notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
     return Plan(
@@ -86,19 +86,26 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def _with_common_draws(units: list[RunSpec], request: Request) -> list[RunSpec]:
-    """Give an algorithm whose runs yield rows of another one here that one's draws, which would get more tries else."""
+def _with_common_draws(
+    units: list[RunSpec], request: Request, hyper: Collection[tuple[str | None, str]]
+) -> list[RunSpec]:
+    """Give an algorithm whose runs yield rows of another one here that one's draws, which would get more tries else.
+
+    Fields that the other lacks keep their own draws. `hyper`: names of given values; those for this algorithm count.
+    """
     if not request.budget and request.search != "random":
         return units
-    algorithms = dict.fromkeys(unit.algorithm for unit in units)
-    bases = {
-        name: base for name in algorithms for base in entry(name).rows.values() if base != name and base in algorithms
-    }
-    common = [unit for unit in units if unit.algorithm not in bases]
-    for name, base in bases.items():
-        own = next(unit.hyperparameters for unit in units if unit.algorithm == name)
-        drawn = [unit for unit in units if unit.algorithm == base]
-        common += [replace(unit, algorithm=name, hyperparameters={**own, **unit.hyperparameters}) for unit in drawn]
+    units_of_algorithm: dict[str, list[RunSpec]] = {}
+    for unit in units:
+        units_of_algorithm.setdefault(unit.algorithm, []).append(unit)
+    common: list[RunSpec] = []
+    for name, own in units_of_algorithm.items():
+        base = next((row for row in entry(name).rows.values() if row != name and row in units_of_algorithm), name)
+        drawn = units_of_algorithm[base]
+        if len(drawn) == len(own) and not any((name, field) in hyper for field in entry(base).defaults()):
+            pairs = zip(own, drawn, strict=True)
+            own = [replace(unit, hyperparameters={**unit.hyperparameters, **o.hyperparameters}) for unit, o in pairs]
+        common += own
     return common
 
 

@@ -157,7 +157,7 @@ def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes
     """Note the values that make runs which no longer correspond to a cell of the table."""
     names: list[str] = []
     for cell, other in zip(cells, changed, strict=True):
-        for name in changes.fields.keys() - {*SHORTENING, "model"}:
+        for name in (field for field in changes.fields if field not in (*SHORTENING, "model")):
             tried = {getattr(unit.setting, name) for unit in cell.units}
             names += [name] * any(getattr(unit.setting, name) not in tried for unit in other.units)
         original = [unit.hyperparameters for unit in cell.units]

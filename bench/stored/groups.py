@@ -98,12 +98,15 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
 def scores_by_place(cells: Iterable[Cell], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
     """Return place -> label -> values, as `stats.aggregate.pooled` takes them.
 
-    A cell counts if several algorithms were run there and one of them has a value.
+    A cell counts if several algorithms have finished runs there, and one of them a value.
     """
     scores: dict[Hashable, dict[str, list[float]]] = {}
     for cell in cells:
         values = values_of(cell, metric)
-        if values and len({label_of(record) for record in cell.records if not is_reference(record)}) > 1:
+        if (
+            values
+            and len({label_of(record) for record in cell.records if record["n"] and not is_reference(record)}) > 1
+        ):
             scores[cell.place] = {name: list(seeds.values()) for name, seeds in values.items()}
     return scores
 

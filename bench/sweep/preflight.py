@@ -114,10 +114,10 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)
     trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
-    if trials and max(map(len, trials)) <= plan.request.seeds:
-        raise UsageError(
-            "--scheduler compares the configurations of a pack, and no two of these can share one, because they differ "
-            "in a whole number, a name or a switch: use --executor ray --pack 1, or leave --scheduler out"
+    if trials and not plan.searches and max(map(len, trials)) <= plan.request.seeds < len(plan.units):
+        say(
+            "no pack holds two configurations of one setting, so that --scheduler stops none: they differ in a whole "
+            "number, a name or a switch, or in the setting; --executor ray --pack 1 compares those of one setting"
         )
     if options.address and options.executor == "inline":
         raise UsageError(f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -72,8 +73,10 @@ class Store:
         forced = replace and row["status"] == "finished"
         written = datetime.now(UTC)
         if forced:  # it counts before the others, even if another machine's clock is ahead
-            stored = self._folder.index([row["run_key"]])["written"].to_pylist()
-            written = max([written, *(each + timedelta(microseconds=1) for each in stored if each)])
+            with suppress(StoreError):  # a broken file of others is no reason to lose this row
+                index = self._folder.steady(lambda: self._folder.index([row["run_key"]]))
+                stored = [each for each in index["written"].to_pylist() if each]
+                written = max([written, *(each + timedelta(microseconds=1) for each in stored)])
         table = run_table({**row, "written": written, "forced": forced})
         if not self._swept:
             for folder in (self.out, self.out / "runs", self.out / "curves"):

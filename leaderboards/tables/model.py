@@ -84,8 +84,8 @@ class Cell:
 
     @property
     def is_rival(self) -> bool:
-        """Return whether the cell is of a selected configuration that has not diverged."""
-        return self.record is not None and bool(self.record["selected"]) and not self.record["diverged"]
+        """Return whether the cell is of a selected configuration that has the value, or missed it with some seeds."""
+        return self.state in ("value", "unreached") and self.record is not None and bool(self.record["selected"])
 
     def text(self) -> str:
         """Format the cell without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""

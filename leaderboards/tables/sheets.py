@@ -106,7 +106,7 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
 def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = None) -> Sheet | None:
     """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
 
-    A cell counts if several algorithms were run there and one of them has a value: those without one are left out.
+    A cell counts if several algorithms have finished runs there, and one of them a value: those without are left out.
     Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part. The
     tables must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as for `against`.
     """
@@ -149,7 +149,7 @@ def _values_by_cell(tables: Sequence[Table], metric: Metric) -> dict[Hashable, d
             if head.metric.name == metric.name:
                 cells = [(row.label, row.cells[column]) for row in table.rows if not row.reference]
                 scores = {label: list(cell.seeds.values()) for label, cell in cells if cell.competes}
-                if scores and len({label for label, cell in cells if cell.record is not None}) > 1:
+                if scores and len({label for label, cell in cells if cell.n}) > 1:
                     values[canonical_json(dict(table.setting)), head.place] = scores
     return values
 
