@@ -89,9 +89,10 @@ def make_plan(request: Request) -> Plan:
 def _with_common_draws(
     units: list[RunSpec], request: Request, hyper: Collection[tuple[str | None, str]]
 ) -> list[RunSpec]:
-    """Give an algorithm whose runs yield rows of another one here that one's draws, which would get more tries else.
+    """Give an algorithm whose runs yield rows of another one here the draws of that one, so that it gets no more tries.
 
-    Fields that the other lacks keep their own draws. `hyper`: names of given values; those for this algorithm count.
+    Fields that the other lacks keep their draws, and so do all fields of an algorithm with given values of its own in
+    `hyper`.
     """
     if not request.budget and request.search != "random":
         return units
@@ -103,8 +104,8 @@ def _with_common_draws(
         base = next((row for row in entry(name).rows.values() if row != name and row in units_of_algorithm), name)
         drawn = units_of_algorithm[base]
         if len(drawn) == len(own) and not any((name, field) in hyper for field in entry(base).defaults()):
-            pairs = zip(own, drawn, strict=True)
-            own = [replace(unit, hyperparameters={**unit.hyperparameters, **o.hyperparameters}) for unit, o in pairs]
+            values = [{**unit.hyperparameters, **other.hyperparameters} for unit, other in zip(own, drawn, strict=True)]
+            own = [replace(unit, hyperparameters=merged) for unit, merged in zip(own, values, strict=True)]
         common += own
     return common
 

@@ -103,10 +103,8 @@ def scores_by_place(cells: Iterable[Cell], metric: Metric) -> dict[Hashable, dic
     scores: dict[Hashable, dict[str, list[float]]] = {}
     for cell in cells:
         values = values_of(cell, metric)
-        if (
-            values
-            and len({label_of(record) for record in cell.records if record["n"] and not is_reference(record)}) > 1
-        ):
+        finished = {label_of(record) for record in cell.records if record["n"] and not is_reference(record)}
+        if values and len(finished) > 1:
             scores[cell.place] = {name: list(seeds.values()) for name, seeds in values.items()}
     return scores
 
