@@ -95,8 +95,8 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
         assert len(list((folder / "runs").glob("*.parquet"))) == 1, "reading changes nothing"
     Store(tmp_path / "c").write(make_row("fedavg", {}, setting, best_accuracy=0.75), curve_to(50), replace=True)
     for order in ("bc", "cb"):
-        found = Folders([tmp_path / name for name in order])
-        assert found.runs()["best_accuracy"].tolist() == [0.75], "as --force asks, although it did not finish first"
+        runs = Folders([tmp_path / name for name in order]).runs()
+        assert runs["best_accuracy"].tolist() == [0.75], "as --force asks, although it did not finish first"
 
 
 # --- metrics

@@ -365,7 +365,7 @@ def test_one_seed_is_not_ranked_because_three_missed_the_target():
 
 @pytest.mark.parametrize("others", [("fedavg",), ("fedavg", "fedgkd")])
 def test_what_diverged_in_a_cell_is_not_ranked_over_cells(tmp_path, others):
-    """Whether a third algorithm has a value in that cell does not matter; the page and the figures have the same."""
+    """A third algorithm with a value in that cell makes no difference; the page and the figures have the same."""
     places = [(alpha, seed) for alpha in (0.1, 0.5, 1.0) for seed in range(3)]
     rows = [run(name, 1, seed, 40, 40, setting={"alpha": alpha}) for name in others for alpha, seed in places]
     rows += [run("moon", 1, s, 40, 50, setting={"alpha": alpha}, diverged=alpha < 0.5) for alpha, s in places]

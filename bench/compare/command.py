@@ -78,7 +78,8 @@ def _parser() -> Parser:
     add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
     add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
     selection_options(parser)
-    add("--format", choices=STYLES, default="table", help="table; csv and json hold only --reference or --over-cells")
+    beside = "default: table; with --reference or --over-cells, csv and json hold these alone"
+    add("--format", choices=STYLES, default="table", help=beside)
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
     add("--table", metavar="T", help="of --paper, as printed (3, IV)")
     add("--all-configurations", action="store_true", help="also those that were not selected on validation")

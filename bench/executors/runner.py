@@ -98,10 +98,10 @@ def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
 
 def remove_leftovers(out: Path) -> None:
     """Remove files of killed sweeps below `out`/state, if they are a day old: another sweep may use newer ones."""
-    for path in (out / "state").glob(".*-*"):
+    for path in (path for kind in ("said", "stop", "tune") for path in (out / "state").glob(f".{kind}-*")):
         with suppress(OSError):  # gone meanwhile, or another user's
             newest = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))  # Tune rewrites files in place
-            if path.name.startswith((".said-", ".stop-", ".tune-")) and time.time() - newest > 86400:
+            if time.time() - newest > 86400:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

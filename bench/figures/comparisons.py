@@ -68,18 +68,22 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
     lines = others(shown)
     # The record whose reason counts comes last.
     records = sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0))
-    seen = [record for record in records if record["selected"] and label_of(record) in drawn]
+    labels = labels_of(shown)
+    seen = [
+        (label_of(record), labels[cell.place], flags_of(record))
+        for cell in shown.cells
+        for record in cell.records
+        if record["selected"] and label_of(record) in drawn
+    ]
     for key in ("shortened", "diverged", "mixed", "uncertified"):
-        flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
-        places: dict[str, list[str]] = {}
-        for cell, place in zip(shown.cells, labels_of(shown).values(), strict=True):
-            for record in cell.records:
-                if record in flagged:
-                    places.setdefault(label_of(record), []).append(place)
-        if flagged:
+        flag, places = FLAGS[key], dict[str, list[str]]()
+        for name, place, flags in seen:
+            if key in flags:
+                places.setdefault(name, []).append(place)
+        if places:
             word = flag.word[0].upper() + flag.word[1:]
             names = [name + f" ({'; '.join(at)})" * (at != [""]) for name, at in places.items()]
-            everywhere = len(flagged) == len(seen) and len(names) > 1
+            everywhere = sum(map(len, places.values())) == len(seen) and len(names) > 1
             lines.append(f"{word}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}")
     absent = {}
     for record in records:

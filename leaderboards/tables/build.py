@@ -146,8 +146,8 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
     }
     if metric.differs_by_seed:
         # Those that miss the value count as well: a single seed is not ranked because three seeds missed a target.
-        rivals = {i: cell.n for i, cell in enumerate(cells) if cell.is_rival and not references[i]}
-        scores = {i: score for i, score in scores.items() if i in rankable(rivals)}
+        enough = rankable({i: cell.n for i, cell in enumerate(cells) if cell.is_rival and not references[i]})
+        scores = {i: score for i, score in scores.items() if i in enough}
     positions = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
     seeds = {str(i): cells[i].seeds for i in scores}
     if metric.differs_by_seed and all(seeds.values()):
