@@ -31,7 +31,6 @@ Message = dict[str, Any]
 Local = dict[str, Any]
 Memory = dict[str, Any]
 Upload = dict[str, Any]
-Lazy = Tensor | Callable[[], Tensor]
 ServerStep = Callable[["Net", Any, Any, Any], Any]
 
 NEEDS = {  # what an algorithm may require of the engine
@@ -57,33 +56,20 @@ class Data:
     """A whole set of labelled samples.
 
     Args:
-        x: (N, ...) inputs as the network takes them. Each of the three may be a function, called on first access.
+        x: (N, ...) inputs as the network takes them, or a function that makes them, called on first access.
         y: (N,) int64 labels.
         weight: (N,), 1 for a sample, 0 for padding.
     """
 
-    def __init__(self, x: Lazy, y: Lazy, weight: Lazy) -> None:
-        self._parts = {"x": x, "y": y, "weight": weight}
+    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor, weight: Tensor) -> None:
+        self._x, self.y, self.weight = x, y, weight
 
     @property
     def x(self) -> Tensor:
         """(N, ...) inputs, normalised and not augmented."""
-        return self._materialise("x")
-
-    @property
-    def y(self) -> Tensor:
-        """(N,) int64 labels."""
-        return self._materialise("y")
-
-    @property
-    def weight(self) -> Tensor:
-        """(N,) weights: 1 for a sample, 0 for padding."""
-        return self._materialise("weight")
-
-    def _materialise(self, name: str) -> Tensor:
-        part = self._parts[name]
-        tensor = self._parts[name] = part if isinstance(part, Tensor) else part()
-        return tensor
+        if not isinstance(self._x, Tensor):
+            self._x = self._x()
+        return self._x
 
 
 @dataclass(frozen=True)
@@ -117,14 +103,12 @@ class Plan:
         round: number of the round, from 1; a scalar tensor if the program of a stack reads it anew in each round.
         lr: local learning rate of this round; a scalar tensor in the same case, and if stacked runs differ in it.
         momentum: SGD momentum.
-        optimizer: `sgd` or `adam`.
         num_steps: optimiser steps tau_k that this client takes, a scalar tensor.
     """
 
     round: int | Tensor
     lr: float | Tensor
     momentum: float
-    optimizer: str
     num_steps: Tensor
 
 
@@ -214,24 +198,8 @@ class Fed(Protocol):
         """K, the number of clients."""
 
     @property
-    def num_classes(self) -> int:
-        """C, the number of classes."""
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example."""
-
-    @property
-    def feature_dim(self) -> int:
-        """D, the number of features."""
-
-    @property
     def batch_size(self) -> int:
         """B, the batch size of the clients' local steps."""
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
 
     @property
     def auxiliary(self) -> Data:

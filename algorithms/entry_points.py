@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from search_spaces.bounds import nearest
+
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
 _importable: Collection[str] | None = None  # the `module:name`s that may be imported; None means all
 _option = "--import"  # with which the user allows one
@@ -64,18 +66,10 @@ class Kind:
         except ModuleNotFoundError as error:
             missing = f"no module {error.name!r} in the working directory or the installed packages"
             raise self.error(name, missing) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.failure(name, "imported", error) from error
         if not hasattr(imported, attribute):
-            # Classes and functions record where they are defined; other values are recognised by their capitals.
-            defined = [
-                key
-                for key, value in vars(imported).items()
-                if getattr(value, "__module__", "") == module
-                or (key.isupper() and key != "TYPE_CHECKING" and not callable(value))
-            ]
-            have = ", ".join(defined) or "nothing"
-            raise self.error(name, f"module {module!r} has no {attribute!r}; it defines: {have}")
+            raise self.error(name, f"module {module!r} has no {attribute!r}{nearest(attribute, vars(imported))}")
         return getattr(imported, attribute)
 
     def load_entry(self, name: str, path: str, wanted: type[T]) -> T:
@@ -94,7 +88,7 @@ class Kind:
         """Return an error about a plug-in, to be raised."""
         return self.problem(f"{self.name} {name!r}: {what}")
 
-    def failure(self, name: str, done: str, error: Exception) -> ValueError:
+    def failure(self, name: str, done: str, error: BaseException) -> ValueError:
         """Return an error about a plug-in whose code raised while being `done`: `imported`, `made` or the like."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
         place = f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""

@@ -112,7 +112,7 @@ class FedCAD(Algorithm):
         temperature = self.temperature if self.phi_temperature is None else self.phi_temperature
         p = (logits_of(fed.net, params, fed.auxiliary.x) / temperature).softmax(-1)
         p_y = p.gather(1, y[:, None]).squeeze(1)
-        members = one_hot(y, fed.num_classes).to(p_y.dtype)
+        members = one_hot(y, fed.net.num_classes).to(p_y.dtype)
         return self.beta + (self.gamma - self.beta) * (members.T @ p_y) / members.sum(0)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:

@@ -50,20 +50,10 @@ class FedDF(Algorithm):
     needs = frozenset({"auxiliary", "validation"})
 
     server_lr: float = hyper(1e-3, 0, open_low=True)
-    server_batch_size: int = hyper(128, 1, packable=False)
+    server_batch_size: int = hyper(128, 2, packable=False)
     max_steps: int = hyper(10_000, 0, packable=False)
     check_every: int = hyper(100, 1, packable=False)
     patience: int = hyper(1000, 1, packable=False)
-
-    def init_server(self, fed: Fed, params: Params) -> Server:
-        """Check that the server's batches suit BatchNorm, and return its state with w_0."""
-        count = len(fed.auxiliary.x)
-        if self.max_steps and fed.net.batchnorm and min(self.server_batch_size, count) == 1:
-            raise ValueError(
-                f"FedDF on a model with BatchNorm takes statistics of its server's batches: server_batch_size and the "
-                f"auxiliary samples must be > 1, got {self.server_batch_size} and {count}"
-            )
-        return Server(params)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return the mean, after the ensemble is distilled into it."""

@@ -74,7 +74,7 @@ class FedDistill(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with empty tables."""
-        like, classes = next(iter(params.values())), fed.num_classes
+        like, classes = next(iter(params.values())), fed.net.num_classes
         tables = like.new_zeros(fed.num_clients, classes, classes)
         reported = like.new_zeros(fed.num_clients, classes)
         return Server(params, extra={"feddistill_tables": tables, "feddistill_reported": reported})
@@ -86,8 +86,8 @@ class FedDistill(Algorithm):
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Return empty sums and counts of logits."""
-        like = next(iter(params.values()))
-        return {"sums": like.new_zeros(fed.num_classes, fed.num_classes), "counts": like.new_zeros(fed.num_classes)}
+        like, classes = next(iter(params.values())), fed.net.num_classes
+        return {"sums": like.new_zeros(classes, classes), "counts": like.new_zeros(classes)}
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
         """Return the received model, and the sums and counts to continue from."""

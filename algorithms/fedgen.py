@@ -108,13 +108,13 @@ class FedGen(Algorithm):
         theta = feature_generator(
             fed.stream("fedgen_theta"),
             like,
-            num_classes=fed.num_classes,
-            feature_dim=fed.feature_dim,
+            num_classes=fed.net.num_classes,
+            feature_dim=fed.net.feature_dim,
             hidden=self.hidden_dim,
             noise=self.noise_dim,
             embedding=self.label_embedding,
         )
-        prior = like.new_full((fed.num_classes,), 1 / fed.num_classes)
+        prior = like.new_full((fed.net.num_classes,), 1 / fed.net.num_classes)
         adam = adam_init(_trainable(theta))
         return Server(params, extra={"fedgen_theta": theta, "fedgen_adam": adam, "fedgen_prior": prior})
 

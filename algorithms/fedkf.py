@@ -160,7 +160,7 @@ class FedKF(Algorithm):
         return upload, {"theta": local["theta"], "adam": local["adam"]}
 
     def _new_generator(self, fed: Fed, generator: torch.Generator, like: Tensor) -> dict[str, Any]:
-        theta = image_generator(generator, like, input_shape=fed.input_shape, noise=self.noise_dim)
+        theta = image_generator(generator, like, input_shape=fed.net.input_shape, noise=self.noise_dim)
         return {"theta": theta, "adam": adam_init(theta)}
 
     def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:

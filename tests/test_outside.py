@@ -110,7 +110,7 @@ def test_a_file_is_answered_with_its_module(place: Path) -> None:
 
 MISTAKES = {
     "nowhere:A": ("", "nowhere"),
-    "m1:B": ("class A: pass", "B.*A"),
+    "m1:Aa": ("class A: pass", "Aa.*mean A"),
     "m2:A": ("A = 3", "int"),
     "m3:A": ("class A: pass", r"algorithms\.base\.Algorithm"),
     "m4:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: list = hyper(None)", "list"),
@@ -122,6 +122,7 @@ MISTAKES = {
     "m10:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", "auxiliary"),
     "m11:A": (HEAD + "class A(Algorithm):\n    def local_los(self): ...", "local_loss"),
     "m12:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", "mu.*dataclass"),
+    "m14:A": ("class A: pass\nraise SystemExit", r"SystemExit.*m14\.py, line 2"),
     "m13:A": (HEAD + "@dataclass\nclass A(Algorithm):\n    x: float = 1.0", r"non-frozen.*m13\.py"),
 }
 

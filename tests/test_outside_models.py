@@ -104,7 +104,7 @@ def test_an_entry_point_gives_it_a_name(world: Path, monkeypatch: pytest.MonkeyP
 
 MISTAKES = {
     "OWN = nn.Linear(1, 1)\n": "ModelInfo",
-    "OWN = ModelInfo('{}:body', '')\n": "body.*OWN",
+    "OWN = ModelInfo('{}:body', '')\n": "no 'body'",
     "def body(channels): ...\nOWN = ModelInfo('{}:body', '')\n": "TypeError",
     "def body(channels, batchnorm): ...\nOWN = ModelInfo('{}:body', '')\n": "NoneType",
     "def body(*_): return nn.Conv2d(1, 4, 3)\nOWN = ModelInfo('{}:body', '')\n": r"\(2, 4, 6, 6\)",

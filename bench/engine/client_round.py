@@ -145,7 +145,7 @@ class RoundWork:
     def plan(self, num_steps: Tensor) -> Plan:
         """Make the plan of a client that takes so many steps."""
         setting = self.problem.setting
-        return Plan(self.round, self.lr, setting.momentum, setting.optimizer, num_steps)
+        return Plan(self.round, self.lr, setting.momentum, num_steps)
 
 
 @dataclass

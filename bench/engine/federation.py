@@ -53,11 +53,11 @@ class Federation:
         self.auxiliary = torch.from_numpy(split.auxiliary).to(device)
 
     def data(self, index: Tensor) -> Data:
-        """Return training samples by index; each part of them is made when first read."""
+        """Return training samples by index; their inputs are made when first read."""
         return Data(
             lambda: self.train.at(index),
-            lambda: self.train.labels[index],
-            lambda: torch.ones(len(index), device=self.device, dtype=self.dtype),
+            self.train.labels[index],
+            torch.ones(len(index), device=self.device, dtype=self.dtype),
         )
 
     def client(self, number: int) -> Client:

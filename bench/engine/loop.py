@@ -19,7 +19,6 @@ from bench.errors import of_hook
 class Loop:
     """Backend that trains the clients of a round one by one; it pads batches only for networks with BatchNorm."""
 
-    name = "loop"
     server = None  # servers' steps are executed one by one
 
     def train(self, job: RoundWork) -> list[ClientResult]:

@@ -108,21 +108,6 @@ class FedView:
     member: Callable[[], Client] | None = None
 
     @property
-    def num_classes(self) -> int:
-        """Number of classes, C."""
-        return self.net.num_classes
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
-        return self.net.input_shape
-
-    @property
-    def feature_dim(self) -> int:
-        """Number of features, D."""
-        return self.net.feature_dim
-
-    @property
     def client(self) -> Client:
         """The client whose hook is called."""
         if self.member is None:

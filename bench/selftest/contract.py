@@ -11,7 +11,7 @@ from algorithms.base import Algorithm, Plugin, layers
 from algorithms.plugins import methods
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding
-from bench.selftest.contract_monitor import ContractMonitor, monitored
+from bench.selftest.contract_monitor import ContractMonitor, Log
 
 HOOKS = methods(Algorithm)
 ROUNDS = 2
@@ -69,7 +69,7 @@ def _check_value(candidate: Candidate, algorithm: Algorithm, finding: Finding) -
 
 def _check_hooks(candidate: Candidate, finding: Finding) -> None:
     """Watch two rounds on a model with BatchNorm, because a careless call would move its running statistics."""
-    simulation = candidate.simulate(wrap=lambda algorithm: monitored(algorithm, finding), model="mlp+bn")
+    simulation = candidate.simulate(wrap=lambda algorithm: ContractMonitor(algorithm, Log(finding)), model="mlp+bn")
     monitor = simulation.algorithm
     assert isinstance(monitor, ContractMonitor)
     before = _attributes(monitor.base)

@@ -46,9 +46,6 @@ class Log:
     """Record of a watched run."""
 
     finding: Finding = field(default_factory=Finding)  # breaches of the contract
-    messages: list[Message] = field(default_factory=list)  # of each round
-    uploads: list[Upload] = field(default_factory=list)  # of each client in each round
-    servers: list[Server] = field(default_factory=list)  # after each round
     protected: list[tuple[str, Any, Any]] = field(default_factory=list)  # trees not to write to: name, tree, copy
     mapped: set[tuple[str, Any]] = field(default_factory=set)  # pure hooks, and the round in which they were mapped
 
@@ -135,7 +132,6 @@ class ContractMonitor(Plugin):
         new: Server = self._call("server_step", fed, server, uploads, cohort)
         self._expect_detached("server_step", tree_of(new))
         self.log.protected.clear()
-        self.log.servers.append(new)
         return new
 
     def evaluated(self, server: Server) -> dict[str, Params]:
@@ -153,8 +149,6 @@ class ContractMonitor(Plugin):
         """Check that the local state holds tensors and numbers only, and that message and memory stay as they were."""
         self.log.protect("the message", message)
         self.log.protect("a client's memory", memory)
-        if all(message is not other for other in self.log.messages):
-            self.log.messages.append(message)
         local: Local = self._call("start", fed, message, memory, generator)
         self._expect_plain_tree("start", local)
         return local
@@ -184,10 +178,10 @@ class ContractMonitor(Plugin):
         return after
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Check that the loss is (B,) or a scalar."""
+        """Check that the loss is (B,)."""
         loss: Tensor = self._call_pure("local_loss", net, local, batch, message, memory, plan)
-        shapes = ((), tuple(batch.y.shape))
-        self._expect(tuple(loss.shape) in shapes, f"local_loss must be {shapes[1]} or (), got {tuple(loss.shape)}")
+        expected = tuple(batch.y.shape)
+        self._expect(loss.shape == expected, f"local_loss must be {expected}, got {tuple(loss.shape)}")
         return loss
 
     def upload(
@@ -197,7 +191,6 @@ class ContractMonitor(Plugin):
         upload, new_memory = self._call_pure("upload", net, local, data, message, memory, plan)
         self._expect_plain_tree("upload", upload)
         self._expect_plain_tree("upload's memory", new_memory)
-        self.log.uploads.append(upload)
         return upload, new_memory
 
 
@@ -211,11 +204,6 @@ def _source_location(base: Algorithm, hook: str) -> str:
 
 def _global_randomness() -> tuple[Any, ...]:
     return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
-
-
-def monitored(algorithm: Algorithm, finding: Finding | None = None) -> ContractMonitor:
-    """Wrap the algorithm in a `Witness` that records problems in `finding`."""
-    return ContractMonitor(algorithm, Log(finding or Finding()))
 
 
 def tree_of(server: Server) -> dict[str, Any]:

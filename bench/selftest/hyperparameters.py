@@ -36,17 +36,20 @@ def hyperparameters(candidate: Candidate, finding: Finding) -> None:
     _expect_refused(candidate, {"no_such_field": 1}, finding)
     if not entry.fields and not finding.problems:
         raise NotApplicable("it has no hyper-parameters")
+    # A text without choices has no other value to try.
+    tried = [item for item in entry.fields if item.bounds.choices or not item.kind.startswith("str")]
     acting = refused = 0
-    for item in entry.fields:
+    for item in tried:
         problem = _effect_problem(candidate, item)
         acting += not problem
         finding.expect(not problem, problem)
+    for item in entry.fields:
         refused += sum(_expect_refused(candidate, {item.name: value}, finding) for value in forbidden(item))
     defaults = entry.defaults()
     for relation in entry.where:
         left, right = sorted(names_in(relation))
         _expect_refused(candidate, {left: defaults[right], right: defaults[left]}, finding)
-    finding.measured = f"{acting} of {len(entry.fields)} change the result; {refused} values out of range are refused"
+    finding.measured = f"{acting} of {len(tried)} change the result; {refused} values out of range are refused"
 
 
 def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> bool:
@@ -68,8 +71,6 @@ def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> b
 
 def _effect_problem(candidate: Candidate, item: Field) -> str:
     """Return what is wrong with this field, or an empty string."""
-    if item.kind.startswith("str") and not item.bounds.choices:
-        return ""  # any text: there is no other value to try
     tried = []
     for setting in SETTINGS:
         for values in alternatives(candidate, item):

@@ -28,20 +28,16 @@ class Stacked:
 
     Args:
         capture: makes the executor of runs whose steps can be captured; None executes steps one by one.
-        limit: most clients of a program, halved whenever memory runs out; None for all.
         server: makes the executors of servers' steps; `capture` by default.
     """
-
-    name = "stacked"
 
     def __init__(
         self,
         capture: Callable[[], StepExecutor] | None = None,
-        limit: int | None = None,
         server: Callable[[], StepExecutor] | None = None,
     ) -> None:
-        self.limit, self.server = limit, server or capture
-        self._capture = capture
+        self._capture, self.server = capture, server or capture
+        self.limit: int | None = None  # most clients of a program, halved whenever memory runs out; None for all
         self._executors: list[tuple[Any, StepExecutor]] = []  # by structure of the runs, the last used at the end
 
     @staticmethod

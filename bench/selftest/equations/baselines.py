@@ -24,11 +24,6 @@ STEPS = {0: 3.0, 1: 4.0, 2: 7.0, 3: 2.0, 4: 5.0}  # tau_k
 RATES = (0.1, 0.04, 0.07)  # eta of rounds 1, 2, 3
 
 
-def trained(params: Params) -> Params:
-    """Return the entries that the local optimiser trains."""
-    return {name: params[name] for name in TRAINED}
-
-
 def minus(left: Params, right: Params) -> Params:
     """Subtract the trained entries."""
     return {name: left[name] - right[name] for name in TRAINED}
@@ -105,7 +100,7 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
         moves = {k: minus(y, w) for k, y in ended.items()}
         h_k |= {k: {n: h_k[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()}
         h = {n: h[n] - alpha_dyn / len(SIZES) * sum_of(move[n] for move in moves.values()) for n in TRAINED}
-        mean = plain({k: trained(y) for k, y in ended.items()})
+        mean = plain(ended)
         w = weighted(ended, SIZES) | {n: mean[n] - h[n] / alpha_dyn for n in TRAINED}
         yield run.model_gap(w)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from bench.selftest.equations.formulas import weighted
@@ -95,12 +94,9 @@ def loss_check(
 
 def mean_check(**options: Any) -> Check:
     """Make a check that in two rounds the sent and evaluated models are the clients' mean, weighted by examples."""
-    return Check(
-        "the server's mean, weighted by examples, 2 rounds", MEAN_SOURCE, partial(averaged, cohorts=TWO), options
-    )
 
+    def gaps(run: Run, **options: Any) -> Iterator[float]:
+        for clients in TWO:
+            yield run.model_gap(weighted(run.round(clients), SIZES))
 
-def averaged(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
-    """Compare the server's model after each round with the mean of the local models, weighted by examples."""
-    for clients in cohorts:
-        yield run.model_gap(weighted(run.round(clients), SIZES))
+    return Check("the server's mean, weighted by examples, 2 rounds", MEAN_SOURCE, gaps, options)

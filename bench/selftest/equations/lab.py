@@ -176,11 +176,7 @@ class LabFed:
     auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
     validation: Data = field(default_factory=lambda: server_samples("validation"))
     num_clients: int = len(SIZES)
-    num_classes: int = CLASSES
-    feature_dim: int = FEATURES
-    input_shape: tuple[int, ...] = LabNet.input_shape
     batch_size: int = BATCH_SIZE
-    seed: int = SEED
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
     drawn_models: list[Params] = field(default_factory=list)
 

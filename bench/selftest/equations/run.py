@@ -82,7 +82,7 @@ class Run:
         if client not in self.memories:
             memory = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
             self.memories[client] = detached_copy(tensors(memory, CPU, torch.float64))
-        plan = Plan(self.number, self.lr, self.momentum, "sgd", torch.tensor(steps, dtype=torch.float64))
+        plan = Plan(self.number, self.lr, self.momentum, torch.tensor(steps, dtype=torch.float64))
         return Visit(self, client, self.message(), self.memories[client], plan)
 
     def local(self, client: int) -> Params:
@@ -149,7 +149,7 @@ class Visit:
         run = self.run
         self._set_local_model(params)
         loss = run.algorithm.local_loss(run.net, self.local, given, self.message, self.memory, self.plan)
-        mean = loss if loss.dim() == 0 else masked(loss, given.weight)
+        mean = masked(loss, given.weight)
         names = run.net.trainable
         grad = torch.autograd.grad(mean, [self.local["params"][n] for n in names], materialize_grads=True)
         return LossAndGrad(mean.detach(), dict(zip(names, grad, strict=True)))
