@@ -4,25 +4,18 @@ A leaf: it knows rows and columns, no algorithm and no engine. Importing it is c
 by the functions that need them (and by `leaderboards.board`).
 """
 
-from leaderboards.metrics import METRICS, find_metric
-from leaderboards.rows.checks import check_curve, check_row
-from leaderboards.rows.files import BrokenFileError, NewerSchemaError, StoreError
-from leaderboards.rows.schema import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, identity_columns, run_key
+from leaderboards.metrics import METRICS
+from leaderboards.rows.files import StoreError
+from leaderboards.rows.schema import COLUMNS, SCHEMA_VERSION, canonical_json, identity_columns, run_key
 from leaderboards.rows.store import Store
 
 __all__ = [
     "COLUMNS",
     "METRICS",
     "SCHEMA_VERSION",
-    "BrokenFileError",
-    "NewerSchemaError",
     "Store",
     "StoreError",
     "canonical_json",
-    "check_curve",
-    "check_row",
-    "environment_key",
-    "find_metric",
     "identity_columns",
     "run_key",
 ]

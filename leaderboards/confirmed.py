@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -13,7 +11,6 @@ import pandas as pd
 from leaderboards.board import CONFIGURATION, current, leaderboard
 from leaderboards.problems import base_model, setting_of
 from leaderboards.rows.schema import canonical_json
-from leaderboards.rows.store import Results
 from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
@@ -52,28 +49,6 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")
     return confirming.assign(chosen_on=f"seed {SEARCH_SEED}" + (where and f" at {where}"))
-
-
-@dataclass(frozen=True)
-class Confirmed:
-    """A source reduced to its confirming runs; `tuned` and `at` are those of `confirmed`."""
-
-    source: Results
-    tuned: tuple[str, ...] = ()
-    at: Mapping[str, Any] = field(default_factory=dict)
-
-    def runs(self) -> pd.DataFrame:
-        """Read the confirming runs, as `confirmed` returns them."""
-        return self._runs
-
-    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """Read the curves of the rows that `runs` returns, as `Store.curves` does."""
-        run_keys = set(self._runs["run_key"])
-        return self.source.curves(run_keys if keys is None else run_keys & set(keys))
-
-    @cached_property
-    def _runs(self) -> pd.DataFrame:
-        return confirmed(self.source.runs(), self.tuned, self.at)
 
 
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ samples to test on, a curve has at its last round the accuracy on the samples of
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,18 +16,19 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.metrics import METRICS, Metric
 from leaderboards.published import PrintedMetric
 from leaderboards.rows.frames import by_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaderboards.rows.store import Results
+    from leaderboards.rows.store import Folders
 
 Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value
 
 FORMS = ("accuracy@ROUND", "rounds@PERCENT", "comms@PERCENT", "down@PERCENT", "up@PERCENT", "steps@PERCENT")
+_NAMED = METRICS | {metric.short: metric for metric in METRICS.values()}
 _COSTS = {"comms": "communications", "down": "bytes_down", "up": "bytes_up", "steps": "train_steps"}
 
 
@@ -38,7 +40,11 @@ class CurveMetric(Metric):
 
 
 def metric_named(name: str) -> Metric:
-    """Find a metric of `METRICS`, or make one that is read off curves; raises KeyError, which lists all metrics."""
+    """Find a metric of `METRICS` by its column or short name, or make one that is read off curves.
+
+    Raises:
+        KeyError: no metric has that name; the message lists all and the nearest.
+    """
     if match := re.fullmatch(r"accuracy@(\d+)", name):
         rule = PrintedMetric(name, "accuracy", "at_round", float(match[1]))
         return CurveMetric(name, name, METRICS["final_accuracy"].quantity, f"round {int(match[1])}", rule=rule)
@@ -50,13 +56,15 @@ def metric_named(name: str) -> Metric:
         base = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 1, False))
         of = f"until {float(percent):g} % test accuracy"
         return CurveMetric(name, name, base.quantity, of, base.unit, base.scale, base.decimals, False, rule=rule)
-    try:
-        return find_metric(name)
-    except KeyError as error:
-        raise KeyError(f"{error.args[0]}; read off curves: {', '.join(FORMS)}") from None
+    if name not in _NAMED:
+        near = difflib.get_close_matches(name, _NAMED, n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        known = ", ".join(f"{metric.short} ({metric.name})" for metric in METRICS.values())
+        raise KeyError(f"no metric {name!r}{hint}; known: {known}; read off curves: {', '.join(FORMS)}")
+    return _NAMED[name]
 
 
-def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Results) -> pd.DataFrame:
+def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Folders) -> pd.DataFrame:
     """Add to `runs` a column for each curve metric among `metrics`; empty for a run without a value.
 
     Raises leaderboards.StoreError if a curve cannot be read.

@@ -46,7 +46,7 @@ MEANINGS = {key: (flag.word, flag.meaning) for key, flag in FLAGS.items() if key
 # State of a cell without a number, or with one that means little -> printed word, and its meaning.
 STATES: dict[str, tuple[str, str]] = {
     "missing": ("–", "not run, or not measured"),
-    "failed": ("failed", "every run failed"),
+    "failed": ("failed", "no run finished, and some failed"),
     "stopped": ("stopped", "every run was stopped early by the search"),
     "diverged": ("DIVERGED", WHEN_DIVERGED),
 }
@@ -94,4 +94,4 @@ def why_not_selected(record: Mapping[str, Any]) -> str:
     """Say why a row of a leaderboard is not selected."""
     if record["n"]:
         return "none of its configurations could be selected"
-    return "every run failed" if record["failed"] else "every run was stopped"
+    return "no run finished, and some failed" if record["failed"] else "every run was stopped"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 
@@ -57,19 +56,3 @@ METRICS: dict[str, Metric] = {
         Metric("seconds", "time", "wall-clock time of a run", "", "s", 1.0, 2, False, False),
     )
 }
-_SHORT = {metric.short: metric for metric in METRICS.values()}
-
-
-def find_metric(name: str) -> Metric:
-    """Find the metric called `name`, by its column or its short name (`best` is `best_accuracy`).
-
-    Raises:
-        KeyError: no metric has that name; the message lists all and the nearest.
-    """
-    metric = METRICS.get(name) or _SHORT.get(name)
-    if metric is None:
-        names = [f"{other.short} ({other.name})" for other in METRICS.values()]
-        near = difflib.get_close_matches(name, [*METRICS, *_SHORT], n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise KeyError(f"no metric {name!r}{hint}; known: {', '.join(names)}")
-    return metric

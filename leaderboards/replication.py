@@ -25,7 +25,7 @@ from leaderboards.tables.captions import SYMBOLS
 from leaderboards.tables.model import Cell, Head, Row, Sheet, Table
 
 if TYPE_CHECKING:
-    from leaderboards.rows.store import Results
+    from leaderboards.rows.store import Folders
 
 Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 
@@ -35,7 +35,7 @@ _INCOMPLETE = "§"
 _STATES = {
     "missing": ("not run", ""),
     "unmeasured": ("not measured", "not measured: the runs did not record it"),
-    "failed": ("failed", "failed: every run failed"),
+    "failed": ("failed", "failed: no run finished, and some failed"),
     "stopped": ("stopped", "stopped: a search stopped every run early"),
     "diverged": ("DIVERGED", f"DIVERGED: {WHEN_DIVERGED}"),
     "unreached": ("", "reached k of n: so many seeds reached the target, and no mean is given"),
@@ -90,7 +90,7 @@ class Replication:
         return abs(self.difference) <= math.fsum(spreads)
 
 
-def replications(candidates: Sequence[Candidate], results: Results) -> list[Replication]:
+def replications(candidates: Sequence[Candidate], results: Folders) -> list[Replication]:
     """Find the result of stored runs for each candidate."""
     wanted = pd.MultiIndex.from_tuples({(each.algorithm, each.hp_json) for each in candidates})
     frame = current(results.runs())

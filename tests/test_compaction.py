@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from rows import curve_of, failed_row, make_row
 
-from leaderboards import BrokenFileError, Store
+from leaderboards import Store
 from leaderboards.rows import files, segments
+from leaderboards.rows.files import BrokenFileError
 from leaderboards.rows.segments import Folder, compact, compact_if_many
 from leaderboards.rows.verify import validate
 

@@ -57,14 +57,6 @@ def compare(out: Path, *arguments: str) -> int:
 DASH = "–"
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        """It is."""
-        return True
-
-
 @pytest.fixture
 def terminal(monkeypatch):
     """A function that prints to a terminal of some width and gives what arrived there."""
@@ -74,7 +66,8 @@ def terminal(monkeypatch):
 
     def show(out: Path, width: int = 200) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setattr("sys.stdout", stream := Terminal())
+        monkeypatch.setattr("sys.stdout", stream := io.StringIO())
+        monkeypatch.setattr(stream, "isatty", lambda: True)
         assert compare(out, "--dataset", "cifar10") == 0
         return stream.getvalue()
 
@@ -106,9 +99,10 @@ def test_the_plain_table(out, capsys):
         "\n"
         "* best, = not told apart from the best, + second; (1) a single seed, no spread; best and second by mean "
         f"alone: a test needs\n3 seeds; means cover different seeds; --reference compares seed by seed; {DASH} not "
-        "run, or not measured; failed: every run\nfailed; hyper-parameters tried only at their default are not shown; "
-        "algorithms that a paired t test over seeds (Holm, 5 %)\ncannot tell from the best share its rank; complete "
-        "rows first, by average place of their means over all columns; reference\nrows (last) are not ranked\n"
+        "run, or not measured; failed: no run\nfinished, and some failed; hyper-parameters tried only at their default "
+        "are not shown; algorithms that a paired t test over\nseeds (Holm, 5 %) cannot tell from the best share its "
+        "rank; complete rows first, by average place of their means over all\ncolumns; reference rows (last) are not "
+        "ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
@@ -206,7 +200,7 @@ def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
         (["--dataset", "cifar100"], r"no dataset cifar100 .*there are: cifar10, digits"),
         (["--alpha", "0.3"], r"no alpha 0.3 .*there are: 0.1, 0.5"),
         (["--alpha", "none"], r"no alpha none"),
-        (["--alpha", "small"], r"--alpha takes numbers, got 'small'"),
+        (["--alpha", "small"], r"alpha must be a number, or none, got 'small'"),
         (["--dataset", "digits", "--alpha", "0.1"], r"no results .* with dataset digits, alpha 0.1 together"),
         (["--board", "reference"], r"--board and --out"),
     ],

@@ -19,17 +19,15 @@ from rows import CURVE, START, failed_row, make_row
 from leaderboards import (
     COLUMNS,
     SCHEMA_VERSION,
-    BrokenFileError,
-    NewerSchemaError,
     Store,
     StoreError,
     canonical_json,
-    check_curve,
-    check_row,
-    environment_key,
     run_key,
 )
 from leaderboards.board import leaderboard
+from leaderboards.rows.checks import check_curve, check_row
+from leaderboards.rows.files import BrokenFileError
+from leaderboards.rows.schema import environment_key
 from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate
 
@@ -279,7 +277,7 @@ def _rewritten(path: Path, **metadata: str) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], type[StoreError], str]] = {
     "truncated": (_cut, BrokenFileError, "delete"),
     "foreign": (lambda path: pq.write_table(pa.table({"a": [1]}), path), BrokenFileError, "not written by fedkd-bench"),
-    "newer": (lambda path: _rewritten(path, fedkd_schema_version="2"), NewerSchemaError, "upgrade fedkd-bench"),
+    "newer": (lambda path: _rewritten(path, fedkd_schema_version="2"), StoreError, "upgrade fedkd-bench"),
 }
 
 

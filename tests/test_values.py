@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from rows import CURVE, make_row
 
-from bench import cli
 from bench.compare.filters import filters
 from bench.errors import UsageError
 from bench.terminal.console import Parser
 from bench.terminal.words import folders_of, split_list
-from leaderboards import Store
 
 
 def test_lists_take_spaces_and_commas() -> None:
@@ -36,31 +32,16 @@ def test_folders_are_named_once_each_and_the_usual_one_needs_no_name(
     assert folders_of(None) == folders_of([","]) == [Path("usual")]
 
 
-@pytest.fixture
-def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Folders `a` and `b` under the working one, each with a run; the runs' keys."""
-    monkeypatch.chdir(tmp_path)
-    rows = {"a": make_row("fedavg"), "b": make_row("fedprox", {"mu": 0.1})}
-    for name, row in rows.items():
-        Store(Path(name)).write(row, CURVE)
-    return rows["a"]["run_key"], rows["b"]["run_key"]
-
-
-@pytest.mark.parametrize("named", [["a", "b"], ["a,b"], ["a, b"]])
-def test_compare_reads_folders_however_they_are_named(
-    named: list[str], two: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["compare", "--format", "csv", "--out", *named]) == 0
-    shown = capsys.readouterr()
-    assert shown.err.startswith("2 runs in a, b: 2 finished")
-    assert "fedprox" in shown.out
-    assert cli.main(["compare", "diff", *two, "--json", "--out", *named]) == 0
-    assert json.loads(capsys.readouterr().out)["identity"]["algorithm"] == ["fedavg", "fedprox"]
-
-
 def test_filters_take_blanks_after_commas() -> None:
     parser = Parser()
     for name in ("--dataset", "--algo", "--alpha", "--participation", "--where"):
         parser.add_argument(name, nargs="+")
-    given = parser.parse_args(["--algo", "fedavg, moon", "--alpha", "none, 0.5", "--where", "nesterov=true, false"])
-    assert filters(given) == {"algorithm": ["fedavg", "moon"], "alpha": [None, 0.5], "nesterov": [True, False]}
+    given = parser.parse_args(
+        ["--algo", "fedavg, moon", "--alpha", "none, 0.5", "--where", "nesterov=true, false", "decay_exempt=none"]
+    )
+    assert filters(given) == {
+        "algorithm": ["fedavg", "moon"],
+        "alpha": [None, 0.5],
+        "nesterov": [True, False],
+        "decay_exempt": ["none"],
+    }

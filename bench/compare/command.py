@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from leaderboards.metrics import Metric
-    from leaderboards.rows.store import Results
+    from leaderboards.rows.store import Folders
     from leaderboards.tables import Sheet, Table
 
 _EPILOG = """\
@@ -96,8 +96,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     if arguments.paper or arguments.table:
         _print_paper(arguments, folders)
         return
-    metrics = _metrics(arguments.metric or ("best", "final"))
-    by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
+    metrics = _metrics(arguments.metric)
+    by, (tuned, confirmed_at) = layout(arguments.by) or BY, selection(arguments)
     where = filters(arguments)
     if conflicts := sorted(set(by) & set(tuned)):
         raise UsageError(f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
@@ -127,8 +127,8 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
         if not sheets:
             competing = {row.algorithm for table in tables for row in table.rows if any(c.competes for c in row.cells)}
             names = sorted(competing - {arguments.reference})
-            choices = ", ".join(names) + nearest(arguments.reference, names)
-            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {choices}")
+            choices = ", ".join(names) + nearest(arguments.reference, names) or "none"
+            raise UsageError(f"nothing to compare with {arguments.reference}; others with results: {choices}")
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
@@ -140,16 +140,13 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
     return sheets
 
 
-def _metrics(names: Sequence[str]) -> list[Metric]:
+def _metrics(names: Sequence[str] | None) -> list[Metric]:
     from leaderboards.curve_metrics import metric_named
 
     try:
-        metrics = [metric_named(name) for name in split_list(names)]
+        return [metric_named(name) for name in split_list(names) or ("best", "final")]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
-    if not metrics:
-        raise UsageError("--metric takes at least one name; --help lists them")
-    return metrics
 
 
 def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
@@ -185,7 +182,7 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
 
 def _runs(
     folders: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None
-) -> tuple[Results, pd.DataFrame]:
+) -> tuple[Folders, pd.DataFrame]:
     from bench.stored.results import source_of
 
     source = source_of(folders, tuned, confirmed_at)

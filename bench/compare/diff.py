@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.compare.filters import run_of_key
-from bench.terminal.console import Parser, exit_status
-from bench.terminal.render import PLAIN_WIDTH
+from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, folders_of, unknown
 from leaderboards.shell_text import typed
 
@@ -103,12 +102,9 @@ def _run(start: str, source: Folders) -> Fields:
 
 
 def _print(differing: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], groups: Sequence[str]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
+    screen = console()
     for group, pairs in differing.items():
         table = Table(title=group, title_justify="left")
         for name in ("field", *names, "difference"):
@@ -116,10 +112,10 @@ def _print(differing: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str
         for name, (first, second) in pairs.items():
             difference = "" if name.endswith("version") else _difference(first, second)
             table.add_row(name, _text(first), _text(second), difference)
-        console.print(table, soft_wrap=False)
+        screen.print(table)
     same = [group for group in groups if group not in differing]
     if same:
-        console.print(f"the same in both: {', '.join(same)}")
+        screen.print(f"the same in both: {', '.join(same)}", soft_wrap=True)
 
 
 def _difference(first: Any, second: Any) -> str:

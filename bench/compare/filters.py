@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import leaderboards
 from bench.errors import UsageError
-from bench.terminal.words import run_keys, split_list, unknown
+from bench.terminal.words import run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
-from search_spaces.bounds import nearest
+from search_spaces.bounds import cast, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,12 +27,12 @@ BOARDS = Path(leaderboards.__file__).parent  # the folder of the result folders 
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Read the requested values of each field; raises UsageError for a value that is no number, or an unknown field."""
+    """Read the requested values of each field; raises UsageError for a value of another type, or an unknown field."""
     where: dict[str, list[Any]] = {
         "dataset": list(split_list(arguments.dataset)),
         "algorithm": list(split_list(arguments.algo)),
-        "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in split_list(arguments.alpha)],
-        "participation": [_number("--participation", text) for text in split_list(arguments.participation)],
+        "alpha": [_value("alpha", text) for text in split_list(arguments.alpha)],
+        "participation": [_value("participation", text) for text in split_list(arguments.participation)],
     }
     options = {name for name, values in where.items() if values}
     for text in arguments.where or []:
@@ -42,13 +42,13 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
             raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
         if _field("--where", name) in options:
             raise UsageError(f"--{name} and --where {name}= are the same thing, and both are given: leave one out")
-        where.setdefault(name, []).extend(map(_value, requested))
+        where.setdefault(name, []).extend(_value(name, value) for value in requested)
     return {name: values for name, values in where.items() if values}
 
 
-def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
-    """Read the fields of `--by` or `--tuned`; raises UsageError for a name that is no field of a setting."""
-    return tuple(dict.fromkeys(_field(option, name) for name in split_list(texts)))
+def layout(texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Read the fields of `--by`; raises UsageError for a name that is no field of a setting."""
+    return tuple(dict.fromkeys(_field("--by", name) for name in split_list(texts)))
 
 
 def filter_options(parser: argparse.ArgumentParser) -> None:
@@ -98,10 +98,7 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
     Raises:
         UsageError: a name is no field of local training, or no field of a setting with a value.
     """
-    tuned = layout("--tuned", arguments.tuned)
-    for name in tuned:
-        if name not in TUNABLE:
-            raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
+    tuned = some_of(arguments.tuned, TUNABLE, "field of local training for --tuned")
     if arguments.confirmed is None:
         return tuned, None
     tuned_at: dict[str, Any] = {}
@@ -109,7 +106,7 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
         name, _, value = text.partition("=")
         if not value or name in (*tuned_at, *tuned):
             raise UsageError(f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}")
-        tuned_at[_field("--confirmed", name)] = _value(value)
+        tuned_at[name] = _value(_field("--confirmed", name), value)
     return tuned, tuned_at
 
 
@@ -167,15 +164,8 @@ def _field(option: str, name: str) -> str:
     return name
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
     try:
-        return float(text)
-    except ValueError:
-        return {"none": None, "true": True, "false": False}.get(text.lower(), text)
-
-
-def _number(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{option} takes numbers, got {text!r}") from None
+        return cast(name, text, str(setting_fields()[name].type))
+    except ValueError as error:
+        raise UsageError(str(error)) from None

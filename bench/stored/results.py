@@ -18,7 +18,7 @@ from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own
 from leaderboards.shell_text import printable, shell_command, typed
 
 if TYPE_CHECKING:
-    from leaderboards.rows.store import Results as Source
+    from leaderboards.rows.store import Folders
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
@@ -38,7 +38,7 @@ class Results:
             status, by seed, and `run_of_seed`, the finished ones among them.
     """
 
-    source: Source
+    source: Folders
     runs: tuple[Run, ...]
     records: tuple[Record, ...]
 
@@ -81,7 +81,7 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
     return Results(source, tuple(runs), tuple(board))
 
 
-def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None) -> Source:
+def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None) -> Folders:
     """Open result folders, or only the confirming runs in them.
 
     Args:
@@ -92,20 +92,18 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
     Raises:
         UsageError: there is no run in any of them, or none that confirms.
     """
-    from leaderboards.confirmed import SEARCH_SEED, Confirmed, chosen
+    from leaderboards.confirmed import SEARCH_SEED, chosen, confirmed
     from leaderboards.rows.store import Folders
 
-    folders = Folders(outs)
+    folders, names = Folders(outs), ", ".join(map(str, outs))
     if folders.runs().empty:
         folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
         command = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
-        listed = ", ".join(map(str, outs))
-        raise UsageError(f"no results in {listed}: a sweep such as `{command}` makes some, or name another folder")
+        raise UsageError(f"no results in {names}: a sweep such as `{command}` makes some, or name another folder")
     if confirmed_at is None:
         return folders
-    source = Confirmed(folders, tuple(tuned), confirmed_at)
+    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at))
     if source.runs().empty:
-        names = ", ".join(map(str, outs))
         if chosen(folders.runs(), tuned, confirmed_at).empty:
             where = "".join(f" with {name}={typed(value)}" for name, value in confirmed_at.items())
             raise UsageError(

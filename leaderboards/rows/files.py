@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -16,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, LATER, SCHEMA_VERSION, Column
+from leaderboards.rows.schema import FILE_COLUMNS, LATER, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +24,6 @@ CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 _DAY = 24 * 60 * 60
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file in these
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
-_COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
 
 
 class StoreError(ValueError):
@@ -42,10 +40,6 @@ class BrokenFileError(StoreError):
     def __init__(self, path: Path, problem: str, advice: str = "") -> None:
         super().__init__(path, f"{problem}: {advice or remedy(path)}")
         self.problem = problem
-
-
-class NewerSchemaError(StoreError):
-    """An error about a file that a newer version of this package wrote."""
 
 
 def remedy(path: Path) -> str:
@@ -185,13 +179,13 @@ def read_table(
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
-        columns: names to read; the file may lack those that are not in `_COLUMNS`. None is all.
+        columns: names to read; the file may lack those that are not in `FILE_COLUMNS`. None is all.
         keys: run keys; row groups that cannot hold any of them are skipped. The result may hold other keys, too.
         dictionaries: text columns to read as dictionary arrays, which repeat no value.
 
     Raises:
         BrokenFileError: it is not a parquet file, is cut short, or was not written as `kind`.
-        NewerSchemaError: its schema version is newer than this package's.
+        StoreError: its schema version is newer than this package's.
         OSError: it cannot be opened, or the file system fails.
     """
     with _opened(path, kind, dictionaries) as file:
@@ -254,13 +248,13 @@ def _check(path: Path, kind: str, file: Any) -> None:
         origin = f"a {stated_kind!r} file" if stated_kind else "not written by fedkd-bench"
         raise BrokenFileError(path, f"{path} is not a file of {kind} ({origin})")
     if int(version) > SCHEMA_VERSION:
-        raise NewerSchemaError(
+        raise StoreError(
             path,
             f"{path} has schema version {version}, this package reads up to {SCHEMA_VERSION}: "
             "upgrade fedkd-bench, or move the file away",
         )
     names = set(file.schema_arrow.names)
-    missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names | LATER]
+    missing = [column.name for column in FILE_COLUMNS.get(kind, ()) if column.name not in names | LATER]
     if missing:
         raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
 
@@ -269,7 +263,7 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
     """Write tables as one file, each as a row group of its own, and wait until it is on the disk."""
     import pyarrow.parquet as pq
 
-    schema, parts = _with_units(schema), iter(parts)
+    parts = iter(parts)
     first_two = [*islice(parts, 2)]
     # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
     large = len(first_two) > 1 or any(part.num_rows >= 100 for part in first_two)
@@ -281,11 +275,3 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
                 writer.write_table(part.replace_schema_metadata(schema.metadata), row_group_size=max(part.num_rows, 1))
         file.flush()
         os.fsync(file.fileno())
-
-
-def _with_units(schema: pa.Schema) -> pa.Schema:
-    """Add its columns' units to a schema's metadata, so that a file can be understood without this package."""
-    metadata = dict(schema.metadata or {})
-    columns = _COLUMNS.get(metadata.get(b"fedkd_kind", b"").decode(), ())
-    units = {column.name: column.unit for column in columns if column.unit}
-    return schema.with_metadata(metadata | ({b"fedkd_units": json.dumps(units).encode()} if units else {}))

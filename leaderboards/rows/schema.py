@@ -148,6 +148,7 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     Column("value", "float64", "any", "accuracies are fractions, losses nats; empty if not a number", "results", True),
 )
 
+FILE_COLUMNS = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
 LATER = frozenset({"certified"})  # columns that files of earlier versions lack; they are read as empty
 # Fields of a setting: a run with less of one than its preset or printed cell is a shortened run.
 SHORTENING = ("rounds", "local_epochs", "fraction")
@@ -181,8 +182,10 @@ def curves_schema() -> pa.Schema:
 
 
 def file_metadata(kind: str) -> dict[str, str]:
-    """Make the parquet metadata that identifies our files and their version. `kind`: runs, curves or leaderboard."""
-    return {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
+    """Make the parquet metadata of our files: `kind` (runs, curves or leaderboard), version, units of the columns."""
+    units = {column.name: column.unit for column in FILE_COLUMNS.get(kind, ()) if column.unit}
+    metadata = {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
+    return metadata | ({"fedkd_units": json.dumps(units)} if units else {})
 
 
 def _fields(columns: Iterable[Column]) -> list[pa.Field]:
@@ -261,13 +264,7 @@ def environment_key(row: Mapping[str, Any]) -> str:
 def identity_columns(
     algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """Make the identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are as for `run_key`.
-
-    Raises:
-        ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
-    """
-    if "json" in hyperparameters:
-        raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")
+    """Make the identity columns of a row: run key, hyper-parameters, setting and seed, from those of `run_key`."""
     return {
         "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
         "algorithm": algorithm,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import CurvePoint, check_curve, check_row, identity_problems
 from leaderboards.rows.files import (
@@ -188,16 +189,6 @@ class Store:
         return None
 
 
-class Results(Protocol):
-    """A source of runs and curves: a `Store`, or several."""
-
-    def runs(self) -> pd.DataFrame:
-        """Read the runs, as `Store.runs` does."""
-
-    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """Read the curves, as `Store.curves` does."""
-
-
 class RowFile:
     """A file of rows, such as `reproduced.parquet`, with its `_curves` beside it, read as `Store` reads a folder."""
 
@@ -244,11 +235,15 @@ class Folders:
         """Read the curves of the rows that `runs` returns, as `Store.curves` does."""
         import pandas as pd
 
-        if len(self.stores) == 1:
-            return self.stores[0].curves(keys)
         chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]
         parts = [store.curves(set(chosen.loc[chosen["out"] == str(store.out), "run_key"])) for store in self.stores]
-        return pd.concat(parts, ignore_index=True)
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+    def only(self, runs: pd.DataFrame) -> Folders:
+        """Return the same folders with only `runs`, which are some of their rows."""
+        reduced = copy(self)
+        reduced._runs = runs
+        return reduced
 
     @cached_property
     def _runs(self) -> pd.DataFrame:

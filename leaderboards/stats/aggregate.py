@@ -165,7 +165,7 @@ class Improvement:
     """The probability that a run of one algorithm is better than a run of another.
 
     Args:
-        probability: P(X > Y), half of ties included, mean over the cells that have values of both, in [0, 1].
+        probability: P(X > Y), half of ties included, mean over cells, in [0, 1].
         interval: of `probability`; None if a cell has fewer than 3 values of either, or resamples have no spread.
     """
 
@@ -173,9 +173,7 @@ class Improvement:
     interval: Interval | None
 
 
-def improvement(
-    values: CellScores, algorithm: str, reference: str, higher_is_better: bool = True
-) -> Improvement | None:
+def improvement(values: CellScores, algorithm: str, reference: str, higher_is_better: bool = True) -> Improvement:
     """Estimate the probability of improvement of an algorithm X over a reference Y (Agarwal et al. 2021, section 4).
 
     In a cell with n runs of X and m of Y it is the Mann-Whitney statistic U of X over n m,
@@ -189,25 +187,17 @@ def improvement(
     would claim certainty.
 
     Args:
-        values: cell -> algorithm -> one value per seed, finite.
+        values: cell -> algorithm -> one value per seed, finite; every cell has both algorithms.
         algorithm: X.
         reference: Y.
         higher_is_better: whether larger is better; if not, the result is P(X < Y).
-
-    Returns:
-        None if no cell has values of both.
 
     Raises:
         ValueError: a value is not finite.
     """
     sign = 1 if higher_is_better else -1
-    pairs = [
-        (np.sort(sign * cell[algorithm]), np.sort(sign * cell[reference]))
-        for cell in _arrays(values).values()
-        if algorithm in cell and reference in cell
-    ]
-    if not pairs:
-        return None
+    cells = _arrays(values).values()
+    pairs = [(np.sort(sign * cell[algorithm]), np.sort(sign * cell[reference])) for cell in cells]
     pairs.sort(key=lambda pair: tuple(map(tuple, pair)))
     wins = [(x[:, None] > y) + (x[:, None] == y) / 2 for x, y in pairs]
     interval = None

@@ -53,7 +53,7 @@ def tables_of(
     for problem in problems(records, by, tuned=tuned):
         labels = labels_of(problem)
         heads = tuple(Head(place, label, metric) for place, label in labels.items() for metric in metrics)
-        rows = _ranked_rows(list(_rows(problem, heads, by, names, all_configurations)))
+        rows = _ranked_rows(list(_rows(problem, heads, names, all_configurations)))
         common = _common_marks(rows)
         rows = tuple(
             replace(
@@ -68,19 +68,15 @@ def tables_of(
         above = captions(problem, metrics, common, intervals)
         below = notes(rows, heads)
         name = title(problem)
-        tables.append(Table(name, above, heads, rows, below, problem.setting, tuple(by)))
+        tables.append(Table(name, above, heads, rows, below, problem.setting, problem.by))
     return tables
 
 
 def _rows(
-    problem: Problem,
-    heads: Sequence[Head],
-    by: Sequence[str],
-    names: Mapping[str, Sequence[str]],
-    all_configurations: bool,
+    problem: Problem, heads: Sequence[Head], names: Mapping[str, Sequence[str]], all_configurations: bool
 ) -> Iterator[Row]:
     def place_of(record: Record) -> Place:
-        return tuple(setting_of(record["setting_json"]).get(name) for name in by)
+        return tuple(setting_of(record["setting_json"]).get(name) for name in problem.by)
 
     for contest in _grouped(problem.records, lambda r: label_of(r["algorithm"], r["model"])).values():
         algorithm, model = contest[0]["algorithm"], contest[0]["model"]

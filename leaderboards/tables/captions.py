@@ -18,7 +18,6 @@ SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epoch
 
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
-_IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"}
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),
     ("lr", "lr {}", None),
@@ -37,6 +36,7 @@ _TITLE = (  # texts, and the fields that each needs
     ("α = {alpha:g}", ("alpha",)),
     ("participation {participation:g}", ("participation",)),
 )
+IN_TITLE = frozenset(name for _, names in _TITLE for name in names)
 
 
 def title(problem: Problem) -> str:
@@ -91,7 +91,7 @@ def captions(
         text = "validation minus test accuracy in the round of the best validation accuracy, points"
         lines.append(f"{text}: {_extremes(gaps)}")
     lines += [f"all runs: {flag.meaning}" for key, flag in FLAGS.items() if key in common_marks]
-    return tuple(line[0].upper() + line[1:] for line in lines)
+    return tuple(line[0].upper() + line[1:] for line in lines if line)
 
 
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
@@ -100,7 +100,7 @@ def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) ->
     Fields in `differing` are mentioned too, if the setting has them.
     """
     texts = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
-    further = sorted((set(differing) & setting.keys()) - _IN_TITLE - texts.keys())
+    further = sorted((set(differing) & setting.keys()) - IN_TITLE - texts.keys())
     values = [text.format(typed(setting[name])) for name, text in texts.items()]
     return ", ".join([*values, *(f"{name} {typed(setting[name])}" for name in further)])
 

@@ -117,9 +117,8 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     names = [entry.algorithm for entry in result.standings]
     label = _matching_label(names, reference) if reference else None
     better: dict[str, Improvement] = {}
-    for name in names:
-        if label and name != label and (gain := improvement(values, name, label, metric.higher_is_better)) is not None:
-            better[name] = gain
+    if label:  # every cell has all of `names`
+        better = {name: improvement(values, name, label, metric.higher_is_better) for name in names if name != label}
     critical = critical_difference(len(names), result.cells)
     notes = [_IQM, f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)"]
     notes += ["P: probability that a run is better than one of the reference in the same cell"] * bool(better)
