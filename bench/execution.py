@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "transformers", "scikit-learn")
 SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.toml")
-DEFAULT_OUT = "leaderboards"
 STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
 AUTO_PACK = 32  # runs of a trial on a GPU; if memory does not hold all their clients, they train in parts
@@ -60,7 +59,7 @@ class Execution:
         rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
-        rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
+        rounds_per_report: rounds between reports; 0 reports about every second.
         report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
@@ -80,7 +79,6 @@ class Execution:
     force: bool = False
     keep_stopped: bool = False
     rounds_per_report: int = 0
-    report_seconds: float = 1.0
     report_curves: bool = False
     save_seconds: float = 15.0
     track: tuple[str, ...] = ()
@@ -97,7 +95,7 @@ class Execution:
 
 def default_out() -> Path:
     """Return `$FEDKD_OUT`, else `leaderboards` under the working folder."""
-    return Path(os.environ.get("FEDKD_OUT") or DEFAULT_OUT)
+    return Path(os.environ.get("FEDKD_OUT") or "leaderboards")
 
 
 def saved_runs(out: Path) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from leaderboards.published import PUBLISHED, PrintedCell, printed_cells
 from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, Column
 from leaderboards.rows.store import RowFile
-from search_spaces import PAPERS, digits, find, setting_fields
+from search_spaces import PAPERS, SPACES, digits, setting_fields
 
 DOCS = Path(__file__).resolve().parent
 README = DOCS.parent / "README.md"
@@ -237,7 +237,7 @@ def _reproduced() -> str:
 
 def _name_of(run: Mapping[str, Any]) -> str:
     """The algorithm, and its values of what the paper varies."""
-    space = find(run["algorithm"], run["dataset"], run["paper"])
+    space = SPACES.get((run["paper"], run["dataset"], run["algorithm"]))
     values = json.loads(run["hp_json"])
     varied = [f"{name} {values[name]:g}" for name in (space.grid if space else ())]
     return run["algorithm"] + (f" ({', '.join(varied)})" if varied else "")

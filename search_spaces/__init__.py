@@ -1,7 +1,7 @@
 """The papers' settings, search spaces and tables, as data with their sources: one module per paper.
 
-`SPACES` maps (paper, data set, algorithm) to a `Space`; `find` looks one up. `SETTINGS` has the problem that a paper
-used on a data set, `TABLES` the contents of each of its tables. Importing this package imports neither torch nor ray.
+`SPACES` maps (paper, data set, algorithm) to a `Space`. `SETTINGS` has the problem that a paper used on a data set,
+`TABLES` the contents of each of its tables. Importing this package imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
 from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
 from search_spaces.setting import Grid, Paper, Range, Setting, Space, Table, combinations, crossed, setting_fields
 
-# If several papers have a data set, `find` returns the first of them in this order.
+# If several papers have a data set, the first of them in this order is its default.
 _MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {
@@ -26,20 +26,10 @@ TABLES: dict[tuple[str, str], Table] = {
 }
 
 
-def find(algorithm: str, dataset: str, paper: str | None = None) -> Space | None:
-    """Return the space of an algorithm on a data set: that paper's, or the first of any paper; or None."""
-    for (key, name, algo), space in SPACES.items():
-        if (name, algo) == (dataset, algorithm) and paper in (None, key):
-            return space
-    return None
-
-
 def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
     """Return the space of an algorithm in its own paper: on this data set, else on the first that it has there."""
-    exact = find(algorithm, dataset, own_paper)
-    if exact:
-        return exact
-    return next((space for (key, _, algo), space in SPACES.items() if key == own_paper and algo == algorithm), None)
+    spaces = {name: space for (key, name, algo), space in SPACES.items() if (key, algo) == (own_paper, algorithm)}
+    return spaces.get(dataset) or next(iter(spaces.values()), None)
 
 
 def find_table(paper: str, name: str) -> tuple[str, Table] | None:
@@ -65,7 +55,6 @@ __all__ = [
     "check",
     "combinations",
     "crossed",
-    "find",
     "find_table",
     "holds",
     "names_in",

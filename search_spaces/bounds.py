@@ -40,7 +40,7 @@ class Bounds:
             return value in self.choices
         if not isinstance(value, int | float):
             return True
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return False
         above = self.low is None or value > self.low or (value == self.low and not self.open_low)
         below = self.high is None or value < self.high or (value == self.high and not self.open_high)

@@ -194,10 +194,9 @@ TABLES = (
         "7",
         tuple(cell for setting in (CIFAR10, CIFAR100) for cell in crossed(setting, alpha=_ALPHAS)),
         ("fedgkd",),
-        {"fedgkd": {"buffer": _BUFFERS}},
-        _RUNS,
+        runs=_RUNS,
     ),
-    Table("8", crossed(CIFAR10, alpha=_ALPHAS), ("fedgkd_vote",), {"fedgkd_vote": {"buffer": _BUFFERS}}, _RUNS),
-    Table("9", _SKEWED, ("fedavg", "fedgkd_mse", "fedgkd"), {"fedgkd": {"buffer": Grid(1)}}, _RUNS),
+    Table("8", crossed(CIFAR10, alpha=_ALPHAS), ("fedgkd_vote",), runs=_RUNS),
+    Table("9", _SKEWED, ("fedavg", "fedgkd_mse", "fedgkd"), runs=_RUNS),
     Table("fig2", _SKEWED[:1], ("fedavg", "fedprox", "fedgkd")),
 )

@@ -204,10 +204,6 @@ class Range:
     low: float
     high: float
 
-    def __post_init__(self) -> None:
-        if not 0 < self.low < self.high:
-            raise ValueError(f"a Range needs 0 < low < high, got low={self.low}, high={self.high}")
-
     def __str__(self) -> str:
         return f"[{self.low:g}, {self.high:g}] log"
 
@@ -257,15 +253,14 @@ class Table:
         name: as printed, such as `3` or `IV`.
         settings: the problems.
         algorithms: names in the registry, as printed from first to last.
-        tried: hyper-parameters that the table itself varies or fixes, by algorithm, which override its `Space`; and
-            fields of the setting that were tuned for it.
+        tuned: values tried for this table of fields of the setting, such as `lr`, by algorithm.
         runs: number of runs behind a printed mean; 1 if the paper does not say.
     """
 
     name: str
     settings: tuple[Setting, ...]
     algorithms: tuple[str, ...]
-    tried: Mapping[str, Mapping[str, Grid]] = field(default_factory=dict)
+    tuned: Mapping[str, Mapping[str, Grid]] = field(default_factory=dict)
     runs: int = 1
 
 

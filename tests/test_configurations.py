@@ -160,7 +160,7 @@ def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> N
         ({"search": "random", "scheduler": "asha"}, "--search random and --scheduler"),
         ({"search": "optuna", "values": {"lr": ("0.1", "0.2")}}, "only 2 .* not 4"),
         ({"search": "optuna", "values": {"validation_fraction": ("0",)}}, "test set"),
-        ({"paper": "fedgkd", "table": "3"}, "--budget, or --table"),
+        ({"paper": "fedgkd", "table": "3"}, "--search, --scheduler and --budget"),
         ({"values": {"validation_fraction": ("0",)}}, "test set"),
         ({"values": {"lr": ("0.1", "0.2")}}, "only 2 .* not 4"),
         ({"values": {"lr": ("fast",)}}, "--lr fast"),

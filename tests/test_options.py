@@ -98,6 +98,7 @@ def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixtur
         return {space["setting"]["dataset"] for space in json.loads(capsys.readouterr().out)}
 
     assert shown("--dataset", "cifar10") == {"cifar10"}
+    assert shown("--algo", "fedavg,fedavg_t1", "--dataset", "femnist") == {"femnist"}, "runs shared, not spaces"
     assert shown() == {"cifar10", "cifar100", "femnist", "femnist_letters", "femnist_digits", "digits"}
     assert sweep.main(["--algo", "fedcad", "--show", "--dataset", "mnist"]) == 2
     assert "cifar10, cifar100" in capsys.readouterr().err

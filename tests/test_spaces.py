@@ -161,17 +161,15 @@ def test_casting_and_relations() -> None:
     assert cast("x", "none", "float | None") is None
     assert cast("x", "1e2", "int") == 100
     check("x", None, Bounds(0, 1))
+    with pytest.raises(ValueError, match=r"^x must be in"):
+        check("x", 10**400, Bounds(0, 1))
     assert holds("a <= b", {"a": 1, "b": 1})
     assert not holds("a < b", {"a": 1, "b": 1})
     with pytest.raises(ValueError, match="a is b"):
         holds("a is b", {"a": 1, "b": 1})
 
 
-def test_ranges_and_grids_refuse_nonsense() -> None:
-    with pytest.raises(ValueError, match="low"):
-        Range(1, 1)
-    with pytest.raises(ValueError, match="low"):
-        Range(0, 1)
+def test_ranges_and_grids_are_printed_and_no_grid_is_empty() -> None:
     with pytest.raises(ValueError, match="value"):
         Grid()
     assert str(Grid(0.1, 1)) == "{0.1, 1}"

@@ -31,7 +31,7 @@ from bench.executors.trials import searched_rows
 from bench.planning.run_spec import Plan, RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from leaderboards import Store
+from leaderboards import Store, identity_columns
 from leaderboards.rows.frames import records
 
 if TYPE_CHECKING:
@@ -258,8 +258,6 @@ class LogWriter(Observer):
     and their destination.
     """
 
-    needs_curves = True
-
     def __init__(self, tools: Mapping[str, Tool], out: Path) -> None:
         self.tools = dict(tools)
         self._files = {name: out / "logs" / name / ".written" for name in tools}
@@ -316,15 +314,13 @@ class LogWriter(Observer):
                     if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
                         self._end(key, "interrupted")  # a worker died: another reports the run from its first round
                     if key not in self._curves:
-                        identity = unit.identity(row_entry(unit.algorithm, suffix))
-                        self._curves[key] = _Curve(_config(key, unit.paper, *identity))
+                        row = identity_columns(*unit.identity(row_entry(unit.algorithm, suffix)))
+                        self._curves[key] = _Curve(_config({**row, "paper": unit.paper}))
                     self._add(self._curves[key], curves[key], list(self.tools))
 
     def _write_stored(self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[Point]) -> None:
         """Write the whole stored curve of a row to some tools."""
-        values, setting = json.loads(row["hp_json"]), json.loads(row["setting_json"])
-        identity = row["algorithm"], row["algorithm_version"], values, setting, row["seed"]
-        curve = _Curve(_config(row["run_key"], row["paper"], *identity))
+        curve = _Curve(_config(row))
         self._add(curve, points, names)
         self._close(curve, row["status"])
 
@@ -377,18 +373,11 @@ def _written_line(tool: Tool, key: str, status: str) -> str:
     return f"{key} {status} {tool.where}"
 
 
-def _config(
-    key: str,
-    paper: str | None,
-    algorithm: str,
-    version: int,
-    hyperparameters: Mapping[str, Any],
-    setting: Mapping[str, Any],
-    seed: int,
-) -> Config:
-    columns = {f"hp_{name}": value for name, value in hyperparameters.items()}
-    identity = {"seed": seed, "algorithm": algorithm, "algorithm_version": version, "paper": paper, "run_key": key}
-    return {**columns, **setting, **identity}
+def _config(row: Mapping[str, Any]) -> Config:
+    """Expand the hyper-parameters and the setting of a row, and add the columns that identify it."""
+    columns = {f"hp_{name}": value for name, value in json.loads(row["hp_json"]).items()}
+    identity = {name: row[name] for name in ("seed", "algorithm", "algorithm_version", "paper", "run_key")}
+    return {**columns, **json.loads(row["setting_json"]), **identity}
 
 
 @contextmanager

@@ -49,9 +49,7 @@ def watched(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
 
 
 class Observer:
-    """An observer of a sweep's trials. `needs_curves`: it reads the curves of reports (`Execution.report_curves`)."""
-
-    needs_curves = False
+    """An observer of a sweep's trials."""
 
     def started(self, trial: Watched) -> None:
         """Handle the start of a trial."""

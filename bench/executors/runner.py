@@ -58,7 +58,7 @@ def run_plan(
         execution,
         stop_file=str(interruption.path),
         notice_file=str(out / "state" / f".said-{uuid.uuid4().hex[:8]}"),
-        report_curves=any(observer.needs_curves for observer in all_observers),
+        report_curves=bool(observers),
     )
     execute = import_executor(resources.executor)
     budget = resources.time_budget

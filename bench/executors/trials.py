@@ -54,8 +54,7 @@ class Outcome:
 
     def note(self, report: dict[str, Any]) -> None:
         """Count a trial's last report."""
-        status = report.get("status", "finished")
-        self.statuses.append("stopped" if status == "running" else status)
+        self.statuses.append(report.get("status", "finished"))
         if report.get("error"):
             self.problems.append(str(report["error"]))
         if report.get("traceback"):

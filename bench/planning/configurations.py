@@ -16,7 +16,7 @@ from itertools import islice
 
 from algorithms import Entry
 from bench.errors import UsageError
-from bench.planning.request import Notes, Request
+from bench.planning.request import Request
 from bench.planning.run_spec import Search
 from bench.terminal.words import counted
 from search_spaces import Grid, Setting, Value, check, combinations, holds, names_in
@@ -27,7 +27,7 @@ REACH = 10.0  # the learning rate is drawn between a tenth and ten times the set
 MANY = 500  # learning rates that differ in three digits
 
 
-def configurations_of(algorithm: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:
+def configurations_of(algorithm: Entry, search: Search, request: Request, notes: list[str]) -> list[dict[str, Value]]:
     """List the configurations of a grid or random search that satisfy the relations, each checked.
 
     For Optuna, which chooses as it goes, list those of the grid. Raises UsageError if a value is not allowed, or no
@@ -43,8 +43,8 @@ def configurations_of(algorithm: Entry, search: Search, request: Request, notes:
         raise _unsatisfiable(algorithm, search)
     if len(valid) < len(candidates):
         dropped, broken = len(candidates) - len(valid), " and ".join(search.where)
-        notes.add(f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
-    return [_resolved(algorithm, candidate) for candidate in valid]
+        notes.append(f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
+    return [algorithm.resolve(candidate) for candidate in valid]
 
 
 def tries(
@@ -72,7 +72,7 @@ def tries(
         values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of the least tried ones
         used[tuple(values.values())] += 1
         seen.add((lr, *values.values()))
-        configurations.append((_resolved(algorithm, values), replace(search.setting, lr=lr)))
+        configurations.append((algorithm.resolve(values), replace(search.setting, lr=lr)))
     return configurations
 
 
@@ -95,18 +95,11 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
     number = 1
     while len(rates) < count:
         digits = 3 if number < MANY else 6  # enough to print; more if they would repeat
-        rates.setdefault(float(f"{setting.lr * REACH ** (2 * _van_der_corput(number) - 1):.{digits}g}"))
+        # Van der Corput's sequence, the binary digits reversed: 1/2, 1/4, 3/4, 1/8, 5/8, ... fills (0, 1) evenly.
+        place = int(f"{number:b}"[::-1], 2) / 2 ** number.bit_length()
+        rates.setdefault(float(f"{setting.lr * REACH ** (2 * place - 1):.{digits}g}"))
         number += 1
     return list(rates)
-
-
-def _van_der_corput(number: int) -> float:
-    """Return an element of 1/2, 1/4, 3/4, 1/8, 5/8, ..., whose first n elements fill (0, 1) evenly for every n."""
-    value, step = 0.0, 0.5
-    while number:
-        value += step * (number & 1)
-        number, step = number >> 1, step / 2
-    return value
 
 
 def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
@@ -146,10 +139,3 @@ def _unsatisfiable(algorithm: Entry, search: Search) -> UsageError:
     involved = {name for relation in search.where for name in names_in(relation)}
     got = ", ".join(f"{name} in {value}" for name, value in search.values.items() if name in involved)
     return UsageError(f"{algorithm.name}: no combination keeps {' and '.join(search.where)}; got {got}")
-
-
-def _resolved(algorithm: Entry, values: dict[str, Value]) -> dict[str, Value]:
-    try:
-        return algorithm.resolve(values)
-    except ValueError as error:
-        raise UsageError(str(error)) from None

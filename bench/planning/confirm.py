@@ -64,7 +64,10 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     for row in chosen(runs, plan.tuned, tuned_at(plan)).to_dict("records"):
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
         if (algorithm, _without_tuned(plan, tuned)) in searched:
-            values = entry(algorithm).resolve(json.loads(row["hp_json"]))
+            try:
+                values = entry(algorithm).resolve(json.loads(row["hp_json"]))
+            except ValueError:  # of a version of the algorithm with other hyper-parameters
+                continue
             for target in _target_settings(plan, tuned):
                 setting = supply(entry(algorithm), target)
                 short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])

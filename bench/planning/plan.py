@@ -14,7 +14,6 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
 from bench.planning.request import (
-    Notes,
     Request,
     check_names,
     choose_setting,
@@ -25,15 +24,13 @@ from bench.planning.request import (
 )
 from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, shortened, units_of
 from bench.terminal.words import text
-from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
+from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
 
 Fields = Mapping[str, tuple[Value, ...]]
 
 
 def make_plan(request: Request) -> Plan:
     """Resolve a request into a plan; raises UsageError for an unknown name, a value out of range, or nothing to run."""
-    if request.table and request.budget:
-        raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:
         from bench.planning.table_plan import make_table_plan
 
@@ -41,7 +38,7 @@ def make_plan(request: Request) -> Plan:
     check_names(request)
     skip_unfit = request.algorithms == ("all",)
     entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]
-    notes = Notes()
+    notes: list[str] = []
     paper, base = choose_setting(entries, request, notes)
     fields, hyper = sort_values(request, entries)
     rates = _tuned_rates(request, fields)
@@ -58,7 +55,7 @@ def make_plan(request: Request) -> Plan:
         except UsageError as error:
             if not skip_unfit:
                 raise
-            notes.add(f"left out: {error}")
+            notes.append(f"left out: {error}")
             continue
         spaces = [_space_of(algorithm, fit, paper, hyper, paper is not None and shortened(fit, base)) for fit in fitted]
         if request.budget:
@@ -72,7 +69,7 @@ def make_plan(request: Request) -> Plan:
         for name, values in several.items():
             tuned[name] = None
             advice = f"--set {name}={text(getattr(base, name))} runs the value that it reports with"
-            notes.add(f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {advice}")
+            notes.append(f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {advice}")
         if request.search == "optuna" and len(configurations) > 1:
             searches += spaces
         else:
@@ -80,10 +77,9 @@ def make_plan(request: Request) -> Plan:
             units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
     if not units and not searches:
-        raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
-    return Plan(
-        request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines), tuned=tuple(tuned)
-    )
+        raise UsageError("nothing to run: " + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"]))
+    said = tuple(dict.fromkeys(notes))
+    return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, said, tuned=tuple(tuned))
 
 
 def _with_common_draws(
@@ -132,7 +128,7 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
 
 
 def _budget_runs(
-    algorithm: Entry, search: Search, rates: list[float], request: Request, notes: Notes
+    algorithm: Entry, search: Search, rates: list[float], request: Request, notes: list[str]
 ) -> tuple[list[RunSpec], list[Search]]:
     """Return the runs of an algorithm under `--budget`, over all seeds, or under Optuna its search."""
     setting, budget = search.setting, request.budget
@@ -153,7 +149,7 @@ def _budget_runs(
     return [], [replace(search, tuned={"lr": lr})]
 
 
-def _without_repeats(units: list[RunSpec], notes: Notes) -> list[RunSpec]:
+def _without_repeats(units: list[RunSpec], notes: list[str]) -> list[RunSpec]:
     """Drop the units whose rows another unit yields as well, with a note on them."""
     runs = distinct_runs(units)
     yielding = {key: unit.algorithm for unit in runs for key in unit.rows.values()}
@@ -163,7 +159,7 @@ def _without_repeats(units: list[RunSpec], notes: Notes) -> list[RunSpec]:
             others.setdefault(unit.algorithm, {})[f"{yielding[unit.key]}'s"] = None
     for name, owners in others.items():
         which = "some of its runs" if any(unit.algorithm == name for unit in runs) else "its runs"
-        notes.add(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
+        notes.append(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
     return runs
 
 
@@ -175,7 +171,7 @@ def _space_of(
     shortened: bool,
 ) -> Search:
     """Make an algorithm's search: values as given, else of the setting's paper, of its own paper, or the defaults."""
-    space = (find(algorithm.name, setting.dataset, paper) if paper else None) or own_space(
+    space = SPACES.get((paper or "", setting.dataset, algorithm.name)) or own_space(
         algorithm.name, setting.dataset, algorithm.paper
     )
     values: dict[str, Grid] = {field.name: Grid(field.default) for field in algorithm.fields}
@@ -190,7 +186,7 @@ def _space_of(
 
 def _own_fields(algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:
     """Return the setting fields that the paper sets for this algorithm alone, with their values, unless `given`."""
-    space = find(algorithm.name, setting.dataset, paper) if paper else None
+    space = SPACES.get((paper or "", setting.dataset, algorithm.name))
     if space is None:
         return {}
     own = {"model": (space.setting.model,), **{name: grid.values for name, grid in space.tuned.items()}}

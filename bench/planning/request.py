@@ -57,18 +57,6 @@ class Request:
         return "" if origin == "command line" else f" (from {origin})"
 
 
-class Notes:
-    """Sentences for the user, without repetitions."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def add(self, line: str) -> None:
-        """Add a sentence, unless it is there already."""
-        if line not in self.lines:
-            self.lines.append(line)
-
-
 def check_names(request: Request) -> None:
     """Raise UsageError unless every name in a request exists and its options go together."""
     names = request.algorithms
@@ -136,7 +124,7 @@ def sort_values(
 # The settings of a request.
 
 
-def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tuple[str | None, Setting]:
+def choose_setting(entries: list[Entry], request: Request, notes: list[str]) -> tuple[str | None, Setting]:
     """Choose the setting of a command; return its paper (or None) and the setting. A note names other papers' settings.
 
     It is the setting of `--paper`; else of the first algorithm whose own paper has the data set; else of FedGKD. The
@@ -156,7 +144,7 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
         if (paper, request.dataset) in SETTINGS:
             others = ", ".join(other for other in papers if other != paper)
             if others:
-                notes.add(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
+                notes.append(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
             return paper, SETTINGS[paper, request.dataset]
     rules = data.info(request.dataset).normalizations
     default = Setting()
@@ -165,7 +153,7 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
 
 
 def settings_of(
-    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: Notes
+    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: list[str]
 ) -> tuple[list[Setting], dict[str, str]]:
     """Make every combination of the given setting values, with the splits that the command's algorithms need.
 
@@ -176,10 +164,15 @@ def settings_of(
     grids = {
         name: distinct(name, values, str(kinds[name].type), request.place_of(name)) for name, values in fields.items()
     }
-    origins = {name: request.origins.get(name, "command line") for name in fields if name in request.values}
-    supplies = shared_supplies(entries, base, frozenset(grids))
-    origins |= {name: why for name, (_, why) in supplies.items()}
-    extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
+    origins = {name: request.origins.get(name, "command line") for name in fields}
+    extra: dict[str, Any] = {}  # the splits that some algorithm needs: all get them, to train on the same data
+    needing = [algorithm.name for algorithm in entries if "auxiliary" in algorithm.needs]
+    if needing and not base.auxiliary_per_class and "auxiliary_per_class" not in fields:
+        extra["auxiliary_per_class"] = AUXILIARY_PER_CLASS
+        origins["auxiliary_per_class"] = f"needed by {', '.join(needing)}"
+    if not base.validation_fraction and "validation_fraction" not in fields:
+        extra["validation_fraction"] = VALIDATION_FRACTION
+        origins["validation_fraction"] = "a sweep selects on validation, never on test"
     try:
         settings = [replace(base, **{**extra, **cell}) for cell in combinations(grids)]
     except ValueError as error:
@@ -187,7 +180,8 @@ def settings_of(
     checked = [canonical(setting) for setting in settings]
     for name in grids:
         if all(getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)):
-            notes.add(f"{name} has no effect with the other settings: it is left at {text(getattr(checked[0], name))}")
+            value = text(getattr(checked[0], name))
+            notes.append(f"{name} has no effect with the other settings: it is left at {value}")
     return list(dict.fromkeys(checked)), origins
 
 
@@ -235,22 +229,6 @@ def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[s
     return {f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}
 
 
-def shared_supplies(
-    entries: Iterable[Entry], setting: Setting, chosen: frozenset[str]
-) -> dict[str, tuple[object, str]]:
-    """Find the splits that some algorithm of a command needs; all get them, so that all train on the same data.
-
-    Returns field -> (value, why). `chosen`: fields that the user has set, which are left alone.
-    """
-    supplies: dict[str, tuple[object, str]] = {}
-    needing = [entry.name for entry in entries if "auxiliary" in entry.needs]
-    if needing and not setting.auxiliary_per_class and "auxiliary_per_class" not in chosen:
-        supplies["auxiliary_per_class"] = (AUXILIARY_PER_CLASS, f"needed by {', '.join(needing)}")
-    if not setting.validation_fraction and "validation_fraction" not in chosen:
-        supplies["validation_fraction"] = (VALIDATION_FRACTION, "a sweep selects on validation, never on test")
-    return supplies
-
-
 def supply(entry: Entry, setting: Setting) -> Setting:
     """Return the setting in which this algorithm runs: the model has the form that the algorithm needs.
 
@@ -270,18 +248,14 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     shapes = data.info(setting.dataset).sized(setting.image_size)
     models.check_model(setting.model, shapes.input_shape, shapes.kind)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
-        raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
+        raise UsageError(f"{entry.name} needs server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
     if "validation" in entry.needs and not setting.validation_fraction:
-        raise _refusal(entry, "validation samples: set validation_fraction above 0, for instance 0.1")
+        raise UsageError(f"{entry.name} needs validation samples: set validation_fraction above 0, for instance 0.1")
     if "images" in entry.needs and shapes.kind != "images":
-        raise _refusal(entry, f"images, which {setting.dataset} does not hold: choose another data set")
+        raise UsageError(f"{entry.name} needs images, which {setting.dataset} does not hold: choose another data set")
     if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
         other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer
-        raise _refusal(entry, f"SGD, not {other}: add --set optimizer=sgd nesterov=false")
+        raise UsageError(f"{entry.name} needs SGD, not {other}: add --set optimizer=sgd nesterov=false")
     if "plain_sgd" in entry.needs and (setting.momentum or setting.clip_norm):
-        raise _refusal(entry, "plain SGD: add --set momentum=0 clip_norm=0 nesterov=false")
+        raise UsageError(f"{entry.name} needs plain SGD: add --set momentum=0 clip_norm=0 nesterov=false")
     return setting
-
-
-def _refusal(entry: Entry, need: str) -> UsageError:
-    return UsageError(f"{entry.name} needs {need}")

@@ -54,11 +54,6 @@ class RunSpec:
         """Registry name of every result row that the run yields, by suffix."""
         return dict(entry(self.algorithm).rows)
 
-    @property
-    def own_suffix(self) -> str:
-        """The suffix of the row of the run's own algorithm."""
-        return next((suffix for suffix, name in self.row_names.items() if name == self.algorithm), "")
-
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
         values = {name: self.hyperparameters[name] for name in row.defaults()}
@@ -118,7 +113,9 @@ def setting_of(text: str) -> Setting:
 
 def clients_of(unit: RunSpec) -> tuple[int, float]:
     """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
-    setting, samples = unit.setting, training_samples(unit.setting)
+    setting, dataset = unit.setting, data.info(unit.setting.dataset)
+    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
+    samples = (samples - setting.auxiliary_per_class * dataset.num_classes) * (1 - setting.local_test_fraction)
     if "pooled" in entry(unit.algorithm).needs:
         return 1, samples
     return setting.cohort_size, samples / setting.num_clients
@@ -136,13 +133,6 @@ def samples_of(unit: RunSpec) -> tuple[float, float]:
     local = (samples - validation) * setting.local_test_fraction
     tests = dataset.test_size + validation + local
     return per_round * setting.local_epochs * setting.rounds, evaluations * tests
-
-
-def training_samples(setting: Setting) -> float:
-    """Count the samples that all clients together train on."""
-    dataset = data.info(setting.dataset)
-    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    return (samples - setting.auxiliary_per_class * dataset.num_classes) * (1 - setting.local_test_fraction)
 
 
 # Plans.

@@ -8,7 +8,7 @@ from typing import Any
 
 from algorithms import Entry, entry
 from bench.errors import UsageError
-from bench.planning.request import Notes, Request, canonical, distinct, given_grids, sort_values, supply
+from bench.planning.request import Request, canonical, distinct, given_grids, sort_values, supply
 from bench.planning.run_spec import Cell, Plan, RunSpec, distinct_runs, shortened
 from bench.planning.tables import cells_of
 from bench.terminal.words import text
@@ -34,11 +34,11 @@ def make_table_plan(request: Request) -> Plan:
     """
     if not request.paper:
         raise UsageError(f"--table {request.table} needs --paper: whose table it is")
-    if request.search != "grid" or request.scheduler != "none":
-        raise UsageError("--table runs the cells as printed: leave out --search and --scheduler")
+    if request.search != "grid" or request.scheduler != "none" or request.budget:
+        raise UsageError("--table runs the cells as printed: leave out --search, --scheduler and --budget")
     if "dataset" in request.values:
         raise UsageError("a table's data sets are narrowed by --dataset, not with --set")
-    notes = Notes()
+    notes: list[str] = []
     cells, changes = table_cells(request)
     if changes.fields or changes.hyper:
         changed = _apply(changes, cells)
@@ -48,7 +48,7 @@ def make_table_plan(request: Request) -> Plan:
     units = tuple(replace(unit, seed=seed) for unit in runs for seed in range(request.seeds))
     settings = tuple(dict.fromkeys(unit.setting for unit in units))
     origins = {name: request.origins.get(name, "command line") for name in changes.fields}
-    return Plan(request, request.paper, units, (), settings, origins, tuple(notes.lines), tuple(cells))
+    return Plan(request, request.paper, units, (), settings, origins, tuple(notes), tuple(cells))
 
 
 def table_cells(request: Request) -> tuple[list[Cell], Changes]:
@@ -153,7 +153,7 @@ def _with_hyperparameters(algorithm: Entry, units: Iterable[RunSpec], changes: C
     return valid
 
 
-def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: Notes) -> None:
+def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: list[str]) -> None:
     """Note the values that make runs which no longer correspond to a cell of the table."""
     names: list[str] = []
     for cell, other in zip(cells, changed, strict=True):
@@ -164,7 +164,7 @@ def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes
         if any(unit.hyperparameters not in original for unit in other.units):
             names += [name for algorithm, name in changes.hyper if algorithm in (None, cell.printed.algorithm)]
     if names:
-        notes.add(
+        notes.append(
             f"with values of {', '.join(dict.fromkeys(names))} that are not the table's: bench.compare --table shows "
             "these runs beside no cell"
         )

@@ -18,7 +18,6 @@ from leaderboards.published import Candidate, PrintedCell, PrintedMetric, printe
 from search_spaces import (
     PAPERS,
     SPACES,
-    Grid,
     Setting,
     Space,
     Table,
@@ -27,7 +26,6 @@ from search_spaces import (
     crossed,
     find_table,
     holds,
-    setting_fields,
 )
 
 _COLUMNS = {
@@ -120,23 +118,19 @@ def _units_of(
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
     # The paper may use another form of the model, such as one with BatchNorm, for this algorithm alone.
     fitted = supply(algorithm, canonical(replace(setting, model=space.setting.model)))
-    varied = table.tried.get(algorithm.name, {})
-    tuned = {name: varied[name] for name in varied if name in setting_fields()}
-    configurations, tried = _configurations(algorithm, space, table, setting, printed)
+    tuned = table.tuned.get(algorithm.name, {})
+    configurations, tried = _configurations(algorithm, space, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
     units = tuple(RunSpec(algorithm.name, values, fit, 0, key) for fit in settings for values in configurations)
     return units, (*tuned, *tried)
 
 
 def _configurations(
-    algorithm: Entry, space: Space, table: Table, setting: Setting, printed: PrintedCell
+    algorithm: Entry, space: Space, setting: Setting, printed: PrintedCell
 ) -> tuple[Sequence[dict[str, Value]], tuple[str, ...]]:
     """Return the configuration that the paper reports for a cell; if it names none, every combination that it tried."""
     reported = {**space.reported(setting.alpha), **printed.variant}
-    grid = {name: values for name, values in space.grid.items() if isinstance(values, Grid) and name not in reported}
-    for name, values in table.tried.get(algorithm.name, {}).items():
-        if name in algorithm.defaults() and name not in printed.variant:
-            grid[name] = values
+    grid = {name: values for name, values in space.grid.items() if name not in reported}
     relations = (*algorithm.where, *space.where)
     resolved = [algorithm.resolve({**reported, **values}) for values in combinations(grid)]
     valid = [values for values in resolved if all(holds(relation, values) for relation in relations)]

@@ -59,8 +59,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     if options.show:
         from bench.sweep.show import print_spaces
 
-        plan = make_plan(make_request(options if options.algo else replace(options, algo=("all",))))
-        print_spaces(plan, options.json, "dataset" in options.given)
+        print_spaces(options.algo, options.dataset if "dataset" in options.given else None, options.json)
         return EXIT_OK
     plan = make_plan(make_request(options))
     confirming: list[RunSpec] = []

@@ -310,8 +310,6 @@ def _file_arguments(path: str) -> list[str]:
         content = tomllib.loads(Path(path).read_bytes().decode())
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
-    except RecursionError:
-        raise UsageError(f"--config {path}: its brackets are nested too deeply to be read") from None
     except ValueError as error:
         raise UsageError(f"--config {path} is no TOML file: {error}") from None
     words: list[str] = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.data import info, read
+from bench.errors import UsageError
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
@@ -219,13 +220,16 @@ def _partition_status(setting: Setting, seeds: Sequence[int], data_dir: str | No
 
 @cache
 def _infeasible(setting: Setting, seed: int, data_dir: str | None) -> str:
-    from bench.data.splits import feasible
+    from bench.data.splits import split
 
     dataset = read(setting.dataset, data_dir)
     if dataset is None:
         return "unknown: the data are not here"
-    reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
-    return f"NOT feasible: {reason}" if reason else ""
+    try:
+        split(setting, dataset.train_y, seed, dataset.train_groups)
+    except UsageError as problem:
+        return f"NOT feasible: {problem}"
+    return ""
 
 
 def _model_bytes(setting: Setting) -> int:
@@ -269,14 +273,14 @@ def _table_sentence(plan: Plan) -> str:
 def _print_text(plan: Plan, report: Report) -> None:
     out = console()
     if plan.cells:
-        out.print(_table_sentence(plan), markup=False, soft_wrap=True)
+        out.print(_table_sentence(plan), soft_wrap=True)
     if plan.units or plan.searches:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
     if plan.units or plan.searches:
         lines += [_cost_line(report), *_confirmation_lines(plan, report)]
     for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _print_tables(out: Console, plan: Plan, report: Report) -> None:

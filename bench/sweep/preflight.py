@@ -235,7 +235,7 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
     Raises UsageError for such a partition, or a client of one sample for a model with BatchNorm; EnvironmentProblem if
     data or weights are missing or altered.
     """
-    from bench.data.splits import feasible, split, split_like
+    from bench.data.splits import split, split_like
     from bench.models import has_batchnorm, weights
 
     settings = [(unit.setting, unit.seed) for unit in units]
@@ -245,11 +245,8 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
     for setting, seed in sorted(distinct.values(), key=lambda case: case[0].dataset):
         dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
         weights.provide(setting.model, execution.data_dir, execution.offline)
-        reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
-        if reason:
-            raise UsageError(reason)
+        clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
         if has_batchnorm(setting.model):
-            clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
             smallest = min(len(index) for index in clients)
             if smallest < 2:
                 raise UsageError(

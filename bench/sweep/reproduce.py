@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -83,7 +84,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        sys.stderr.write(f"round {report['round']}: accuracy {100 * report['accuracy']:.2f} %\n")
+        accuracy = "" if math.isnan(report["accuracy"]) else f": accuracy {100 * report['accuracy']:.2f} %"
+        sys.stderr.write(f"round {report['round']}{accuracy}\n")
     trial.close()
     if report["status"] == "environment":
         raise EnvironmentProblem(report["error"])

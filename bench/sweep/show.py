@@ -10,7 +10,6 @@ from typing import Any
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
 from bench.planning.request import find_algorithm
-from bench.planning.run_spec import Plan
 from bench.terminal.console import console, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
@@ -29,10 +28,10 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
 
     widths = {"paper": 22, "hyper-parameters = default, values tried": None, "down": 16, "up": 13, "client keeps": 20}
     columns = [Column(name, max_width=width) for name, width in widths.items()]
-    table = Table(Column("algorithm", no_wrap=True), *columns)
+    table = Table(Column("algorithm", no_wrap=True, style="bold"), *columns)
     for entry in entries:
         table.add_row(
-            f"[bold]{entry.name}[/bold]",
+            entry.name,
             f"{_paper(entry)}\n{entry.equations}",
             "\n".join(line for field in entry.fields for line in _field_lines(entry, field)) or "–",
             entry.down,
@@ -47,12 +46,12 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
         "steps.\n--json has summaries, ranges and meanings too; --algo NAME --list shows one."
     )
     for problem in broken:
-        out.print(f"left out: {problem}", markup=False)
+        out.print(f"left out: {problem}")
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     """Return the entries to show and, without `names`, why some installed algorithms cannot be imported."""
-    if names:
+    if names and "all" not in names:
         return [find_algorithm(name) for name in names], []
     entries, broken = list(ALGORITHMS.values()), []
     for name in plugins.names():
@@ -63,27 +62,29 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     return entries, broken
 
 
-def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
-    """Print the spaces of the plan's algorithms; if `narrow`, only those on its data set, or UsageError without any."""
-    names = dict.fromkeys([unit.algorithm for unit in plan.units] + [search.algorithm for search in plan.searches])
+def print_spaces(algorithms: Sequence[str], dataset: str | None, as_json: bool) -> None:
+    """Print the spaces of some algorithms, or of all; on a `dataset` only those on it, or UsageError without any."""
+    everything = not algorithms or "all" in algorithms
+    names = list(ALGORITHMS) if everything else [find_algorithm(name).name for name in algorithms]
     anywhere = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
-    spaces = [item for item in anywhere if not narrow or item[1].setting.dataset == plan.request.dataset]
+    spaces = [item for item in anywhere if dataset in (None, item[1].setting.dataset)]
     if anywhere and not spaces:
         datasets = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
-        algorithms = ", ".join(names) if plan.request.algorithms != ("all",) else "any of them"
-        raise UsageError(f"no paper here tried {algorithms} on {plan.request.dataset}; there is: {datasets}")
-    without = names.keys() - {space.algorithm for _, space in spaces}
-    if narrow and without and plan.request.algorithms != ("all",):
-        say(f"no paper here tried {', '.join(sorted(without))} on {plan.request.dataset}")
+        tried_by_none = "any of them" if everything else ", ".join(names)
+        raise UsageError(f"no paper here tried {tried_by_none} on {dataset}; there is: {datasets}")
+    without = set(names) - {space.algorithm for _, space in spaces}
+    if dataset and without and not everything:
+        say(f"no paper here tried {', '.join(sorted(without))} on {dataset}")
     if as_json:
         sys.stdout.write(json.dumps([_space_dict(paper, space) for paper, space in spaces], indent=2) + "\n")
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("algorithm", "paper", "data set", "tried", "fixed", "relations", "source", show_lines=True)
+    columns = ("paper", "data set", "tried", "fixed", "relations", "source")
+    table = Table(Column("algorithm", style="bold"), *columns, show_lines=True)
     for paper, space in spaces:
         table.add_row(
-            f"[bold]{space.algorithm}[/bold]",
+            space.algorithm,
             PAPERS[paper].title,
             space.setting.dataset,
             "\n".join(f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()) or "–",
@@ -100,7 +101,7 @@ def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
     for grid, places in tried(entry.name, field.name).items():
         papers = dict.fromkeys(paper for paper, _ in places)
         where = [f"{paper} ({', '.join(dataset for other, dataset in places if other == paper)})" for paper in papers]
-        yield f"  [dim]{grid}: {', '.join(where)}[/dim]"
+        yield f"  {grid}: {', '.join(where)}"
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:

@@ -125,7 +125,8 @@ class Run:
         """The points (round, metric, value) of the run's own row so far; for a stored run, all of them."""
         if self.simulation is None:
             return self._recalled
-        return self.simulation.progress.curves.get(self.unit.own_suffix, [])
+        own = next((suffix for suffix, name in self.unit.row_names.items() if name == self.unit.algorithm), "")
+        return self.simulation.progress.curves.get(own, [])
 
     @property
     def round(self) -> int:

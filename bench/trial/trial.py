@@ -51,7 +51,7 @@ class RunGroup:
                 # No run passes a rung before it is compared there.
                 lowest = min((member.round for member in pack.active), default=0)
                 self._advance(pack, int(min(rounds or 1, next_rung(self.execution.rungs, lowest) - lowest)))
-            if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
+            if rounds or not self._active() or time.monotonic() - began >= 1:
                 report = self.report()
                 return {**report, "curves": self._new_points()} if self.execution.report_curves else report
 
@@ -114,12 +114,10 @@ class RunGroup:
             status = "environment"
         elif interrupted or "interrupted" in statuses:
             status = "interrupted"
-        elif "environment" in statuses:
-            status = "environment" if not self._active() else "running"
-        elif "failed" in statuses:
-            status = "failed" if not self._active() else "running"
+        elif self._active():
+            status = "running"
         else:
-            status = "running" if self._active() else "finished"
+            status = next((worst for worst in ("environment", "failed") if worst in statuses), "finished")
         return {
             "round": min((run.round for run in self._active()), default=max(run.round for run in self.runs)),
             "rounds_done": sum(run.round for run in self.runs),
