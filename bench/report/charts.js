@@ -1,5 +1,5 @@
 "use strict";
-// Charts: drawn when they come into view, again when the theme changes; algorithms switched on and off in all of them.
+// Charts: drawn once they are shown, again when the theme changes; algorithms switched on and off in all of them.
 
 const { themes, specs, data, charts } = JSON.parse(document.getElementById("charts").textContent);
 const root = document.documentElement;
@@ -20,20 +20,18 @@ function unpacked(index) {
   return (rowsOf[index] = rows);
 }
 
-function theme() {
-  const chosen = root.dataset.theme;
-  return chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-}
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
 async function draw(place) {
   const chart = charts[place.dataset.chart];
   const spec = { ...specs[chart.spec], data: { values: unpacked(chart.data) }, description: chart.description };
+  const theme = themes[prefersDark.matches ? "dark" : "light"];
   const quiet = { aria: false };
   const result = await vegaEmbed(place, spec, {
     mode: "vega-lite",
     renderer: "svg",
     ast: true,
-    config: { ...themes[theme()], mark: quiet, legend: { ...themes[theme()].legend, ...quiet } },
+    config: { ...theme, mark: quiet, legend: { ...theme.legend, ...quiet } },
     actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
     downloadFileName: `chart-${place.dataset.chart}`,
   });
@@ -61,7 +59,6 @@ async function work() {
     await new Promise((resume) => setTimeout(resume));
   }
   busy = false;
-  root.dataset.charts = `${drawn.size}`;
 }
 
 function ask(place) {
@@ -81,23 +78,10 @@ function tellAll() {
 }
 
 const places = [...document.querySelectorAll(".plot")];
-const seen = new IntersectionObserver(
-  (entries) => {
-    for (const entry of entries) {
-      if (entry.isIntersecting) {
-        seen.unobserve(entry.target);
-        ask(entry.target);
-      }
-    }
-  },
-  { rootMargin: "600px" },
-);
-places.forEach((place) => seen.observe(place));
-const redraw = () => [...drawn.keys()].forEach(ask);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-document.addEventListener("themechange", redraw);
-// A page is printed as it is, so that all charts have to be there before.
-addEventListener("load", () => places.filter((p) => p.offsetParent !== null).forEach(ask));
+// All that are shown, seen or not, because a page is printed as it is.
+const drawShown = () => places.filter((place) => place.offsetParent !== null && !drawn.has(place)).forEach(ask);
+addEventListener("load", drawShown);
+prefersDark.addEventListener("change", () => [...drawn.keys()].forEach(ask));
 
 // Legends: each algorithm has a button in every section of curves; they all act on all charts.
 const keys = [...document.querySelectorAll(".keys")];
@@ -142,6 +126,7 @@ choose("metric", (value) => {
 });
 choose("cost", (value) => {
   for (const part of document.querySelectorAll("[data-when]")) part.hidden = part.dataset.when !== value;
+  drawShown();
 });
 
 // The table that stands for a chart, made when it is first opened.

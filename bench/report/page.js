@@ -1,40 +1,5 @@
 "use strict";
-// The rest of the page: theme, links into closed parts, the list of runs, copying commands.
-
-const root = document.documentElement;
-const theme = document.getElementById("theme");
-const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-
-function remembered(value) {
-  try {
-    if (value === undefined) return localStorage.getItem("fedkd-theme");
-    localStorage.setItem("fedkd-theme", value);
-  } catch {
-    // Pages from a disk may have no storage: the choice then lasts as long as the page.
-  }
-  return null;
-}
-
-function isDark() {
-  return root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches;
-}
-
-function label() {
-  theme.setAttribute("aria-pressed", String(isDark()));
-}
-
-const before = remembered();
-if (before === "dark" || before === "light") root.dataset.theme = before;
-theme.addEventListener("click", () => {
-  root.dataset.theme = isDark() ? "light" : "dark";
-  remembered(root.dataset.theme);
-  label();
-  document.dispatchEvent(new Event("themechange"));
-});
-prefersDark.addEventListener("change", label);
-theme.hidden = false;
-label();
-if (before) document.dispatchEvent(new Event("themechange"));
+// The rest of the page: links into closed parts, the list of runs, copying commands.
 
 // What a run shares with others is shown inside it once it is opened.
 function complete(run) {
