@@ -27,7 +27,7 @@ Prepared = TypeVar("Prepared", bound=PreparedSource)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty folders of prepared copies and of the hub's client; no folder of data that is named elsewhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     for name in ("FEDKD_DATA", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 

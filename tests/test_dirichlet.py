@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dirichlet import Pool, _turns, draw, propose
+from bench.data.dealing import Wanted
+from bench.data.dirichlet import Pool, _first_accepted, _turns, propose
+from bench.errors import UsageError
 
 
 def rng(seed=0):
@@ -74,4 +76,6 @@ def test_a_draw_agrees_with_a_naive_one(alpha, balanced):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("alpha", [1e-3, 1e-4, 1e-5, 1e-300])
 def test_void_draws_are_rejected_in_silence(alpha):
-    assert draw(Pool((100, 100), 5, 20), alpha, rng(), 5000) is None
+    wanted = Wanted(np.arange(200) % 2, 5, alpha, max_tries=5000)
+    with pytest.raises(UsageError):
+        _first_accepted("lda", Pool((100, 100), 5, 20), wanted, rng())

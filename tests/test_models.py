@@ -195,7 +195,7 @@ def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(distilbert, "BASE", distilbert.TINY)
     monkeypatch.setattr(weights, "_chosen", None)
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "distilbert-base-uncased"
 
 

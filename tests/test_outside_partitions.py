@@ -38,7 +38,7 @@ def test_alpha_is_given_to_those_that_say_so(world: Path) -> None:
         "    ends = np.cumsum(rng.dirichlet([wanted.concentration()] * wanted.num_clients))[:-1]\n"
         "    return np.split(np.arange(20), 1 + (16 * ends).astype(int) + np.arange(wanted.num_clients - 1))\n"
     )
-    entry = "own = Partition(deal, needs_alpha=True, summary='', source='')\n"
+    entry = "own = Partition(deal, needs_alpha=True, summary='')\n"
     assert len(ask(function + entry, world, "with_alpha", alpha=0.5)) == 4
     assert partition("with_alpha:own").needs_alpha
     with pytest.raises(UsageError, match="needs_alpha=True"):

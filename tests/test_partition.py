@@ -19,14 +19,11 @@ DIRICHLET = [name for name, entry in PARTITIONS.items() if entry.needs_alpha]
 RETRIED = [name for name in DIRICHLET if name not in ("fedkf", "niid_bench")]
 
 
-def rng(seed=0):
-    return np.random.RandomState(seed)
-
-
 def parts_of(name, seed=0, num_clients=13, alpha=0.5, labels=LABELS, groups=SOURCES, max_tries=100_000):
     if name == "by_writer_2000" and groups is SOURCES:
         labels, groups = np.tile(labels, 4), WRITERS
-    return PARTITIONS[name].function(Wanted(labels, num_clients, alpha, groups, max_tries), rng(seed))
+    wanted = Wanted(labels, num_clients, alpha, groups, max_tries)
+    return PARTITIONS[name].function(wanted, np.random.RandomState(seed))
 
 
 def sizes_of(*args, **changes):

@@ -44,7 +44,7 @@ TARGETS = {"train": [3, 1, 2], "dev": [4], "test": [0, 2]}
 def folder(tmp_path, monkeypatch):
     """A folder of data sets with a vocabulary of 16 pieces; no prepared copies from elsewhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     folder = tmp_path / "data"
     put(folder / VOCABULARY.path, VOCABULARY_BLOB)
     return folder
@@ -98,7 +98,7 @@ def test_the_trees_of_sst5_are_read_as_whole_sentences(folder):
 
 
 @pytest.mark.parametrize(
-    ("place", "form"), [("sst5", "jsonl"), ("hub/hub/datasets--SetFit--sst5/snapshots/0123", "parquet")]
+    ("place", "form"), [("sst5", "jsonl"), ("hub/datasets--SetFit--sst5/snapshots/0123", "parquet")]
 )
 def test_tables_of_the_hub_are_the_same_data_set(folder, tmp_path, place, form):
     names = {"train": "train", "dev": "dev", "test": "test"}
@@ -171,7 +171,7 @@ def test_a_damaged_file_is_told(folder, part, content):
 def test_the_vocabulary_of_the_hubs_client_is_used(folder, tmp_path):
     put_trees(folder)
     (folder / VOCABULARY.path).unlink()
-    kept = "hub/hub/models--distilbert--distilbert-base-uncased/snapshots/0123/vocab.txt"
+    kept = "hub/models--distilbert--distilbert-base-uncased/snapshots/0123/vocab.txt"
     put(tmp_path / kept, VOCABULARY_BLOB)
     assert sst5().missing(folder) == []
     assert sst5().read(folder).train_y.tolist() == [3, 1, 2, 4]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.charts.panels import PALE, SIDE, panel
-from bench.charts.theme import BACKGROUNDS, FAINT, GRIDS, INKS, LIGHT, Spec
+from bench.charts.theme import BACKGROUNDS, FAINT, GRIDS, INKS, LIGHT, ROUND, Spec
 
 # Colours of classes, not of algorithms: Tableau's, with which points of ten classes can be told apart.
 _TEN = ("#4E79A7", "#F28E2B", "#E15759", "#76B7B2", "#59A14F", "#EDC948", "#B07AA1", "#FF9DA7", "#9C755F", "#8A8580")
@@ -144,7 +144,7 @@ def holdings(
     across, up = (max(_SMALLEST, min(_LARGEST, side // count)) for count in (clients, classes))
     x, y = _axis("client", clients, across, not shaded), _axis("class", classes, up, not shaded)
     y["scale"]["domain"].reverse()
-    largest = max(size for size in _steps() if size <= max(most, 1))
+    largest = max(size for size in ROUND if size <= max(most, 1))
     round_numbers = sorted({max(1, largest // 5), max(1, largest // 2), largest})
     legend = {"title": "samples", "values": round_numbers, "format": ",d"}
     samples = {"field": "samples", "type": "quantitative"}
@@ -161,13 +161,8 @@ def holdings(
 
 def _axis(name: str, count: int, step: int, grid: bool) -> Spec:
     """Return an axis of `count` bands, with as many numbers as there is room for."""
-    every = next(size for size in _steps() if size * step >= _APART or size >= count)
+    every = next(size for size in ROUND if size * step >= _APART or size >= count)
     look = {"grid": grid, "bandPosition": 0.5, "ticks": False, "domain": False, "labelAngle": 0}
     scale = {"type": "band", "domain": list(range(count)), "padding": 0}
     axis = {"values": list(range(0, count, every)), **look}
     return {"field": name, "type": "ordinal", "title": name, "axis": axis, "scale": scale}
-
-
-def _steps() -> Sequence[int]:
-    """Return 1, 2, 5, 10, ..."""
-    return [size * 10**power for power in range(7) for size in (1, 2, 5)]

@@ -23,6 +23,7 @@ DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 4))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 TICKS = 5  # of an axis, at most one more
+ROUND = tuple(size * 10**power for power in range(9) for size in (1, 2, 5))  # steps between the numbers of an axis
 
 
 def config(dark: bool = False) -> Spec:
@@ -38,10 +39,8 @@ def config(dark: bool = False) -> Spec:
         | {"tickColor": faint, "titlePadding": 8},
         "legend": {**words, "labelColor": ink, "titleColor": ink, "symbolStrokeWidth": 2, "labelLimit": 260}
         | {"symbolLimit": 0, "orient": "bottom", "titleAnchor": "start", "symbolOpacity": 1},
-        "header": {**words, "labelColor": ink, "titleColor": ink},
         "title": {"color": ink, "font": FONT, "fontSize": 13},
         "text": {"color": ink, "font": FONT},
-        "tick": {"color": ink},
     }
 
 
@@ -64,8 +63,7 @@ def shape(names: Sequence[str], **more: Any) -> Spec:
 
 def whole_numbers(first: int, last: int) -> list[int]:
     """Return some round numbers between two for the ticks of an axis; in a short range Vega would add halves."""
-    sizes = (size * 10**power for power in range(9) for size in (1, 2, 5))
-    step = next(size for size in sizes if size * TICKS >= last - first)
+    step = next(size for size in ROUND if size * TICKS >= last - first)
     return [at for at in range(first // step * step, last + 1, step) if at >= first]
 
 
@@ -75,6 +73,6 @@ def whole(rows: Sequence[Any], **parts: Any) -> Spec:
     return {"data": {"values": [dict(row) for row in rows]}, "width": "container", "autosize": fit, **parts}
 
 
-# Algorithms that the reader has switched off; the page sets it, a still figure leaves it empty.
+# Algorithms that the reader has switched off; the page sets it.
 HIDDEN: Spec = {"name": "hidden", "value": []}
 SHOWN: Spec = {"filter": "indexof(hidden, datum.algorithm) < 0"}

@@ -3,15 +3,15 @@
 `DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages. The table imports neither numpy
 nor torch; the loader of a data set is imported on first use. `bench.data.splits` gives the samples to clients.
 
-Every function here raises UsageError if no data set has that name, or if one from another package is invalid; the
-message lists the data sets available, or gives the reason.
+`info`, `load`, `read` and `source` raise UsageError if no data set has that name, or if one from another package is
+invalid; the message lists the data sets available, or gives the reason.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import cast
 
 from bench.data.dataset import Dataset, MissingData, Source
@@ -72,8 +72,7 @@ def source(name: str) -> Source:
         from bench.data import plugins
 
         return plugins.source(name)
-    module, attribute = entry.loader.split(":")
-    return cast(Source, getattr(import_module(module), attribute))
+    return cast(Source, resolve_name(entry.loader))
 
 
 def version(name: str) -> str | None:

@@ -86,9 +86,9 @@ def _list(args: argparse.Namespace) -> None:
         here = "yes" if row["here"] else "no"
         table.add_row(row["name"], row["title"], str(row["num_classes"]), inputs, *sizes, _size(row["download"]), here)
     console().print(table)
-    console().print(f"folder: {folder}", markup=False, soft_wrap=True)
+    console().print(f"folder: {folder}", soft_wrap=True)
     for reason in broken:
-        console().print(f"left out: {reason}", markup=False)
+        console().print(f"left out: {reason}")
 
 
 def _prepare(args: argparse.Namespace) -> None:

@@ -73,7 +73,6 @@ class Partition:
     function: Partitioner  # takes the request and the generator; returns K ascending arrays of positions
     needs_alpha: bool
     summary: str  # one line on what clients get
-    source: str
     groups: str = ""  # needed of each sample besides its class: `source`, `writer`, or empty for nothing
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.data.dealing import MAX_TRIES, Counts, Positions, Wanted, batches, check_none_empty, class_sizes, deal, tries
+from bench.data.dealing import Counts, Positions, Wanted, batches, check_none_empty, class_sizes, deal, tries
 from bench.errors import UsageError
 
 Shares = NDArray[np.float64]
@@ -150,18 +150,6 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 # --- draws
 
 
-def draw(pool: Pool, alpha: float, rng: np.random.RandomState, max_tries: int = MAX_TRIES) -> Counts | None:
-    """Return (C, K) samples of each class for each client, in the first accepted draw; None if there is none.
-
-    `rng` advances by whole batches of tries, so its later values depend on the draws made here.
-    """
-    for batch in batches(pool.numbers, max_tries):
-        counts, accepted = propose(pool, alpha, rng, batch)
-        if accepted.any():
-            return counts[:, accepted.argmax()]
-    return None
-
-
 def propose(
     pool: Pool, alpha: float, rng: np.random.RandomState, tries: int
 ) -> tuple[Counts, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
@@ -206,15 +194,20 @@ def _deal_first_accepted(
 
 
 def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> Counts:
-    """Return (C, K) counts of the first accepted draw for partition `name`; raises UsageError if there is none."""
-    counts = draw(pool, wanted.concentration(), rng, wanted.max_tries)
-    if counts is None:
-        raise UsageError(
-            f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
-            f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every "
-            f"client at least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more training data"
-        )
-    return counts
+    """Return (C, K) samples of each class for each client in the first accepted draw for partition `name`.
+
+    `rng` advances by whole batches of tries, so its later values depend on the draws made here. Raises UsageError if no
+    draw is accepted.
+    """
+    for batch in batches(pool.numbers, wanted.max_tries):
+        counts, accepted = propose(pool, wanted.concentration(), rng, batch)
+        if accepted.any():
+            return counts[:, accepted.argmax()]
+    raise UsageError(
+        f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
+        f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every "
+        f"client at least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more training data"
+    )
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:

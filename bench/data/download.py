@@ -89,9 +89,11 @@ class Original:
 
 def snapshots(repository: str, kind: str) -> list[Path]:
     """List a repository's version folders in the hub client's cache, newest first. `kind`: datasets or models."""
-    home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    versions = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*") if repository else ()
+    from huggingface_hub import constants
+
+    if not repository:
+        return []
+    versions = Path(constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}", "snapshots").glob("*")
     return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 
 

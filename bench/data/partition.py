@@ -29,30 +29,18 @@ KIND = Kind("partition", "fedkd_bench.partitions", UsageError)
 SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 
 PARTITIONS: dict[str, Partition] = {
-    "iid": Partition(iid, False, "equal parts, drawn at random", "McMahan et al. 2017"),
-    "lda": Partition(
-        lda, True, "Dirichlet shares of each class; unequal sizes, at least 10", "Wang et al. 2020 (FedMA)"
-    ),
-    "fedgkd_groups": Partition(
-        fedgkd_groups, True, "Dirichlet shares within groups of ten clients; equal sizes", "Yao et al. 2021 (FedGKD)"
-    ),
-    "fedkf": Partition(
-        fedkf, True, "Dirichlet shares; clients take turns at having most of a class", "Zhou et al. 2024 (FedKF)"
-    ),
-    "fedgen": Partition(fedgen, True, "as lda, at least 10 samples for each class", "Zhu et al. 2021 (FedGen)"),
-    "pathological": Partition(
-        pathological, False, "6 classes a client, each shared equally by its owners", "Li et al. 2022 (FedDKD)"
-    ),
-    "by_source": Partition(by_source, False, "one client for each source", "Li et al. 2021 (FedBN)", "source"),
-    "by_writer": Partition(
-        by_writer, False, "all samples of an equal number of writers", "Li et al. 2022 (NIID-Bench)", "writer"
-    ),
-    "by_writer_2000": Partition(
-        by_writer_2000, False, "as by_writer, of 2,000 writers that are drawn", "He et al. 2022 (FedCAD)", "writer"
-    ),
-    "niid_bench": Partition(lda, True, "NIID-Bench's noniid-labeldir: as lda", "Li et al. 2022 (NIID-Bench)"),
-    "pfllib": Partition(pfllib, True, "PFLlib's dir: as lda, at least 40", "Zhang et al. 2025 (PFLlib)"),
-    "fl_bench": Partition(fl_bench, True, "FL-bench's Dirichlet: not balanced, at least 10", "FL-bench's code"),
+    "iid": Partition(iid, False, "equal parts, drawn at random"),
+    "lda": Partition(lda, True, "Dirichlet shares of each class; unequal sizes, at least 10"),
+    "fedgkd_groups": Partition(fedgkd_groups, True, "Dirichlet shares within groups of ten clients; equal sizes"),
+    "fedkf": Partition(fedkf, True, "Dirichlet shares; clients take turns at having most of a class"),
+    "fedgen": Partition(fedgen, True, "as lda, at least 10 samples for each class"),
+    "pathological": Partition(pathological, False, "6 classes a client, each shared equally by its owners"),
+    "by_source": Partition(by_source, False, "one client for each source", "source"),
+    "by_writer": Partition(by_writer, False, "all samples of an equal number of writers", "writer"),
+    "by_writer_2000": Partition(by_writer_2000, False, "as by_writer, of 2,000 writers that are drawn", "writer"),
+    "niid_bench": Partition(lda, True, "NIID-Bench's noniid-labeldir: as lda"),
+    "pfllib": Partition(pfllib, True, "PFLlib's dir: as lda, at least 40"),
+    "fl_bench": Partition(fl_bench, True, "FL-bench's Dirichlet: not balanced, at least 10"),
 }
 
 
@@ -73,7 +61,7 @@ def partition(name: str) -> Partition:
             requirement = f"it must be a function {SIGNATURE} or a Partition of one"
             raise KIND.error(name, f"{path} is {type(entry).__name__}; {requirement}")
         summary = (inspect.getdoc(entry) or path).splitlines()[0]
-        entry = Partition(entry, needs_alpha=False, summary=summary, source=path.partition(":")[0])
+        entry = Partition(entry, needs_alpha=False, summary=summary)
     if entry.groups not in GROUPS:
         raise KIND.error(name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
     return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))

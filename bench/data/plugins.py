@@ -1,7 +1,7 @@
 """Data sets of other packages: each a `DatasetInfo` at an entry point in `fedkd_bench.datasets`, or at `module:name`.
 
-Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before training. Every
-mistake in either is a UsageError.
+Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before training.
+Mistakes in the entry and in such a function are UsageErrors.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """

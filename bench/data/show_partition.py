@@ -123,16 +123,13 @@ def _draw(report: dict[str, Any], path: Path) -> None:
     panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
     spec = picture(_title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
     content = drawn(spec, path.suffix.lower()[1:])
-    try:
-        with atomic_file(path) as file:
-            file.write(content)
-    except OSError as error:
-        raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None
+    with atomic_file(path) as file:
+        file.write(content)
 
 
 def _print(report: dict[str, Any]) -> None:
     out, counts = console(), np.array(report["counts"])
-    out.print(_title(report), style="bold", markup=False)
+    out.print(_title(report), style="bold")
     # Split the classes evenly over as many tables as the width requires; three other columns come first.
     classes = counts.shape[1]
     column_width = max(len(str(counts.sum(axis=0).max())), len(str(classes - 1))) + 1
@@ -150,7 +147,7 @@ def _print(report: dict[str, Any]) -> None:
         f"partition hash {report['partition_hash']}",
         "all training samples are shared out; a sweep first holds back its validation and auxiliary samples",
     ]
-    out.print("\n".join(lines), markup=False, soft_wrap=True)
+    out.print("\n".join(lines), soft_wrap=True)
 
 
 def _table(counts: NDArray[np.int64], columns: NDArray[np.int64]) -> Table:

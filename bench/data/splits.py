@@ -75,18 +75,6 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
     return Split(clients, local_tests, auxiliary, validation, sha256("/".join(hashes).encode()).hexdigest())
 
 
-def feasible(setting: Setting, labels: Positions, seed: int, groups: Positions | None = None) -> str | None:
-    """Return why a setting cannot be split, or None if it can. Takes milliseconds if it can, else seconds at worst.
-
-    The arguments are those of `split`. The answer can depend on the seed if few draws are accepted.
-    """
-    try:
-        _divide(setting, labels, seed, groups)  # the rest of `split` cannot fail
-    except UsageError as problem:
-        return str(problem)
-    return None
-
-
 def split_like(setting: Setting) -> Setting:
     """Return the setting with all fields that do not affect its split at their defaults: equal for equal splits."""
     return type(setting)(**{name: getattr(setting, name) for name in FIELDS})

@@ -11,9 +11,8 @@ from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of, why_not_selected
 from leaderboards.problems import Problem, problems, setting_of
 from leaderboards.shell_text import typed
-from leaderboards.tables.captions import labels_of
+from leaderboards.tables.captions import IN_TITLE, labels_of
 
-_TITLE = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # come first in a file's name
 
 
@@ -44,7 +43,7 @@ def comparisons(
 
 def others(shown: Problem) -> list[str]:
     """Describe the fields that distinguish a comparison from the others and are not in its title."""
-    return [field_words(shown, name) for name in shown.differing if name not in _TITLE]
+    return [field_words(shown, name) for name in shown.differing if name not in IN_TITLE]
 
 
 def file_name(figure: str, shown: Problem) -> str:

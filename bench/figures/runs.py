@@ -64,20 +64,13 @@ class Runs:
         """Every algorithm of the folders, in the order of the colours, as in the report of the same folders."""
         return labels_of(self.results.records)
 
-    @cached_property
-    def _held(self) -> dict[str, set[str]]:
-        return {}
-
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
         """Return round -> value; empty if the run has no such curve."""
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:
         """Return the names of `bench.execution.TRACKS` that the run has files for, in any of the folders."""
-        key = run["run_key"]
-        if key not in self._held:
-            self._held[key] = set().union(*(artifacts.tracked_names(out, key) for out in self.outs))
-        return self._held[key]
+        return set[str]().union(*(artifacts.tracked_names(out, run["run_key"]) for out in self.outs))
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
         """Return label -> run of one cell that keeps `track`, all of the lowest seed that most algorithms have."""

@@ -5,9 +5,9 @@ Imports neither torch nor ray, so that `--help` and a misspelt name are answered
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from leaderboards.shell_text import shell_command
@@ -33,8 +33,7 @@ class Figure:
 
     def find(self, runs: Runs) -> Found:
         """Find the pictures of this figure that the runs allow; raises EnvironmentProblem for a damaged file."""
-        module, _, name = self.finder.partition(":")
-        finder: Callable[[Runs, str], Found] = getattr(importlib.import_module(f"bench.figures.{module}"), name)
+        finder: Callable[[Runs, str], Found] = resolve_name(f"bench.figures.{self.finder}")
         return finder(runs, self.name)
 
 
