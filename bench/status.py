@@ -218,23 +218,20 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n")
         return
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("run key", "run", "status", "saved round")
     for row in rows:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
-        table.add_row(row["run_key"][:KEY_SHOWN], escape(row["run"]), row["status"], saved)
+        table.add_row(row["run_key"][:KEY_SHOWN], row["run"], row["status"], saved)
     screen = console()
     if not rows:
-        screen.print(f"no run of this search is stored in {out}", markup=False)
+        screen.print(f"no run of this search is stored in {out}")
         return
     screen.print(table)
-    screen.print(
-        ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}", markup=False
-    )
+    screen.print(", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}")
     for line in _reasons(rows):
-        screen.print(line, markup=False, soft_wrap=True)
+        screen.print(line, soft_wrap=True)
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

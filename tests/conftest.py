@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from algorithms import ALGORITHMS, generators
 from algorithms.base import Algorithm
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
+from bench.errors import Slower
 from bench.selftest.candidate import candidate
 from bench.selftest.certify import NOT_APPLICABLE, PASSED, run_check
 from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
@@ -88,6 +91,14 @@ def resumed(folder: Path, algorithm: str | Algorithm, backend: str = "loop", **o
     assert run.load()
     run.advance(2)
     return run
+
+
+@contextmanager
+def nothing_falls_back() -> Iterator[None]:
+    """Every step is captured: one that falls back says so in a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Slower)
+        yield
 
 
 def holds(name: str, check: str) -> None:

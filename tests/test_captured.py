@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from conftest import largest_gap, simulate, trained
+from conftest import largest_gap, nothing_falls_back, simulate, trained
 from torch import Tensor
 
 from algorithms.base import Algorithm, hyper
@@ -34,13 +31,6 @@ def on_traces(captures: list[Act] | None = None) -> Stacked:
         return traced(step)
 
     return Stacked(lambda: Captured(capture, warm_ups=1))
-
-
-@contextmanager
-def nothing_falls_back() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        yield
 
 
 def check(members: list[tuple[Algorithm, dict[str, Any]]]) -> None:

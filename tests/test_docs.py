@@ -11,6 +11,7 @@ import pytest
 
 from algorithms import ALGORITHMS, INDEX, build
 from algorithms.base import layers
+from bench import __version__
 from bench.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,8 +58,6 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_versions_agree() -> None:
-    from bench import __version__
-
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
     assert f"version: {__version__}" in (ROOT / "CITATION.cff").read_text()
 

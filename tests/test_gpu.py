@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import identical, largest_gap, resumed, trained
+from conftest import identical, largest_gap, nothing_falls_back, resumed, trained
 
 from bench.engine.loop import Loop
 from bench.engine.pack import Pack
@@ -47,7 +46,7 @@ def test_precisions_stay_near_each_other(precision: str) -> None:
 def test_bfloat16_with_batch_norm(model: str) -> None:
     options = {"model": model, "device": "cuda", "local_epochs": 1}
     exact = trained("fedavg", "stacked", 1, precision="fp32", **options)
-    with captured():
+    with nothing_falls_back():
         other = trained("fedavg", "stacked", 1, precision="bf16", **options)
     assert 0 < largest_gap(exact, other) < 0.05
 
@@ -58,14 +57,6 @@ def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
     assert identical(whole, again) or largest_gap(whole, again) < 1e-12
 
 
-@contextmanager
-def captured() -> Iterator[None]:
-    """Every step is captured: what falls back says so in a warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Slower)
-        yield
-
-
 def test_captured_packs_equal_lone_runs(name: str) -> None:
     """Round 1 captures, the others replay."""
     options = {"sizes": EQUAL_SIZES, "local_epochs": 3, "lr_decay": 0.9}
@@ -73,7 +64,7 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
     pack = Pack([candidate(name).simulate("stacked", seed=seed, device="cuda", **options) for seed in (0, 1)])
     for run in alone:
         run.advance(3)
-    with captured():
+    with nothing_falls_back():
         pack.advance(3)
     assert not pack.failures
     assert not pack.apart

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import CURVE, START, failed_row, make_row, table_of
+from rows import CURVE, failed_row, make_row, table_of
 
 from bench.compare.command import main as compare
 from bench.stored.groups import groups_of, scores_by_place
@@ -200,14 +200,6 @@ def test_failed_and_stopped_runs_enter_no_mean():
     rows = [run("a", 1, 0, 40, 40), run("a", 1, 1, 40, 2, status="stopped"), failed_row("a", {"x": 1}, {}, 2)]
     row = board_of(rows).iloc[0]
     assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
-
-
-def test_replicates_never_raise_n(tmp_path):
-    store = Store(tmp_path)
-    store.write(run("a", 1, 0, 40, 40), CURVE)
-    store.write(run("a", 1, 0, 40, 42, device="gpu", finished=START + timedelta(days=1)), CURVE)
-    row = leaderboard(store.runs()).iloc[0]
-    assert (row["n"], row["best_accuracy_mean"]) == (1, 40 / 64)
 
 
 def test_versions_of_an_algorithm_are_neither_averaged_nor_chosen_among():

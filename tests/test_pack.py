@@ -9,7 +9,7 @@ from weakref import ref
 
 import pytest
 import torch
-from conftest import identical, largest_gap, simulate
+from conftest import identical, largest_gap, simulate, trained
 from torch import Tensor
 
 from algorithms.base import Algorithm, hyper
@@ -33,10 +33,8 @@ def test_members_may_differ_in_clients_rates_and_length() -> None:
         {"local_epochs": 1, "seed": 3},
         {"sizes": (20, 10, 5, 5, 8), "seed": 1},
     ]
-    alone = [simulate(FedProx(0.1 * i), "loop", **given) for i, given in enumerate(fields)]
+    alone = [trained(FedProx(0.1 * i), rounds=ROUNDS, **given) for i, given in enumerate(fields)]
     pack = Pack([simulate(FedProx(0.1 * i), "stacked", **given) for i, given in enumerate(fields)])
-    for run in alone:
-        run.advance(ROUNDS)
     pack.advance(ROUNDS)
     assert not pack.failures
     assert not pack.apart
@@ -45,10 +43,8 @@ def test_members_may_differ_in_clients_rates_and_length() -> None:
 
 
 def test_in_a_loop_members_equal_lone_runs_bit_for_bit() -> None:
-    alone = [simulate("fedcad", "loop", seed=seed) for seed in (0, 1)]
+    alone = [trained("fedcad", rounds=ROUNDS, seed=seed) for seed in (0, 1)]
     pack = Pack([simulate("fedcad", "loop", seed=seed) for seed in (0, 1)])
-    for run in alone:
-        run.advance(ROUNDS)
     pack.advance(ROUNDS)
     assert all(identical(one, other) for one, other in zip(alone, pack.members, strict=True))
 
@@ -74,8 +70,7 @@ class Breaks(FedAvg):
 
 def test_one_that_fails_leaves_and_the_others_go_on() -> None:
     whole, broken = simulate("fedavg", "stacked"), simulate(Breaks(), "stacked")
-    alone = simulate("fedavg", "loop")
-    alone.advance(ROUNDS)
+    alone = trained("fedavg", rounds=ROUNDS)
     pack = Pack([broken, whole])
     pack.advance(ROUNDS)
     assert "out of luck" in str(pack.failures[broken])
@@ -102,9 +97,7 @@ def test_what_cannot_share_a_program_trains_one_by_one() -> None:
         pack.advance(ROUNDS - 1)
     assert not pack.failures
     for member, weight in zip(pack.members, (0.1, 0.5), strict=True):
-        alone = simulate(Asks(weight), "loop")
-        alone.advance(ROUNDS)
-        assert largest_gap(alone, member) < 1e-12
+        assert largest_gap(trained(Asks(weight), rounds=ROUNDS), member) < 1e-12
 
 
 ERRORS = [
@@ -134,8 +127,7 @@ def test_short_of_memory_half_the_clients_go_on(
 
 
 def test_a_second_attempt_of_the_loop_sees_the_same_draws() -> None:
-    run = simulate("fedgen", "loop")
-    run.advance(1)  # without a generator
+    run = trained("fedgen", rounds=1)  # without a generator
     job = run.begin()
     first, second = (Loop().train(job) for _ in range(2))
     for one, other in zip(first, second, strict=True):

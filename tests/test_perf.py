@@ -28,10 +28,6 @@ TINY = Workload("cnn_cifar", clients=2, cohort=2, samples=40, epochs=2, batch_si
 SMALL = ["--model", "cnn_cifar", "--clients", "2", "--samples", "32", "--rounds", "1", "--augmentation", "none"]
 
 
-def silent(text: str) -> None:
-    """Progress that nobody reads."""
-
-
 def test_figure_is_median_quartiles_and_target() -> None:
     assert figure([4.0, 1.0, 2.0, 3.0, 5.0], "s") == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5, "unit": "s"}
     assert figure([7.0], "s")["low"] == figure([7.0], "s")["high"] == 7.0
@@ -120,7 +116,7 @@ def test_a_part_that_fails_costs_no_other(
 def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three trials have two after the first, four reports three steps; inline runs twice."""
     found: dict[str, Any] = {}
-    tune.measure_tune(found, trials=3, steps=4, threads=1, say=silent)
+    tune.measure_tune(found, trials=3, steps=4, threads=1, say=Mock())
     assert (found["ray"]["trial"]["n"], found["ray"]["step"]["n"]) == (2, 3)
     assert (found["inline"]["trial"]["n"], found["inline"]["step"]["n"]) == (4, 6)
     limits = {name: value["limit"] for name, value in figures_of(found["overhead"]) if "limit" in value}
@@ -128,7 +124,7 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = trials.Outcome(statuses=["failed"], problems=["no space"])
     monkeypatch.setattr(runner, "run_plan", lambda *_: failed)
     with pytest.raises(EnvironmentProblem, match="no space"):
-        tune.measure_tune({}, trials=2, steps=2, threads=1, say=silent)
+        tune.measure_tune({}, trials=2, steps=2, threads=1, say=Mock())
 
 
 @pytest.mark.parametrize(
@@ -140,6 +136,7 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--trials", "1"], "--trials must be >= 2, got 1"),
         (["--cohort", "11"], "--cohort must be <= --clients, got 11 and 10"),
         (["--precision", "fp32,int8"], "'int8'"),
+        (["--model", ","], "--model takes at least one"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(

@@ -9,12 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from make import read_source
 
-from algorithms import ALGORITHMS
 from bench.planning.tables import column_of
 from bench.trial.results import summarise
 from leaderboards.curve_metrics import value_of
 from leaderboards.published import PUBLISHED, UNITS, PrintedCell, PrintedMetric, printed_cells
-from search_spaces import PAPERS, SETTINGS
 
 COUNTS = {
     "fedgkd": {"3": 72, "4": 16, "5": 64, "6": 32, "7": 24, "8": 12, "9": 9, "fig2": 6},
@@ -46,12 +44,8 @@ def test_every_table_has_its_cells() -> None:
     assert counts == {(paper, table): n for paper, tables in COUNTS.items() for table, n in tables.items()}
 
 
-def test_names_are_those_of_this_suite() -> None:
+def test_cells_say_how_their_data_are_dealt() -> None:
     for cell in printed_cells():
-        assert cell.algorithm in ALGORITHMS
-        assert cell.paper in PAPERS
-        assert any(name == cell.dataset for _, name in SETTINGS)
-        assert set(cell.variant) <= set(ALGORITHMS[cell.algorithm].defaults())
         assert cell.heterogeneity in ("dirichlet", "pathological", "by_source", "by_writer")
         assert (cell.alpha is None) == (cell.heterogeneity != "dirichlet")
         assert cell.unit == UNITS[cell.quantity]

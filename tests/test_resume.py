@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import holds, identical, simulate
+from conftest import holds, simulate, trained
 
 from bench.engine.state import MANIFEST, StateFolder
 from bench.errors import EnvironmentProblem, UnusableState
@@ -23,8 +23,7 @@ def test_two_and_two_rounds_are_four(name: str) -> None:
 
 
 def test_a_kill_between_two_files_leaves_the_round_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = simulate("fedgkd", folder=StateFolder(tmp_path))
-    run.advance(1)
+    run = trained("fedgkd", rounds=1, folder=StateFolder(tmp_path))
     run.save()
     run.advance(1)
 
@@ -41,9 +40,7 @@ def test_a_kill_between_two_files_leaves_the_round_before(tmp_path: Path, monkey
 
 
 def test_what_is_left_of_a_removed_state_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = simulate("fedgkd", folder=StateFolder(tmp_path))
-    run.advance(1)
-    run.save()
+    trained("fedgkd", rounds=1, folder=StateFolder(tmp_path)).save()
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed before its first file
     StateFolder(tmp_path).remove()
     assert not simulate("fedgkd", folder=StateFolder(tmp_path)).load()
@@ -57,19 +54,15 @@ def test_old_files_are_swept(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [MANIFEST, "server-3.pt"]
 
 
-@pytest.mark.parametrize("damage", ["remove", "version", "garbage"])
-def test_a_damaged_state_is_named_with_the_way_out(damage: str, tmp_path: Path) -> None:
-    run = simulate("fedavg", folder=StateFolder(tmp_path))
-    run.advance(1)
-    run.save()
+@pytest.mark.parametrize(("damage", "said"), [("remove", "server-1"), ("version", "version 99")])
+def test_a_damaged_state_is_named_with_the_way_out(damage: str, said: str, tmp_path: Path) -> None:
+    trained("fedavg", rounds=1, folder=StateFolder(tmp_path)).save()
     server, manifest = tmp_path / "server-1.pt", tmp_path / MANIFEST
     if damage == "remove":
         server.unlink()
-    elif damage == "version":
-        manifest.write_text(manifest.read_text().replace(f'"version": {STATE_VERSION}', '"version": 99'))
     else:
-        manifest.write_text("{")
-    with pytest.raises(EnvironmentProblem, match=str(tmp_path)):
+        manifest.write_text(manifest.read_text().replace(f'"version": {STATE_VERSION}', '"version": 99'))
+    with pytest.raises(EnvironmentProblem, match=f"{tmp_path}.*{said}"):
         simulate("fedavg", folder=StateFolder(tmp_path)).load()
 
 
@@ -118,9 +111,7 @@ def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple:
             return (Path.touch, (tmp_path / "owned",))
 
-    run = simulate("fedavg", folder=StateFolder(tmp_path / "state"))
-    run.advance(1)
-    run.save()
+    trained("fedavg", rounds=1, folder=StateFolder(tmp_path / "state")).save()
     server, manifest = tmp_path / "state" / "server-1.pt", tmp_path / "state" / MANIFEST
     torch.save({"params": Evil()}, server)
     content = json.loads(manifest.read_text()) | {"sha256": {server.name: sha256(server.read_bytes()).hexdigest()}}
@@ -129,16 +120,6 @@ def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="weights_only"):
         simulate("fedavg", folder=StateFolder(tmp_path / "state")).load()
     assert not (tmp_path / "owned").exists()
-
-
-def test_runs_do_not_depend_on_what_ran_before() -> None:
-    alone = simulate("fedcad", seed=3, precision="fp32")
-    alone.advance(2)
-    torch.rand(100)
-    simulate("fedavg", seed=1, precision="fp32").advance(1)
-    again = simulate("fedcad", seed=3, precision="fp32")
-    again.advance(2)
-    assert identical(alone, again)
 
 
 def test_the_algorithm_does_not_move_the_data() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from conftest import largest_gap, simulate
+from conftest import largest_gap, nothing_falls_back, simulate
 from torch import Tensor
 
 from algorithms import build, feddf
@@ -46,8 +45,7 @@ def captured(made: list[Act] | None = None) -> Stacked:
 
 @pytest.fixture(autouse=True)
 def _nothing_falls_back() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with nothing_falls_back():
         yield
 
 

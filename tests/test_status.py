@@ -60,17 +60,18 @@ def test_status_says_why_runs_failed_or_diverged(tmp_path: Path, capsys: pytest.
     planned = make_plan(Request(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)).units
     for unit in planned[:8]:
         Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedavg"))), CURVE)
-    diverged = {"diverged": True, "error": "round 3, client 1: loss"}
+    loss = "round 3, client 1: loss of 'a:key:b' [bold]"  # neither an emoji nor markup
+    diverged = {"diverged": True, "error": loss}
     Store(tmp_path).write(make_row() | identity_columns(*planned[8].identity(entry("fedprox"))) | diverged, CURVE)
     keys = [unit.key[:16] for unit in planned]
     for words in ([], ["--algo", "fedavg,fedprox", "--set", "mu=1", "--seeds", "8"]):
         assert status.main(["--out", str(tmp_path), *words]) == 0
         said = capsys.readouterr().out.splitlines()
         assert f"failed: {', '.join(keys[:5])} and 3 more: out of memory" in said
-        assert f"diverged: {keys[8]}: round 3, client 1: loss" in said
+        assert f"diverged: {keys[8]}: {loss}" in said
         assert status.main(["--out", str(tmp_path), "--json", *words]) == 0
         errors = [run["error"] for run in json.loads(capsys.readouterr().out)["runs"]]
-        assert errors[:9] == ["out of memory"] * 8 + ["round 3, client 1: loss"]
+        assert errors[:9] == ["out of memory"] * 8 + [loss]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +191,6 @@ def listed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> li
     return [(run["status"], run["saved_round"]) for run in json.loads(capsys.readouterr().out)["runs"]]
 
 
-ONE = ("--algo", "fedprox", "--set", "mu=0.01")
-
-
 def test_a_run_at_work_is_running_whatever_came_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = units()[:2]
     row = failed_row() | identity_columns(*one.identity(entry("fedprox")))
@@ -204,7 +202,7 @@ def test_a_run_at_work_is_running_whatever_came_before(tmp_path: Path, capsys: p
     fresh.open()
     assert listed(tmp_path, capsys) == [("running", None), ("running", None)]
     again.save()
-    asked = (*ONE, "--seeds", "2")
+    asked = ("--algo", "fedprox", "--set", "mu=0.01", "--seeds", "2")
     assert listed(tmp_path, capsys, *asked) == [("running", 0), ("running", None)]
     assert status.main(["--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out

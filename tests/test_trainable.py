@@ -41,13 +41,6 @@ def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     assert (hyperparameter(runs, "gamma") == 0.5).all()
 
 
-def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
-    trial = trainable("fedcad", dataset="digits", rounds=3, out=str(tmp_path))(config={"lr": 0.2, "gamma": 0.5})
-    (run,) = trial.trial.runs
-    assert (run.unit.setting.rounds, run.unit.setting.lr, run.unit.hyperparameters["gamma"]) == (3, 0.2, 0.5)
-    trial.cleanup()
-
-
 @pytest.mark.parametrize(("given", "lr"), [({}, 0.05), ({"lr": 0.01}, 0.01)])
 def test_a_rate_that_a_paper_tuned_is_the_presets(given: dict[str, Any], lr: float) -> None:
     """FedGKD tuned FedAvg's rate over 0.1, 0.05 and 0.01; all its other algorithms have 0.05."""

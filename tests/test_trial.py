@@ -119,5 +119,6 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     assert report["status"] == "failed"
     assert report["objective"] == LOST < 0, "a number: ASHA lets go of what is worse, and a NaN is not"
     assert "unlucky" in report["error"]
-    statuses = Store(Path(execution.out)).runs().set_index("seed").status.to_dict()
-    assert statuses == {0: "failed", 1: "finished"}
+    runs = Store(Path(execution.out)).runs().set_index("seed")
+    assert runs.status.to_dict() == {0: "failed", 1: "finished"}
+    assert "unlucky" in runs.error[0]

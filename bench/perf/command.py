@@ -101,6 +101,8 @@ def check(options: argparse.Namespace) -> None:
     valid = {"part": (*PARTS, ON_REQUEST), "augmentation": AUGMENTATIONS, "backend": BACKENDS, "precision": PRECISIONS}
     for option in (*valid, "model", "algo"):
         setattr(options, option, list(dict.fromkeys(split_list(getattr(options, option)))))
+        if not getattr(options, option):
+            raise UsageError(f"--{option} takes at least one name")
     for option, names in valid.items():
         for name in getattr(options, option):
             if name not in names:
@@ -286,7 +288,7 @@ def print_record(record: Record) -> None:
             f"the load was {load:.1f} on {record['cores']} cores at the start: by the clock all is slower than it is"
         )
     for line in [*notes, *_failures(record)]:
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _digits(value: float) -> str:

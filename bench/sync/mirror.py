@@ -172,16 +172,12 @@ def open_mirror(url: str, out: Path, read_only: bool = False) -> Mirror:
         MirrorProblem: the mirror cannot be reached or written.
     """
     check_place(url, out, read_only)
-    try:
-        place = open_place(url)
-        if read_only:
-            place.check_results()
-        else:
-            place.probe()
-            place.sweep()
-    except MirrorProblem as error:
-        step = "check the URL, the network and your rights, or drop --mirror and `boards push` later (docs/cluster.md)"
-        raise MirrorProblem(f"{error}; {step}") from error
+    place = open_place(url)
+    if read_only:
+        place.check_results()
+    else:
+        place.probe()
+        place.sweep()
     return Mirror(out, place)
 
 
@@ -195,7 +191,11 @@ def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None
         UsageError: the mirror lies within the folder or around it, or is a result folder.
         MirrorProblem: before anything ran, the mirror cannot be reached, read or written.
     """
-    mirror = open_mirror(url, out)
+    try:
+        mirror = open_mirror(url, out)
+    except MirrorProblem as error:
+        step = "check the URL, the network and your rights, or drop --mirror and `boards push` later (docs/cluster.md)"
+        raise MirrorProblem(f"{error}; {step}") from error
     moved = mirror.pull(keys)
     say(f"mirror {url}: {moved} fetched", *moved.problems)
     pusher = Pusher(mirror)

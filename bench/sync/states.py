@@ -68,9 +68,9 @@ class States:
 
         pushed = 0
         with suppress(Timeout), FileLock(self._folder.with_name("mirror.lock"), timeout=0):  # else another sweep pushes
-            remote, local_keys = self._remote_files(), [key for key in self._local_keys() if key not in stored]
-            pushed = sum(self._push(key, remote.get(key, {})) for key in local_keys)
-            for key in remote.keys() - set(local_keys) & set(stored):
+            remote = self._remote_files()
+            pushed = sum(self._push(key, remote.get(key, {})) for key in self._local_keys() if key not in stored)
+            for key in remote.keys() & set(stored):
                 self._remove(key, remote[key])
         return pushed
 

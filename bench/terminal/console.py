@@ -179,4 +179,4 @@ def console(width: int | None = None) -> Console:
 
     if width is None and not sys.stdout.isatty():
         width = 160
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return Console(width=width, highlight=False, markup=False, emoji=False)

@@ -5,7 +5,6 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,8 +34,6 @@ def counted(count: int, noun: str) -> str:
 
 def duration(seconds: float) -> str:
     """Format seconds: `90 s`, `12 min`, `3.4 h`, `2.1 days`."""
-    if math.isnan(seconds):
-        return "unknown"
     for size, unit, top in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
         if seconds < top:
             return f"{seconds / size:.1f} {unit}" if size == 3600 else f"{max(1, round(seconds / size))} {unit}"
