@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
+from scipy.io import savemat
 
 from bench.data.download import Original
 from bench.data.files import PreparedSource
@@ -68,8 +72,6 @@ def libsvm(values: np.ndarray, labels: np.ndarray) -> bytes:
 
 def matlab(pixels: np.ndarray, labels: np.ndarray) -> bytes:
     """SVHN's and SynthDigits' file of pixels (N, 32, 32, 3)."""
-    from scipy.io import savemat
-
     made = io.BytesIO()
     savemat(made, {"X": pixels.transpose(1, 2, 3, 0), "y": labels[:, None].astype(np.uint8)}, do_compression=True)
     return made.getvalue()
@@ -89,17 +91,12 @@ def mnist_m(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
 
 def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
     """One image (H, W) or (H, W, 3)."""
-    from PIL import Image
-
     made = io.BytesIO()
     Image.fromarray(pixels).save(made, kind)
     return made.getvalue()
 
 
 def table(file: Path, columns: dict[str, list]) -> Path:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), file)
     return file

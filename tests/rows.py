@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from leaderboards import SCHEMA_VERSION, identity_columns
+from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import curve_table, fit, run_table
 from leaderboards.rows.schema import runs_schema
@@ -87,8 +87,6 @@ def make_row(
 
 def failed_row(*arguments: Any, **columns: Any) -> dict[str, Any]:
     """A row of a run that failed before it had results."""
-    from leaderboards import COLUMNS
-
     empty = {column.name: None for column in COLUMNS if column.group in ("results", "cost")}
     return make_row(*arguments, **(empty | {"status": "failed", "error": "out of memory"} | columns))
 

@@ -36,6 +36,11 @@ def test_the_step_rule_says_what_local_epochs_count(rule: str, client: int, size
     assert schedule.positions.shape == schedule.weight.shape == (len(sizes), 8)
 
 
+def test_a_client_has_a_memory_once_it_took_part() -> None:
+    run = trained("moon", rounds=1, participation=0.5)
+    assert set(run.memories) == set(run.participants(1)) < set(range(len(run.federation.clients)))
+
+
 @pytest.mark.parametrize("rule", ["batches", "equal"])
 def test_backends_agree_under_every_step_rule(rule: str) -> None:
     loop, stacked = (trained("fedgkd", backend, step_rule=rule, model="mlp+bn") for backend in ("loop", "stacked"))

@@ -69,7 +69,7 @@ def test_wrong_clients_are_refused(world: Path, mistake: str) -> None:
 NO_PARTITION = (
     "def own(wanted): ...\n",
     "def other(wanted, rng): ...\n",
-    "own = Partition(len, False, '', '', groups='user')\n",
+    "own = Partition(len, False, '', groups='user')\n",
 )
 
 

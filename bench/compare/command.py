@@ -128,7 +128,7 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
             competing = {row.algorithm for table in tables for row in table.rows if any(c.competes for c in row.cells)}
             names = sorted(competing - {arguments.reference})
             choices = ", ".join(names) + nearest(arguments.reference, names) or "none"
-            raise UsageError(f"nothing to compare with {arguments.reference}; others with results: {choices}")
+            raise UsageError(f"no results to compare with {arguments.reference}; others with results: {choices}")
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
@@ -144,9 +144,12 @@ def _metrics(names: Sequence[str] | None) -> list[Metric]:
     from leaderboards.curve_metrics import metric_named
 
     try:
-        return [metric_named(name) for name in split_list(names) or ("best", "final")]
+        metrics = [metric_named(name) for name in (("best", "final") if names is None else split_list(names))]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
+    if not metrics:
+        raise UsageError("--metric takes at least one name; --help lists them")
+    return metrics
 
 
 def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:

@@ -89,10 +89,10 @@ class Original:
 
 def snapshots(repository: str, kind: str) -> list[Path]:
     """List a repository's version folders in the hub client's cache, newest first. `kind`: datasets or models."""
-    from huggingface_hub import constants
-
     if not repository:
         return []
+    from huggingface_hub import constants
+
     versions = Path(constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}", "snapshots").glob("*")
     return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 

@@ -123,8 +123,11 @@ def _draw(report: dict[str, Any], path: Path) -> None:
     panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
     spec = picture(_title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
     content = drawn(spec, path.suffix.lower()[1:])
-    with atomic_file(path) as file:
-        file.write(content)
+    try:
+        with atomic_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None
 
 
 def _print(report: dict[str, Any]) -> None:

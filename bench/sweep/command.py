@@ -59,7 +59,8 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     if options.show:
         from bench.sweep.show import print_spaces
 
-        print_spaces(options.algo, options.dataset if "dataset" in options.given else None, options.json)
+        plan = make_plan(make_request(options if options.algo else replace(options, algo=("all",))))
+        print_spaces(plan, options.json, "dataset" in options.given)
         return EXIT_OK
     plan = make_plan(make_request(options))
     confirming: list[RunSpec] = []

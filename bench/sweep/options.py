@@ -310,7 +310,7 @@ def _file_arguments(path: str) -> list[str]:
         content = tomllib.loads(Path(path).read_bytes().decode())
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--config {path} is no TOML file: {error}") from None
     words: list[str] = []
     for key, value in content.items():

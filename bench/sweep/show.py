@@ -10,6 +10,7 @@ from typing import Any
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
 from bench.planning.request import find_algorithm
+from bench.planning.run_spec import Plan
 from bench.terminal.console import console, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
@@ -18,7 +19,7 @@ from search_spaces import PAPERS, SPACES, Space
 def print_registry(names: Sequence[str], as_json: bool) -> None:
     """Print algorithms: paper, equations, hyper-parameters with defaults and tried values, traffic, clients' memory.
 
-    `names`: the algorithms to show; if empty, all that are registered or installed. JSON has ranges and meanings, too.
+    `names`: the algorithms to show; if empty or `all`, those registered or installed. JSON has ranges and meanings.
     """
     entries, broken = _entries(names)
     if as_json:
@@ -50,7 +51,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """Return the entries to show and, without `names`, why some installed algorithms cannot be imported."""
+    """Return the entries to show and, if all are, why some installed algorithms cannot be imported."""
     if names and "all" not in names:
         return [find_algorithm(name) for name in names], []
     entries, broken = list(ALGORITHMS.values()), []
@@ -62,18 +63,21 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     return entries, broken
 
 
-def print_spaces(algorithms: Sequence[str], dataset: str | None, as_json: bool) -> None:
-    """Print the spaces of some algorithms, or of all; on a `dataset` only those on it, or UsageError without any."""
-    everything = not algorithms or "all" in algorithms
-    names = list(ALGORITHMS) if everything else [find_algorithm(name).name for name in algorithms]
+def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
+    """Print the spaces of the plan's algorithms; if `narrow`, only those on its data set, or UsageError without any."""
+    names, dataset = list(plan.request.algorithms), plan.request.dataset
+    everything = names == ["all"]
+    if everything:  # an algorithm whose runs are part of another's has its row there
+        names = [name for unit in plan.units for name in unit.row_names.values()]
+        names += [search.algorithm for search in plan.searches]
     anywhere = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
-    spaces = [item for item in anywhere if dataset in (None, item[1].setting.dataset)]
+    spaces = [item for item in anywhere if not narrow or item[1].setting.dataset == dataset]
     if anywhere and not spaces:
         datasets = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
-        tried_by_none = "any of them" if everything else ", ".join(names)
-        raise UsageError(f"no paper here tried {tried_by_none} on {dataset}; there is: {datasets}")
+        algorithms = "any of them" if everything else ", ".join(names)
+        raise UsageError(f"no paper here tried {algorithms} on {dataset}; there is: {datasets}")
     without = set(names) - {space.algorithm for _, space in spaces}
-    if dataset and without and not everything:
+    if narrow and without and not everything:
         say(f"no paper here tried {', '.join(sorted(without))} on {dataset}")
     if as_json:
         sys.stdout.write(json.dumps([_space_dict(paper, space) for paper, space in spaces], indent=2) + "\n")

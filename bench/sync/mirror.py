@@ -172,12 +172,15 @@ def open_mirror(url: str, out: Path, read_only: bool = False) -> Mirror:
         MirrorProblem: the mirror cannot be reached or written.
     """
     check_place(url, out, read_only)
-    place = open_place(url)
-    if read_only:
-        place.check_results()
-    else:
-        place.probe()
-        place.sweep()
+    try:
+        place = open_place(url)
+        if read_only:
+            place.check_results()
+        else:
+            place.probe()
+            place.sweep()
+    except MirrorProblem as error:
+        raise MirrorProblem(f"{error}; check the URL, the network and your rights") from error
     return Mirror(out, place)
 
 
@@ -194,8 +197,7 @@ def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None
     try:
         mirror = open_mirror(url, out)
     except MirrorProblem as error:
-        step = "check the URL, the network and your rights, or drop --mirror and `boards push` later (docs/cluster.md)"
-        raise MirrorProblem(f"{error}; {step}") from error
+        raise MirrorProblem(f"{error}, or drop --mirror and `boards push` later (docs/cluster.md)") from error
     moved = mirror.pull(keys)
     say(f"mirror {url}: {moved} fetched", *moved.problems)
     pusher = Pusher(mirror)
