@@ -20,6 +20,7 @@ COSTS = {
     "steps": Axis("steps", "local steps of a client since round 1"),
 }
 POINTS = 100  # of one line, at most; a chart is some 300 pixels wide
+LONG = 12  # characters of a name; three longer ones have no room beside each other in a legend
 _ACCURACY = Axis("accuracy", "test accuracy, %", 100.0)
 _PERCENT = (100.0, 2)
 _ALGORITHM, _ROUND = Column("algorithm", "algorithm"), Column("round", "round")
@@ -81,9 +82,9 @@ def _add_cost_chart(axis: Axis, where: str, rows: Sequence[Row], labels: Sequenc
 
 
 def _keys(rows: Sequence[Row], labels: Sequence[str]) -> Keys:
-    """Return the panel's legend; each point has its sign if there is room."""
-    few = len({row["round"] for row in rows}) <= MARKED
-    return Keys(labels, {row["algorithm"] for row in rows}, signs=few, columns=3)
+    """Return the panel's legend, in columns that its width has room for; each point has its sign if there is room."""
+    few, shown = len({row["round"] for row in rows}) <= MARKED, {row["algorithm"] for row in rows}
+    return Keys(labels, shown, signs=few, columns=3 if max(map(len, shown)) <= LONG else 2)
 
 
 def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
