@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import shutil
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
@@ -280,6 +281,16 @@ def test_what_is_missing_of_either_half_is_run_again(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["counts"]["missing"] >= 1
     assert sweep(command) == 0
     assert Store(tmp_path).runs().set_index("run_key")["final_accuracy"].to_dict() == whole
+
+
+def test_a_dry_run_after_the_search_counts_what_is_left_to_confirm(swept, tmp_path, capsys):
+    out, command = swept
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    shutil.copytree(out / "curves", tmp_path / "curves")
+    for seeds, to_do in (("2", 0), ("3", 4)):
+        more = ["--confirm", seeds, "--out", str(tmp_path), "--dry-run", "--json"]
+        assert sweep([*command, *more]) == 0
+        assert json.loads(capsys.readouterr().out)["confirming_runs_to_do"] == to_do
 
 
 def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):

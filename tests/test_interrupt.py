@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import assert_equal_results, kill_all, saved_round, start, wait_for
+from commands import assert_equal_results, kill_all, run, saved_round, start, wait_for
 
 from bench.compare import command as compare
 from bench.executors import runner
@@ -22,16 +22,11 @@ LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3",
 LONG += ("--local-epochs", "2", "--save-seconds", "0")
 
 
-def run_here(out: Path, *arguments: str) -> int:
-    """The sweep in this process, without Ray."""
-    return sweep.main([*LONG, *arguments, "--executor", "inline", "--out", str(out)])
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sweep, run to its end."""
     out = tmp_path_factory.mktemp("undisturbed")
-    assert run_here(out) == 0
+    assert run(out, *LONG) == 0
     return out
 
 
@@ -40,7 +35,7 @@ def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> N
     wait_for(lambda: saved_round(tmp_path) >= 5)
     kill_all(process)
     assert len(Store(tmp_path).finished()) < 2
-    assert run_here(tmp_path) == 0
+    assert run(tmp_path, *LONG) == 0
     assert_equal_results(undisturbed, tmp_path)
     assert not list((tmp_path / "state").glob("*/manifest.json")), "finished runs leave no state"
 
@@ -71,7 +66,7 @@ def test_the_first_signal_saves_and_exits_130(
     assert process.returncode == 130, err
     assert "failed" not in Store(tmp_path).status().values(), "an interruption is no failure"
     assert saved_round(tmp_path) >= 4
-    assert run_here(tmp_path) == 0
+    assert run(tmp_path, *LONG) == 0
     assert_equal_results(undisturbed, tmp_path)
     assert not list((tmp_path / "state").glob(".stop*"))
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from test_models import network
 
 from bench import models
 from bench.engine.network import Network, initial_params, make_module
 from bench.models.modules import Classifier
 
 
-def network(model: str = "mlp+bn") -> tuple[Network, dict[str, torch.Tensor]]:
-    shape = (1, 8, 8) if model.startswith(("mlp", "cnn_digits")) else (3, 32, 32)
-    module = make_module(lambda: models.make(model, shape, 10), seed=0)
-    return Network(module, shape, 10), initial_params(module, torch.float32, torch.device("cpu"))
-
-
 def test_a_missing_name_is_an_error_not_the_modules_own_value() -> None:
-    net, params = network()
+    net, params = network("mlp+bn")
     x = torch.randn(4, 1, 8, 8)
     with pytest.raises(KeyError, match=r"head\.bias"):
         net({name: value for name, value in params.items() if name != "head.bias"}, x)
@@ -26,7 +21,7 @@ def test_a_missing_name_is_an_error_not_the_modules_own_value() -> None:
 
 
 def test_training_mode_updates_running_statistics_in_what_was_passed() -> None:
-    net, params = network()
+    net, params = network("mlp+bn")
     before = {name: value.clone() for name, value in params.items()}
     net.eval(params, torch.randn(8, 1, 8, 8))
     assert all(torch.equal(before[name], params[name]) for name in params)

@@ -104,7 +104,7 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
 def _check_plot(path: Path, clients: int) -> None:
     """Raise UsageError or EnvironmentProblem if a picture cannot be drawn, before samples are dealt."""
     if path.suffix.lower() not in (".svg", ".png"):
-        raise UsageError(f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.stem}.svg")
+        raise UsageError(f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.with_suffix('.svg')}")
     if clients > MOST_CLIENTS:
         raise UsageError(f"--plot draws at most {MOST_CLIENTS:,} clients, got {clients:,}; --json has them all")
     renderer()

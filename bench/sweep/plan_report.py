@@ -104,6 +104,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
         "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
         "confirming_runs_at_most": len(confirming),  # that may follow the search, stored ones included
+        "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and not (missing or searches) else None,
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
         "notes": [*plan.notes, *_infeasible_confirmations(confirming, options.data_dir), *[mirrored] * bool(mirror)],
@@ -161,6 +162,13 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
             }
         )
     return configurations
+
+
+def _confirming_to_do(plan: Plan, store: Store) -> int:
+    """Count the runs that confirm what a search chose, all of which is stored, and are not stored themselves."""
+    from bench.planning.confirm import confirmation
+
+    return len(missing_units(confirmation(plan, store.runs()), store))
 
 
 def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | None) -> Iterator[str]:
@@ -374,8 +382,10 @@ def _size(count: float) -> str:
 
 def _confirmation_lines(plan: Plan, report: Report) -> Iterator[str]:
     """Describe the runs that may follow the search; the other figures leave them out."""
-    most, seeds = report["confirming_runs_at_most"], plan.request.confirm
-    if most:
+    most, seeds, to_do = report["confirming_runs_at_most"], plan.request.confirm, report["confirming_runs_to_do"]
+    if to_do is not None:
+        yield f"of the runs that confirm its choices, on {counted(seeds, 'seed')}, {to_do:,} to do, not counted above"
+    elif most:
         choices = counted(most // seeds, "configuration")
         yield (
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
