@@ -59,8 +59,8 @@ def metric_named(name: str) -> Metric:
     if name not in _NAMED:
         near = difflib.get_close_matches(name, _NAMED, n=1, cutoff=0.5)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        known = ", ".join(f"{metric.short} ({metric.name})" for metric in METRICS.values())
-        raise KeyError(f"no metric {name!r}{hint}; known: {known}; read off curves: {', '.join(FORMS)}")
+        names = ", ".join(f"{metric.short} ({metric.name})" for metric in METRICS.values())
+        raise KeyError(f"no metric {name!r}{hint}; known: {names}; read off curves: {', '.join(FORMS)}")
     return _NAMED[name]
 
 

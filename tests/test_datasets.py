@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import string
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import published_formats as formats
 import pytest
+from PIL import Image
 from published_formats import folder, surroundings
+from sklearn.model_selection import StratifiedShuffleSplit
 
 from bench import data
 from bench.data import digits5, femnist, vision
@@ -166,9 +169,6 @@ def five(folder, svhn, monkeypatch) -> dict[str, FileSource]:
 
 def as_fedbn_does(source: Dataset, trained: int) -> list[Part]:
     """Merged, split by scikit-learn, each image resized by Pillow and made of three channels; an image at a time."""
-    from PIL import Image
-    from sklearn.model_selection import StratifiedShuffleSplit
-
     pixels, labels = np.concatenate([source.train_x, source.test_x]), np.concatenate([source.train_y, source.test_y])
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=0.2, random_state=0)
     ((train, test),) = splitter.split(pixels, labels)
@@ -290,10 +290,6 @@ def tiny(folder) -> tuple[FileSource, dict[str, bytes]]:
 
 
 def decoded(blob: bytes) -> np.ndarray:
-    import io
-
-    from PIL import Image
-
     return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
 
 

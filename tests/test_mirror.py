@@ -170,8 +170,8 @@ def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
     keys = view(left)[0].run_key
     assert len(keys) == 6
     assert keys.nunique() == 5
-    found = [sorted(zip(r.run_key, r.device, r.best_accuracy, strict=True)) for r, _ in map(view, (left, right, there))]
-    assert found[0] == found[1] == found[2]
+    rows = [sorted(zip(r.run_key, r.device, r.best_accuracy, strict=True)) for r, _ in map(view, (left, right, there))]
+    assert rows[0] == rows[1] == rows[2]
     assert "disagree" in validate(left).findings[0].problem
 
 

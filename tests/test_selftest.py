@@ -121,6 +121,10 @@ WRONG = {
         ),
         {"memory": "server"},
     ),
+    "sends data": (
+        method(upload='return {"params": local["params"], "sample": data.x[0]}, memory'),
+        {"memory": "sample"},
+    ),
     "padding counts": (method(loss=f"({CROSS_ENTROPY}).mean()"), {"backends": "sample"}),
 }
 

@@ -78,8 +78,10 @@ def make_plan(request: Request) -> Plan:
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"]))
-    said = tuple(dict.fromkeys(notes))
-    return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, said, tuned=tuple(tuned))
+    distinct_notes = tuple(dict.fromkeys(notes))
+    return Plan(
+        request, paper, tuple(units), tuple(searches), tuple(settings), origins, distinct_notes, tuned=tuple(tuned)
+    )
 
 
 def _with_common_draws(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bench.engine.pytree import num_bytes
+from algorithms.base import Data, Local, Memory, Message, Net, Plan, Plugin, Upload
+from bench.engine.pytree import leaves, num_bytes
 from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.certify import Finding
@@ -17,6 +18,7 @@ from bench.selftest.toy import models_of
 
 ROUNDS = 4
 MEMORY_ROUNDS = 12  # more than any buffer holds by default
+NEAR = 1e-9  # of a sample, in each of its numbers
 FLOAT64 = 8  # bytes
 WITHOUT = " without BatchNorm"
 Symbols = Mapping[str, float]
@@ -133,9 +135,35 @@ def _evaluate_sum(text: str, symbols: Symbols) -> float:
         raise ValueError(f"cannot read {text!r}: {error}") from error
 
 
+@dataclass(frozen=True)
+class UploadMonitor(Plugin):
+    """A plug-in that changes nothing, and reports an upload that holds one of the client's samples."""
+
+    finding: Finding = field(default_factory=Finding, compare=False)
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """Check that no tensor of the upload, cut into rows as long as a sample, contains one."""
+        upload, new_memory = self.base.upload(net, local, data, message, memory, plan)
+        samples = data.x.flatten(1)
+        for tensor in leaves(upload):
+            if tensor.numel() % samples.shape[1] == 0:
+                rows = tensor.detach().to(samples).reshape(-1, 1, samples.shape[1])
+                held = bool(((rows - samples).abs() < NEAR).all(-1).any())
+                self.finding.expect(not held, "an upload holds a client's sample: data must stay with its client")
+        return upload, new_memory
+
+
 def memory(candidate: Candidate, finding: Finding) -> None:
-    """Check for twelve rounds at half participation that the server is bounded, and a client's memory as declared."""
-    simulation, servers = candidate.simulate(rounds=MEMORY_ROUNDS, participation=0.5), list[int]()
+    """Check for twelve rounds at half participation that the server is bounded, and a client's memory as declared.
+
+    No upload may hold a client's sample.
+    """
+    simulation = candidate.simulate(
+        wrap=lambda algorithm: UploadMonitor(algorithm, finding), rounds=MEMORY_ROUNDS, participation=0.5
+    )
+    servers: list[int] = []
     for _ in range(MEMORY_ROUNDS):
         simulation.advance(1)
         servers.append(num_bytes(tree_of(simulation.server)) // FLOAT64)
