@@ -210,7 +210,8 @@ def _names() -> str:
     lines = [
         f"- Data sets, {'; '.join(datasets)}.",
         f"- Partitions, with an alpha: {', '.join(skewed)}; without one: {', '.join(others)}.",
-        f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm.",
+        f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm, "
+        "`+lora8` trains a DistilBERT by factors of rank 8.",
     ]
     wrapped = (textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
     return "\n".join(wrapped) + "\n"

@@ -56,7 +56,7 @@ class Setting:
     """
 
     dataset: str = _setting("digits", "registered data set")
-    model: str = _setting("mlp", "registered model; `+head` adds MOON's projection head, `+bn` its BatchNorm form")
+    model: str = _setting("mlp", "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA")
     partition: str = _setting("lda", "how training samples are assigned to clients", packable=True)
     alpha: float | None = _setting(
         0.5,

@@ -99,10 +99,18 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
 
     versions: dict[str, Value] = {
         "dataset_version": data.version(setting.dataset),
-        "model_version": models.version(setting.model),
+        "model_version": model_version(setting),
         "partition_version": version(setting.partition),
     }
     return setting.as_dict() | {name: value for name, value in versions.items() if value is not None}
+
+
+def model_version(setting: Setting) -> int | None:
+    """Return the version of the setting's model, for the inputs of its data set; None for this suite's own models."""
+    if models.parse(setting.model).base in models.MODELS:
+        return None
+    inputs = data.info(setting.dataset).sized(setting.image_size)
+    return models.version(setting.model, inputs.input_shape)
 
 
 def setting_of(text: str) -> Setting:

@@ -117,7 +117,7 @@ class SweepOptions:
         "T",
     )
     model: tuple[str, ...] = _several(
-        RUN, "model; +head adds a projection head, +bn BatchNorm", "NAME", setting="model"
+        RUN, "model; +head adds a projection head, +bn BatchNorm, +lora8 factors of rank 8", "NAME", setting="model"
     )
     alpha: tuple[str, ...] = _several(RUN, "Dirichlet concentration; the smaller, the less IID", "A", setting="alpha")
     participation: tuple[str, ...] = _several(

@@ -129,7 +129,7 @@ def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, st
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
     """Return the row's tensors by name, and by `client/name` those that each client adds to a personal model."""
-    tensors = dict(row)
+    tensors = {**simulation.net.constants, **row}
     personal = set(row) != set(simulation.net.names)
     for client in range(simulation.fed.num_clients if personal else 0):
         model = simulation.local_model(row, client)
