@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +17,7 @@ from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
-from bench.engine.rng import stream
+from bench.engine.rng import seeded, stream
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
 from search_spaces.setting import Setting
@@ -24,7 +25,10 @@ from search_spaces.setting import Setting
 
 @dataclass(frozen=True)
 class Problem:
-    """The parts of a run that do not change."""
+    """The parts of a run that do not change.
+
+    `draws` is the layer by which the model draws from global generators (`bench.engine.own_draws`); empty for none.
+    """
 
     algorithm: Algorithm
     setting: Setting
@@ -33,6 +37,11 @@ class Problem:
     fed: FedView
     federation: Federation
     optimizer: Optimizer
+    draws: str = ""
+
+    def own_draws(self, *keys: str | int) -> AbstractContextManager[None]:
+        """Within this context, seed what the model draws by itself from the run's stream of these keys."""
+        return seeded(stream(self.seed, "own draws", *keys)) if self.draws else nullcontext()
 
     def fed_of(self, client: int) -> FedView:
         """Return the `fed` of a client's own hooks: the server's, with the client's number and sample counts."""

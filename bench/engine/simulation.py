@@ -21,8 +21,9 @@ from bench.engine.cohort import ClientCohort, Traffic
 from bench.engine.evaluate import Evaluator, Scores, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
-from bench.engine.network import Network, drawn_module, initial_params, make_module
+from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
+from bench.engine.own_draws import drawing_layer, refuse
 from bench.engine.pytree import num_bytes, stack, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, ServerSteps
@@ -100,6 +101,8 @@ class Simulation:
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
         module = make_module(factory, seed)
+        if initial:
+            take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std).to(self.device)
         dtype, run_device = self.net.dtype, self.device  # not `self`, which the lambdas below must not hold
@@ -116,10 +119,14 @@ class Simulation:
             initialise=lambda generator: initial_params(drawn_module(factory, generator), dtype, run_device),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
-        self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
+        draws = drawing_layer(setting.model, info.input_shape)
+        if draws and (self.backend != "loop" or self.device.type != "cpu"):
+            raise refuse(setting.model, draws, "in a stack or on a GPU")
+        self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws)
         drawn = initial_params(module, dtype, run_device)
         self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
-        self.server: Server = algorithm.init_server(self.fed, self._initial)
+        with self.problem.own_draws("server", 0):
+            self.server: Server = algorithm.init_server(self.fed, self._initial)
         declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
         if set(declared) != set(rows):
             name = type(algorithm).__name__
@@ -211,15 +218,21 @@ class Simulation:
     def begin(self) -> RoundWork:
         """Prepare the next round without changing the run."""
         number = self.round + 1
-        message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
-        clients = [
-            make_work(self.problem, client, number, message, self._memory(client))
-            for client in self.participants(number)
-        ]
+        lr = self.setting.lr * self.setting.lr_decay**self.round
+        with self.problem.own_draws("start", number):
+            message = self._message()
+            clients = [
+                make_work(self.problem, client, number, message, self._memory(client))
+                for client in self.participants(number)
+            ]
         return RoundWork(self.problem, clients, message, number, lr)
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
+        with self.problem.own_draws("server", job.round):
+            self._end(job, trained)
+
+    def _end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)

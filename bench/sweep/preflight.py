@@ -30,12 +30,14 @@ from bench.execution import (
     resolve_pack,
 )
 from bench.executors.trials import trials_of
+from bench.models import MODELS, parse
 from bench.planning.request import Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder
 from leaderboards.shell_text import shell_command
+from search_spaces import Setting
 
 
 def make_request(options: SweepOptions) -> Request:
@@ -113,6 +115,7 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)
+    _check_own_draws(settings, device, options.backend, pack)
     trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
     if trials and not plan.searches and max(map(len, trials)) <= plan.request.seeds < len(plan.units):
         say(
@@ -137,6 +140,22 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
             f"--scheduler {options.scheduler} compares running trials: use --executor ray, or, without Optuna, a "
             "--pack of several runs, whose configurations are compared within their trial"
         )
+
+
+def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pack: int) -> None:
+    """Raise UsageError for a model from outside that cannot be repeated, here or at all (`bench.engine.own_draws`)."""
+    shapes = {(s.model, data.info(s.dataset).sized(s.image_size).input_shape) for s in settings}
+    outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
+    if not outside:
+        return
+    from bench.engine.own_draws import drawing_layer, refuse
+
+    places = {"on a GPU": device != "cpu", "in a stack": backend == "stacked", "in a pack": pack > 1}
+    refused = [place for place, asked in places.items() if asked]
+    for model, shape in outside:
+        layer = drawing_layer(model, shape)
+        if layer and refused:
+            raise refuse(model, layer, refused[0])
 
 
 def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]) -> float:
