@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from algorithms import ALGORITHMS, build
 from bench import data
 from bench.data.splits import split
+from bench.engine.arithmetic import arithmetic
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
@@ -217,7 +218,7 @@ class Run:
         return {
             **execution.provenance,
             **process,
-            "versions": {**process["versions"], **self._started_from},
+            "versions": {**process["versions"], **self._arithmetic(), **self._started_from},
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
@@ -231,6 +232,10 @@ class Run:
             "finished": datetime.now(UTC),
             "status": status,
         }
+
+    def _arithmetic(self) -> dict[str, str]:
+        """Return the versions of this processor's arithmetic; none for a GPU, or for another process's run."""
+        return arithmetic() if self._here and self.execution.device == "cpu" else {}
 
     @property
     def backend(self) -> str:
