@@ -110,7 +110,7 @@ def test_a_variant_of_a_model_confirms_its_own_choice():
     assert "cnn_digits" not in set(confirmed(pd.DataFrame(rows), [], {})["model"])
 
 
-def plan_of(*algorithms: str, confirm: int = 2, **options: Any) -> Plan:
+def plan_of(*algorithms: str, confirm: tuple[int, ...] = (1, 2), **options: Any) -> Plan:
     return make_plan(Request(algorithms=algorithms, confirm=confirm, **options))
 
 
@@ -164,7 +164,6 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
     ("options", "problem"),
     [
         ("--seeds 3", "--seeds"),
-        ("--confirm 0", "--confirm"),
         ("--confirm-at lr=1", "--confirm 3"),
         ("--confirm-at participation=2", "--confirm-at"),
         ("--confirm-at dataset=mnist", "dataset"),

@@ -65,7 +65,7 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        seed: of every random stream; the data set's own test split does not depend on it.
+        seed: of every random stream except those of the split and w_0, if the setting has a `partition_seed`.
         dataset: pixels and labels, the images of their own size.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
@@ -100,7 +100,7 @@ class Simulation:
         self.trainer = trainer_of(self.backend, self.device)
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
-        module = make_module(factory, seed)
+        module = make_module(factory, setting.partition_seed_of(seed))
         if initial:
             take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)

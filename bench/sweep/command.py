@@ -100,6 +100,12 @@ def run(
     check_out(resolved.out)
     store, began = Store(resolved.out), monotonic()
     status = _train(plan, options, argv, resolved, confirming)
+    if plan.stages and status in (EXIT_OK, EXIT_FAILED):
+        from bench.planning.two_stage import second_stage
+
+        second = second_stage(plan, store.runs())
+        if second.units:
+            status = _train(second, options, argv, resolved, spent=monotonic() - began) or status
     confirmed_at = None
     if plan.request.confirm:
         from bench.planning.confirm import confirmation, tuned_at

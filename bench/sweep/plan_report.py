@@ -85,6 +85,8 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     )
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
+    second = _second_stage(plan, store) if plan.stages and not missing else None
+    searched = not (missing or searches or second)
     return {
         **({"table": plan.cells[0].printed.table, **_counts(plan)} if plan.cells else {}),
         "paper": plan.paper,  # that the setting is from
@@ -103,8 +105,10 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         # Of new rows, and of the states of runs at work.
         "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
         "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
+        "second_stage_runs": _second_stage_runs(plan),  # that follow the first stage, stored ones included
+        "second_stage_to_do": None if second is None else len(second),
         "confirming_runs_at_most": len(confirming),  # that may follow the search, stored ones included
-        "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and not (missing or searches) else None,
+        "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and searched else None,
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
         "notes": [*plan.notes, *_infeasible_confirmations(confirming, options.data_dir), *[mirrored] * bool(mirror)],
@@ -162,6 +166,23 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
             }
         )
     return configurations
+
+
+def _second_stage(plan: Plan, store: Store) -> list[RunSpec]:
+    """List the runs of the second stage that are not stored; all runs of the first are."""
+    from bench.planning.two_stage import second_stage
+
+    return missing_units(second_stage(plan, store.runs()), store)
+
+
+def _second_stage_runs(plan: Plan) -> int:
+    """Count the runs of the second stage, stored ones included."""
+    if not plan.stages:
+        return 0
+    from bench.planning.two_stage import planned
+
+    configurations = sum(plan.request.budget - len(stages.rates) for stages in planned(plan))
+    return configurations * plan.request.seeds
 
 
 def _confirming_to_do(plan: Plan, store: Store) -> int:
@@ -286,7 +307,7 @@ def _print_text(plan: Plan, report: Report) -> None:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
     if plan.units or plan.searches:
-        lines += [_cost_line(report), *_confirmation_lines(plan, report)]
+        lines += [_cost_line(report), *_second_stage_lines(report), *_confirmation_lines(plan, report)]
     for line in lines:
         out.print(line, soft_wrap=True)
 
@@ -380,9 +401,18 @@ def _size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
+def _second_stage_lines(report: Report) -> Iterator[str]:
+    """Describe the runs that follow the first stage; the other figures leave them out."""
+    most, to_do = report["second_stage_runs"], report["second_stage_to_do"]
+    if to_do is not None:
+        yield f"of the {counted(most, 'run')} of the second stage, {to_do:,} to do, not counted above"
+    elif most:
+        yield f"then, not counted above, {counted(most, 'run')} of the second stage, at the best learning rates"
+
+
 def _confirmation_lines(plan: Plan, report: Report) -> Iterator[str]:
     """Describe the runs that may follow the search; the other figures leave them out."""
-    most, seeds, to_do = report["confirming_runs_at_most"], plan.request.confirm, report["confirming_runs_to_do"]
+    most, seeds, to_do = report["confirming_runs_at_most"], len(plan.request.confirm), report["confirming_runs_to_do"]
     if to_do is not None:
         yield f"of the runs that confirm its choices, on {counted(seeds, 'seed')}, {to_do:,} to do, not counted above"
     elif most:

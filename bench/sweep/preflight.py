@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from bench.planning.request import Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.terminal.console import say
-from bench.terminal.words import counted, result_folder
+from bench.terminal.words import counted, result_folder, seeds_in_words
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
 
@@ -70,11 +71,23 @@ def make_request(options: SweepOptions) -> Request:
         num_samples=options.num_samples,
         budget=options.budget or 0,
         scheduler=options.scheduler,
-        confirm=options.confirm or 0,
+        tuning=options.tuning,
+        confirm=options.confirm or (),
         confirm_at=options.confirm_at,
+        replicates=_replicates(options.replicates),
         force=options.force,
         table=options.table,
     )
+
+
+def _replicates(values: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """Convert the values of `--replicates`; raises UsageError unless each is one whole number from 1 to 100."""
+    counts = {}
+    for name, texts in values.items():
+        if len(texts) != 1 or not re.fullmatch("[1-9][0-9]?|100", texts[0]):
+            raise UsageError(f"--replicates {name}= takes a whole number from 1 to 100, got {','.join(texts)}")
+        counts[name] = int(texts[0])
+    return counts
 
 
 def _check_confirm(options: SweepOptions) -> None:
@@ -83,8 +96,8 @@ def _check_confirm(options: SweepOptions) -> None:
         raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
     overridden = options.given.get("confirm") == COMMAND_LINE != options.given.get("seeds")  # seeds of a file
     if options.confirm and "seeds" in options.given and not overridden:
-        reported = f"reports seeds 1 to {options.confirm}"
-        raise UsageError(f"--confirm {options.confirm} searches seed 0 and {reported}: leave --seeds out")
+        reported = seeds_in_words(options.confirm)
+        raise UsageError(f"--confirm searches seed 0 and reports seeds {reported}: leave --seeds out")
     if options.confirm and options.table:
         raise UsageError("--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table")
 
