@@ -180,11 +180,10 @@ def _counting_rows(index: pa.Table) -> set[tuple[Any, ...]]:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from bench.trial.results import summarise
     from leaderboards.rows.verify import validate
 
     out = _folder(arguments.folder)
-    checked = validate(out, summarise)
+    checked = validate(out)
     if arguments.json:
         findings = [asdict(finding) for finding in checked.findings]
         counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}

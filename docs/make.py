@@ -39,6 +39,7 @@ from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
 from bench.sweep.show import tried
+from leaderboards.numbers import FORMS, METRICS, NUMBERS
 from leaderboards.published import PUBLISHED, PrintedCell, printed_cells
 from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, Column
@@ -50,6 +51,21 @@ README = DOCS.parent / "README.md"
 OWN = "fedkd"  # the key of this project's own settings
 
 
+_RESULTS = """A row stores its *results* other than `partition_hash` only to save time: each is a number that
+`leaderboards/numbers.py` reads off the run's curve. A file may lack such a column, or one that may be empty; readers
+compute the number, or take the column as empty. Columns that are not listed here are ignored. So files of earlier and
+later versions lie side by side in one folder (`accuracy_at` and `rounds_to` of earlier files are such columns).
+"""
+_METRICS_HEAD = """## Metrics of a curve
+
+The last four are sums over all rounds so far: bytes of all participants; steps as the mean over each round's clients,
+gradient requests included. With local test sets, the last round also has `client_accuracy/0` and so on. An algorithm
+may report further metrics of its own ([extending.md](extending.md)).
+
+"""
+_NUMBERS_HEAD = """## Names for `--metric`
+
+"""
 _LEADERBOARD = """## leaderboard
 
 One row for each algorithm, configuration and setting: the identity columns of `runs` but `run_key` and `seed`, and
@@ -109,12 +125,28 @@ def _stated(item: Any) -> Any:
 def columns_page() -> str:
     """docs/columns.md."""
     return (
-        "# Columns\n\nMade from `leaderboards/rows/schema.py`. Accuracies are fractions, of the global model on the "
-        "global test set\nunless the name says otherwise. `leaderboard.parquet` also has `hp_<name>` of each "
-        "hyper-parameter; fields\nof the setting that have no column, such as `step_rule`, stand in `setting_json`. "
-        "`accuracy_at` has rounds 1, 2, 5, 10,\n20, ..., 1000, `rounds_to` the targets 0.05, 0.1, ..., 0.95."
-        f"\n\n## runs\n\n{_columns_table(COLUMNS)}\n## curves\n\n{_columns_table(CURVE_COLUMNS)}\n{_LEADERBOARD}"
+        "# Columns\n\nMade from `leaderboards/rows/schema.py` and `leaderboards/numbers.py`. Accuracies are fractions. "
+        "`leaderboard.parquet` also has\n`hp_<name>` of each hyper-parameter; fields of the setting that have no "
+        "column, such as `step_rule`, stand in\n`setting_json`.\n\n"
+        f"## runs\n\n{_columns_table(COLUMNS)}\n{_RESULTS}\n## curves\n\n{_columns_table(CURVE_COLUMNS)}\n"
+        f"{_METRICS_HEAD}{_metrics_table()}\n{_NUMBERS_HEAD}{_numbers_table()}\n{_LEADERBOARD}"
     )
+
+
+def _metrics_table() -> str:
+    lines = ["| metric | unit | meaning |", "|---|---|---|"]
+    for metric in METRICS.values():
+        meaning = ", ".join(filter(None, (metric.quantity, metric.of)))
+        lines.append(f"| `{metric.name}` | {metric.unit.name} | {_escaped(meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _numbers_table() -> str:
+    lines = ["| name | column | printed in | better |", "|---|---|---|---|"]
+    for number in NUMBERS.values():
+        lines.append(f"| `{number.short}` | `{number.name}` | {number.unit.shown} | {number.better} |")
+    lines += ["", "Further names, read off curves:", "", *(f"- {form}" for form in FORMS)]
+    return "\n".join(lines) + "\n"
 
 
 def _columns_table(columns: Iterable[Column]) -> str:

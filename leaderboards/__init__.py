@@ -4,14 +4,14 @@ A leaf: it knows rows and columns, no algorithm and no engine. Importing it is c
 by the functions that need them (and by `leaderboards.board`).
 """
 
-from leaderboards.metrics import METRICS
+from leaderboards.numbers import NUMBERS
 from leaderboards.rows.files import StoreError
 from leaderboards.rows.schema import COLUMNS, SCHEMA_VERSION, canonical_json, identity_columns, run_key
 from leaderboards.rows.store import Store
 
 __all__ = [
     "COLUMNS",
-    "METRICS",
+    "NUMBERS",
     "SCHEMA_VERSION",
     "Store",
     "StoreError",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from leaderboards.metrics import METRICS, Metric
+from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
 from leaderboards.problems import REFERENCES, cell_of
-from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
@@ -19,7 +19,7 @@ SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics who
 CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
 
 
-def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
+def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
     """Make the leaderboard of `runs`.
 
     A *cell* holds results that are compared with each other: one setting, alpha and participation included; the
@@ -33,7 +33,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
             runs of one configuration and seed, the later finished one counts. Columns that `confirmed.confirmed` adds
             are passed on: `configurations`, and a further column `chosen_on`.
-        extra: metrics beside `METRICS`; `runs` must have their columns.
+        extra: numbers beside `NUMBERS`; `runs` must have their columns.
         tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ only in
             them are one cell.
 
@@ -43,7 +43,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         that finished a run or were stopped by the search; `validation_gap`: mean `best_val_accuracy` minus mean
         `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
         any finished run; `versions_mixed`: finished runs have different package versions; and for each metric of
-        `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
+        `NUMBERS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
         Student's t, from 3 seeds on; not below 0, of accuracies not above 1); `_rank` by means among the selected rows
         of the cell (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for
         costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also
@@ -51,7 +51,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         metric, `_count` is the number of runs that have it, and the other statistics are empty unless all runs do.
     """
     runs = _one_run_per_seed(current(runs, tuned))
-    metrics = {**METRICS, **{metric.name: metric for metric in extra}}
+    metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
     if "configurations" not in board:
@@ -83,7 +83,7 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
 
 
 def with_seeds(
-    board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric], tuned: Collection[str] = ()
+    board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Number], tuned: Collection[str] = ()
 ) -> pd.DataFrame:
     """Add a column `seeds` to `board`: for each row, metric -> seed -> value of the finished runs that have a value.
 
@@ -155,26 +155,26 @@ def _flags(runs: pd.DataFrame) -> pd.DataFrame:
     return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
 
 
-def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[pd.DataFrame]:
+def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
     values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
     tables = {"mean": groups.mean(), "std": groups.std(ddof=1)}
     count, size = groups.count(), groups.size()
-    shares = [name for name, metric in metrics.items() if metric.unit == "%"]
+    signed = [name for name, metric in metrics.items() if metric.unit == ANY]
+    shares = [name for name, metric in metrics.items() if metric.unit == FRACTION]
     for side, limits in zip(("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True):
-        tables[side] = pd.DataFrame(limits, index=count.index, columns=count.columns).clip(lower=0.0)
+        unclipped = pd.DataFrame(limits, index=count.index, columns=count.columns)
+        tables[side] = unclipped.clip(lower=0.0).assign(**{name: unclipped[name] for name in signed})
         tables[side][shares] = tables[side][shares].clip(upper=1.0)  # loses no coverage: true means lie there, too
+    complete = count.eq(size, axis=0)  # there is no mean over some of the seeds
     partial = _may_lack(metrics)
-    for table in tables.values():
-        table[partial] = table[partial].where(count[partial].eq(size, axis=0))
-    statistics = [table.add_suffix(f"_{name}") for name, table in tables.items()]
+    statistics = [table.where(complete).add_suffix(f"_{name}") for name, table in tables.items()]
     return [*statistics, count[partial].add_suffix("_count")]
 
 
-def _may_lack(metrics: Iterable[str]) -> list[str]:
-    """Select the metrics that a finished run may lack: those read off curves, and those that only some runs measure."""
-    always = {column.name for column in COLUMNS if not column.nullable}
-    return [name for name in metrics if name not in always]
+def _may_lack(metrics: Mapping[str, Number]) -> list[str]:
+    """Select the numbers that a finished run may lack."""
+    return [name for name, metric in metrics.items() if metric.optional]
 
 
 def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
@@ -196,12 +196,12 @@ def _selected_configurations(board: pd.DataFrame) -> list[int]:
     return [*board.index[alone], *tried.drop_duplicates("contest").index]  # the first of equals, hence the sorting
 
 
-def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:
-    means = board[f"{metric.name}_mean"].where(ranked)
+def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Number) -> pd.Series:
+    means = board[f"{metric.name}_mean"].where(ranked & bool(metric.better))
     return means.groupby(board["cell"]).rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
 
 
-def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Metric) -> pd.Series:
+def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
     """Rank rows in their cells by tests over seeds; `runs` has one run for each configuration and seed."""
     ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
@@ -215,7 +215,7 @@ def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Metric) -> p
     return pd.Series(ranks, dtype="Int64")
 
 
-def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[str]:
+def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[str]:
     statistics = [f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")]
     statistics += [f"{name}_shared_rank" for name in SHARED]
     statistics += [f"{name}_count" for name in _may_lack(metrics)]

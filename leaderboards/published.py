@@ -8,27 +8,31 @@ prints. FedDKD's "FEMNIST" is EMNIST's letters, as in FedMAX.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from leaderboards.metrics import METRICS
+from leaderboards.numbers import (
+    METRICS,
+    Curve,
+    RoundRule,
+    Unit,
+    at_round,
+    best_round,
+    cut,
+    last_round,
+    reached,
+    value_at,
+)
 
 PUBLISHED = Path(__file__).with_name("published.parquet")
 
+_QUANTITIES = ("accuracy", "local_accuracy", "amp", "fm", "wlp", "communications", "train_steps")
 # Quantity (a metric of our curves, or `rounds`) -> its unit.
-UNITS = {
-    "accuracy": "fraction",
-    "local_accuracy": "fraction",
-    "amp": "fraction",
-    "fm": "fraction^2",
-    "wlp": "fraction",
-    "rounds": "rounds",
-    "communications": "exchanges",
-    "train_steps": "steps",
-}
+UNITS = {"rounds": Unit("rounds"), **{name: METRICS[name].unit for name in _QUANTITIES}}
 # Rule for the round at which a number is read -> its definition.
 RULES = {
     "best": "highest test accuracy of all rounds",
@@ -37,6 +41,12 @@ RULES = {
     "selected": "round of the best validation accuracy",
     "to_target": "first round whose test accuracy reaches the target",
     "unstated": "which round is not stated: the last is compared",
+}
+_FIND: dict[str, RoundRule] = {
+    "best": best_round("accuracy"),
+    "final": last_round,
+    "selected": best_round("val_accuracy"),
+    "unstated": last_round,
 }
 
 
@@ -72,14 +82,26 @@ class PrintedMetric:
         return " ".join(part for part in (quantities.get(self.quantity, self.quantity), rule, number) if part)
 
     @property
-    def scale(self) -> float:
-        """Shown number / stored number: percent for accuracies, thousandths for FM."""
-        return {"fraction": 100.0, "fraction^2": METRICS["fm"].scale}.get(UNITS[self.quantity], 1.0)
+    def unit(self) -> Unit:
+        """The unit of the stored and of the printed number."""
+        return UNITS[self.quantity]
 
-    @property
-    def decimals(self) -> int:
-        """Number of digits shown after the point."""
-        return {"fraction": 2, "fraction^2": METRICS["fm"].decimals}.get(UNITS[self.quantity], 0)
+    def value(self, curve: Curve, read_to: int | None = None) -> float | None:
+        """Read the number off a run's curve; None if the curve lacks it, or never reaches the target.
+
+        With `read_to`, read it as if the run had ended after so many rounds.
+        """
+        if self.rule == "at_round":
+            find = at_round(int(self.argument or 0))
+        elif self.rule == "to_target":
+            find = reached(self.argument or 0.0)
+        else:
+            find = _FIND[self.rule]
+        shortened = cut(curve, read_to or math.inf)
+        if self.quantity == "rounds":
+            at = find(shortened)
+            return None if at is None else float(at)
+        return value_at(self.quantity, find)(shortened)
 
 
 @dataclass(frozen=True)
@@ -145,7 +167,6 @@ class Candidate:
         hp_json: its hyper-parameters in our rows.
         setting: every field of its setting.
         label: the hyper-parameters that distinguish it from the number's other candidates; empty if it is the only one.
-        column: column of our rows with the number; empty if it is read off the curve.
     """
 
     printed: PrintedCell
@@ -153,7 +174,6 @@ class Candidate:
     hp_json: str
     setting: Mapping[str, Any]
     label: str
-    column: str
 
 
 @cache

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from leaderboards.board import current
-from leaderboards.curve_metrics import Curve, value_of
-from leaderboards.metrics import METRICS, Metric
-from leaderboards.published import UNITS, Candidate, PrintedCell
+from leaderboards.numbers import ANY, FRACTION, VARIANCE, Curve, Number
+from leaderboards.published import Candidate, PrintedCell
 from leaderboards.rows.frames import by_run
 from leaderboards.rows.schema import SHORTENING, WHEN_DIVERGED
 from leaderboards.tables.captions import SYMBOLS
@@ -42,7 +41,7 @@ _STATES = {
 }
 _PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")
 # The three columns of a place. Cells apply the metric's own scale.
-_COLUMNS = tuple(Metric(name, name, name, unit="", scale=1.0) for name in ("ours", "printed", "difference"))
+_COLUMNS = tuple(Number(name, name, ANY) for name in ("ours", "printed", "difference"))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def replications(candidates: Sequence[Candidate], results: Folders) -> list[Repl
     settings = [each.setting for each in candidates]
     chosen = [_nearest_runs(each, runs.get((each.algorithm, each.hp_json), []), settings) for each in candidates]
     needed = {run["run_key"] for members, _ in chosen for run in members if run["status"] == "finished"}
-    curves = by_run(results.curves(needed)) if needed and any(not each.column for each in candidates) else {}
+    curves = by_run(results.curves(needed)) if needed else {}
     return [_replication(each, *choice, curves) for each, choice in zip(candidates, chosen, strict=True)]
 
 
@@ -151,24 +150,15 @@ def _replication(
         states = {run["status"] for run in runs}
         state = next((state for state in ("failed", "stopped") if state in states), "missing")
         return Replication(candidate, state, shortened=shortened)
-    readings = [_value(candidate, run, curves.get(run["run_key"], {})) for run in finished]
+    printed = candidate.printed
+    readings = [printed.measured.value(curves.get(run["run_key"], {}), printed.read_to) for run in finished]
     values = tuple(value for value in readings if value is not None)
     state = "value"
     if any(run["diverged"] for run in finished):
         state = "diverged"
     elif len(values) < len(finished):
-        state = "unreached" if candidate.printed.rule == "to_target" else "unmeasured"
+        state = "unreached" if printed.rule == "to_target" else "unmeasured"
     return Replication(candidate, state, values, len(finished), len(runs) - len(finished), shortened)
-
-
-def _value(candidate: Candidate, run: Run, curve: Curve) -> float | None:
-    """Return the printed quantity of one run, from its row's column or its curve."""
-    if not candidate.column:
-        return value_of(candidate.printed.measured, curve, candidate.printed.read_to)
-    value = run[candidate.column]
-    if isinstance(value, Mapping):
-        value = value.get(int(candidate.printed.argument or 0))
-    return None if pd.isna(value) else float(value)
 
 
 def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
@@ -240,12 +230,12 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
     if row is None:
         return [Cell("missing", column, words="") for column in _COLUMNS]
     printed = row.candidate.printed
-    metric = printed.measured
+    unit = printed.measured.unit
     theirs = _value_text(printed, printed.value, printed.std) + (f" [{remarks[printed.note]}]" if printed.note else "")
     difference = ""
     if row.difference is not None:
         verdict = {True: " overlap", False: " apart", None: ""}[row.overlap]
-        difference = f"{row.difference * metric.scale:+.{metric.decimals}f}{verdict}"
+        difference = f"{row.difference * unit.scale:+.{unit.decimals}f}{verdict}"
     state = row.state if row.state in ("value", "diverged", "failed") else "missing"
     return [
         Cell(state, _COLUMNS[0], words=_our_text(row)),
@@ -265,8 +255,8 @@ def _our_text(row: Replication) -> str:
 
 
 def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
-    metric = printed.measured
-    return " ± ".join(f"{part * metric.scale:.{metric.decimals}f}" for part in (value, std) if part is not None)
+    unit = printed.measured.unit
+    return " ± ".join(f"{part * unit.scale:.{unit.decimals}f}" for part in (value, std) if part is not None)
 
 
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
@@ -276,9 +266,9 @@ def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[st
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
-    units = {"fraction": ", in %", "fraction^2": f", {METRICS['fm'].unit}"}
+    units = {FRACTION: f", in {FRACTION.shown}", VARIANCE: f", {VARIANCE.shown}"}
     metrics = dict.fromkeys(row.candidate.printed.measured for row in rows)
-    yield from dict.fromkeys(metric.meaning + units.get(UNITS[metric.quantity], "") for metric in metrics)
+    yield from dict.fromkeys(metric.meaning + units.get(metric.unit, "") for metric in metrics)
     cells = {row.candidate.printed for row in rows}
     with_runs = {row.candidate.printed for row in rows if row.n}
     as_printed = {row.candidate.printed for row in rows if row.n and not row.shortened}

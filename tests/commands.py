@@ -15,12 +15,12 @@ import pandas as pd
 
 from bench.execution import saved_runs
 from bench.sweep import command as sweep
-from bench.trial.results import RESULT_COLUMNS
 from bench.trial.trial import RunGroup
 from leaderboards import Store
+from leaderboards.rows.schema import READ_OFF_CURVES
 
 IDENTITY = ("partition_hash", "diverged", "status", "hp_json", "setting_json", "seed", "algorithm")
-EQUAL_COLUMNS = (*RESULT_COLUMNS, *IDENTITY)
+EQUAL_COLUMNS = (*READ_OFF_CURVES, *IDENTITY)
 ROOT = Path(__file__).resolve().parent.parent
 
 

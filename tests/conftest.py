@@ -54,7 +54,7 @@ SLOW = {
     "test_outside_data.py",
     "test_perf.py",
     "test_process.py",
-    "test_results_v1.py",
+    "test_golden.py",
     "test_resume.py",
     "test_start_from.py",
 }

@@ -2,7 +2,8 @@
 
 `python tests/record.py before.json`, then after the change `python tests/record.py after.json --against before.json`,
 both in the repository's root, on one machine and with nothing else running: CPU results are equal to the last bit only
-there. It takes about four minutes on two cores. What differs is printed, and the exit status is then 1.
+there. It takes about four minutes on two cores. What differs is printed, and the exit status is then 1. Columns that
+rows gain, and metrics that curves gain, are counted beside it and are no difference.
 
 Recorded are result columns and curves of sweeps (all algorithms, the demo, packs, ASHA within packs), the tables that
 `bench.compare` prints of them, the columns of the parquet files, and the run keys of every printed table, which do not
@@ -17,6 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,18 +70,20 @@ def record(folder: Path) -> Recording:
 
 
 def _results(out: Path) -> Iterator[tuple[str, Any]]:
-    """Each run's result columns, and a digest of its curve, by its algorithm and run key."""
+    """Each run's result columns, and a digest of each metric of its curve, by its algorithm and run key."""
     runs, curves = Store(out).runs(), Store(out).curves()
     columns = [column.name for column in COLUMNS if column.group in RESULTS]
-    digests = {key: _digest(points) for key, points in curves.groupby("run_key")}
+    digests: dict[str, dict[str, str]] = {}
+    for (key, metric), points in curves.groupby(["run_key", "metric"]):
+        digests.setdefault(key, {})[f"curve {metric}"] = _digest(points)
     for row in runs.sort_values("run_key").to_dict("records"):
         values = {name: row[name] for name in (*columns, "status", "diverged")}
-        yield f"{row['algorithm']} {row['run_key']}", {**values, "curve": digests.get(row["run_key"], "")}
+        yield f"{row['algorithm']} {row['run_key']}", {**values, **digests.get(row["run_key"], {})}
 
 
 def _digest(points: pd.DataFrame) -> str:
-    ordered = points.sort_values(["round", "metric"])[["round", "metric", "value"]]
-    exact = [(int(at), metric, float(value).hex()) for at, metric, value in ordered.itertuples(index=False)]
+    ordered = points.sort_values("round")[["round", "value"]]
+    exact = [(int(at), float(value).hex()) for at, value in ordered.itertuples(index=False)]
     return hashlib.sha256(repr(exact).encode()).hexdigest()
 
 
@@ -101,8 +105,14 @@ def main() -> int:
     if asked.against is None:
         return 0
     before, after = json.loads(asked.against.read_text(encoding="utf-8")), json.loads(text)
+    gained = Counter[str]()
+    for name, values in after.items():
+        if isinstance(values, dict) and isinstance(before.get(name), dict):
+            gained.update(values.keys() - before[name].keys())
+            after[name] = {key: value for key, value in values.items() if key in before[name]}
     differing = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     lines = [f"{name}: {_difference(before.get(name), after.get(name))}" for name in differing]
+    lines += [f"gained by {count}: {name}" for name, count in sorted(gained.items())]
     sys.stdout.write("\n".join([*lines, f"{len(differing)} of {len(before)} recorded things differ", ""]))
     return 1 if differing else 0
 

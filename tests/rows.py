@@ -11,6 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
+from leaderboards.numbers import curve_of as curve_of_points
+from leaderboards.numbers import numbers_of
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import curve_table, fit, run_table
 from leaderboards.rows.schema import runs_schema
@@ -45,8 +47,6 @@ def make_row(
         "ema_accuracy": 0.5,
         "best_round": 90,
         "selected_round": 80,
-        "accuracy_at": {1: 0.25, 100: 0.5},
-        "rounds_to": {0.25: 1, 0.5: 90},
         "local_accuracy_mean": 0.6,
         "amp": 0.6,
         "fm": 0.01,
@@ -83,6 +83,11 @@ def make_row(
         "finished": START + timedelta(seconds=12.5),
     }
     return row | columns
+
+
+def sound_row(curve: list[tuple[int, str, float]], *arguments: Any, **columns: Any) -> dict[str, Any]:
+    """A finished row whose numbers are those of its curve."""
+    return make_row(*arguments, **(numbers_of(curve_of_points(curve)) | columns))
 
 
 def failed_row(*arguments: Any, **columns: Any) -> dict[str, Any]:

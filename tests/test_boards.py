@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from rows import START, failed_row, make_row
+from rows import START, failed_row, sound_row
 
 from bench.boards import main, merge
-from bench.trial.results import summarise
 from leaderboards import Store
 from leaderboards.rows.segments import compact
 
@@ -36,7 +35,7 @@ def add(store: Store, level: float = 0.5, algorithm: str = "fedavg", seed: int =
     """Store a run whose results are those of its curve."""
     curve = curve_of(level)
     hyperparameters = columns.pop("hyperparameters", {"mu": 0.1})
-    return store.write(make_row(algorithm, hyperparameters, seed=seed, **(summarise(curve) | columns)), curve)
+    return store.write(sound_row(curve, algorithm, hyperparameters, seed=seed, **columns), curve)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from rows import curve_of, failed_row, make_row
+from rows import curve_of, failed_row, make_row, sound_row
 
 from leaderboards import Store
 from leaderboards.rows import files, segments
@@ -25,9 +25,14 @@ from leaderboards.rows.verify import validate
 View = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
+def put(store: Store, curve: list[tuple[int, str, float]], *arguments: Any, **columns: Any) -> None:
+    """Store a run whose results are those of its curve."""
+    store.write(sound_row(curve, *arguments, **columns), curve)
+
+
 def fill(store: Store, seeds: range) -> None:
     for seed in seeds:
-        store.write(make_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=seed), curve_of(seed))
+        put(store, curve_of(seed), "fedgkd", {"gamma": 0.2, "buffer": 5}, seed=seed)
 
 
 @pytest.fixture
@@ -35,10 +40,10 @@ def store(tmp_path: Path) -> Store:
     """Finished runs, a replicate, a failed run, and a failed one that was run again."""
     made = Store(tmp_path / "out")
     fill(made, range(3))
-    made.write(make_row("fedgkd", {"gamma": 0.2, "buffer": 5}, device="gpu", best_accuracy=0.75), curve_of(50))
+    put(made, curve_of(50), "fedgkd", {"gamma": 0.2, "buffer": 5}, device="gpu")
     made.write(failed_row("fedprox", {"mu": 1}), [])
     made.write(failed_row("other", {"buffer": 0.5, "mu": None}), [])
-    made.write(make_row("other", {"buffer": 0.5, "mu": None}), curve_of(80))
+    put(made, curve_of(80), "other", {"buffer": 0.5, "mu": None})
     return made
 
 
@@ -86,7 +91,7 @@ def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
 def test_a_finished_row_in_a_segment_is_not_written_again(store):
     compact(store.out)
     before = view(store)
-    row = make_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1)
+    row = sound_row(curve_of(1), "fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1)
     assert store.write(row, curve_of(1)).name == names(store)[0]
     store.write(failed_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1), [])
     assert_same(view(store), before)
@@ -138,8 +143,8 @@ def before_each_change(monkeypatch: pytest.MonkeyPatch, action: Callable[[int], 
 def retried(store: Store) -> Store:
     """The state in which most is at stake: a segment, files in the place of rows of it, and new ones."""
     compact(store.out)
-    store.write(make_row("fedprox", {"mu": 1}, best_accuracy=0.25), curve_of(7))
-    store.write(make_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=9), curve_of(9))
+    put(store, curve_of(7), "fedprox", {"mu": 1})
+    put(store, curve_of(9), "fedgkd", {"gamma": 0.2, "buffer": 5}, seed=9)
     return store
 
 

@@ -14,9 +14,9 @@ from rows import CURVE, failed_row, make_row, table_of
 from bench.compare.command import main as compare
 from bench.stored.groups import groups_of, scores_by_place
 from bench.stored.results import read
-from leaderboards import METRICS, Store
+from leaderboards import NUMBERS, Store
 from leaderboards.board import leaderboard, with_seeds
-from leaderboards.curve_metrics import metric_named
+from leaderboards.numbers import number_named
 from leaderboards.problems import cell_of
 from leaderboards.published import Candidate, printed_cells
 from leaderboards.replication import replications
@@ -46,7 +46,7 @@ MEANS = {"fedavg": (32, 34, 40), "fedprox": (40, 60, 20), "fedgkd": (63, 43, 62)
 STDS = {"fedavg": (0, 1, 2), "fedprox": (0, 0, 10), "fedgkd": (0, 2, 0)}
 SELECTED = {"fedavg": 3, "fedprox": 1, "fedgkd": 2}
 RANKS = {"fedavg": 2, "fedprox": 2, "fedgkd": 1}
-BEST, FINAL = METRICS["best_accuracy"], METRICS["final_accuracy"]
+BEST, FINAL = NUMBERS["best_accuracy"], NUMBERS["final_accuracy"]
 
 
 def run(algorithm: str, x: int, seed: int, validation: float | None, test: float, **columns: Any) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_what_some_seeds_lack_has_a_count_and_no_mean():
     board = board_of(rows).set_index("algorithm")
     assert board["local_accuracy_mean_count"].tolist() == [1, 3, 0]
     assert board["local_accuracy_mean_mean"].notna().tolist() == [False, True, False]
-    (table,) = tables_of(board_of(rows), [METRICS["local_accuracy_mean"]])
+    (table,) = tables_of(board_of(rows), [NUMBERS["local_accuracy_mean"]])
     assert texts(table) == {"b x=1": ["80.00 ± 0.00 (3)"], "a x=1": ["1 of 3"], "c x=1": ["–"]}
     assert any("k of n" in note for note in table.notes)
 
@@ -219,10 +219,8 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     new = make_row("fedavg", {}, {}, 0, version=2, best_accuracy=42 / 64)
     new["finished"] += timedelta(days=1)
     for row in [new, *(make_row("fedavg", {}, {}, seed, best_accuracy=40 / 64) for seed in (0, 1))]:
-        store.write(row, CURVE)
-    asked = Candidate(
-        printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "", "best_accuracy"
-    )
+        store.write(row, [(1, "accuracy", row["best_accuracy"])])
+    asked = Candidate(printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "")
     (found,) = replications([asked], store)
     assert (found.n, found.mean) == (1, 42 / 64)
     results = read([tmp_path])
@@ -345,7 +343,7 @@ def test_hyperparameters_stand_in_the_place_of_their_column():
 
 
 def test_one_seed_is_not_ranked_because_three_missed_the_target():
-    target = metric_named("rounds@70")
+    target = number_named("rounds@70")
     runs = to_pandas(table_of([run("a", 1, seed, 40, 40) for seed in range(3)] + [run("b", 1, 0, 40, 40)]))
     runs[target.name] = [10.0, 11.0, math.nan, 40.0]
     (table,) = tables_of(with_seeds(leaderboard(runs, [target]), runs, [target]), [target])

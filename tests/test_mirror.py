@@ -23,7 +23,7 @@ import pytest
 from commands import ROOT, assert_equal_results, command, kill_all, saved_round, wait_for
 from filelock import FileLock
 from pyarrow import fs
-from rows import CURVE, START, curve_of, failed_row, make_row
+from rows import CURVE, START, curve_of, failed_row, make_row, sound_row
 
 from bench import artifacts, boards
 from bench.errors import UsageError
@@ -42,10 +42,11 @@ KEY = "ab" * 32
 SWEEP = ("--algo", "fedavg,fedgkd", "--set", "gamma=0.2", "--rounds", "3", "--executor", "inline", "-q")
 
 
-def fill(out: Path, seeds: range, **columns: Any) -> Store:
+def fill(out: Path, seeds: range, higher: int = 0, **columns: Any) -> Store:
     store = Store(out)
     for seed in seeds:
-        store.write(make_row("fedgkd", {"gamma": 0.2}, seed=seed, **columns), curve_of(seed))
+        curve = curve_of(seed + higher)
+        store.write(sound_row(curve, "fedgkd", {"gamma": 0.2}, seed=seed, **columns), curve)
     return store
 
 
@@ -118,7 +119,7 @@ def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(tm
     out = tmp_path / "out"
     store = fill(out, range(3))
     store.write(failed_row("fedprox", {"mu": 1}), [])
-    store.write(make_row("other", {"gamma": "all"}), CURVE)
+    store.write(sound_row(CURVE, "other", {"gamma": "all"}), CURVE)
     artifacts.write_arrays(out, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(3)})
     save_state(out, 5)
     done = push(out, there.as_uri())
@@ -160,8 +161,8 @@ def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
     left, right = tmp_path / "left", tmp_path / "right"
     fill(left, range(3))
     fill(right, range(2, 5), finished=LATER, host="another")  # seed 2: an equal result of the same environment
-    fill(right, range(1), finished=LATER, device="gpu", best_accuracy=0.75)  # seed 0: a replicate
-    fill(right, range(1, 2), finished=LATER, best_accuracy=0.625)  # unlike in one environment: kept beside
+    fill(right, range(1), finished=LATER, device="gpu", higher=75)  # seed 0: a replicate
+    fill(right, range(1, 2), finished=LATER, higher=62)  # unlike in one environment: kept beside
     push(left, there)
     push(right, there)
     for out in (left, right):

@@ -129,8 +129,8 @@ class Stood:
     round: int = 100
     status: str = "running"
 
-    def measure(self, metric: str, until: float = math.inf) -> float:
-        assert metric == "val_accuracy"
+    def number(self, name: str, until: float = math.inf) -> float:
+        assert name == "best_val_accuracy"
         return self.value
 
 
@@ -281,7 +281,7 @@ def test_the_objective_is_the_best_configurations(execution: Execution) -> None:
     units = [unit(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
     trial = RunGroup(units, execution)
     trial.step()
-    means = [sum(run.measure("val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)]
+    means = [sum(run.number("best_val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)]
     assert trial.report()["objective"] == pytest.approx(max(means))
     trial.close()
 

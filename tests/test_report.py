@@ -271,10 +271,10 @@ def test_a_run_has_everything_to_run_it_again(page, text):
 
 
 def test_printed_numbers_stand_beside_ours(tmp_path):
-    cell = next(cell for cell in cells_of("fedgkd", "3") if cell.column == "best_accuracy")
+    cell = next(cell for cell in cells_of("fedgkd", "3") if cell.printed.rule == "best")
     unit = cell.units[0]
     row = make_row(unit.algorithm, unit.hyperparameters, unit.setting.as_dict(), 0, best_accuracy=0.4321)
-    text = report(tmp_path / "page.html", write(tmp_path / "out", [(row, [])]))
+    text = report(tmp_path / "page.html", write(tmp_path / "out", [(row, [(1, "accuracy", 0.4321)])]))
     ((_, table),) = Elements(text).of("details", class_="printed")
     assert "43.21 (1)" in table
     assert f"{100 * cell.printed.value:.2f}" in table

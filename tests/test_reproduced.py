@@ -14,8 +14,8 @@ from rows import failed_row, make_row
 
 from algorithms import entry
 from bench.compare.command import main as compare
-from bench.trial.results import summarise
 from leaderboards import Store, run_key
+from leaderboards.numbers import curve_of, numbers_of
 from leaderboards.rows.checks import check_row
 from leaderboards.rows.frames import records
 from leaderboards.rows.store import RowFile
@@ -88,7 +88,7 @@ def test_the_tracked_rows_say_what_their_curves_say(rows):
     for row in rows.to_dict("records"):
         curve = curves[curves["run_key"] == row["run_key"]]
         points = list(zip(curve["round"], curve["metric"], curve["value"], strict=True))
-        found = summarise([(int(at), name, float(value)) for at, name, value in points])
+        found = numbers_of(curve_of((int(at), name, float(value)) for at, name, value in points))
         for name in ("best_accuracy", "best_round", "final_accuracy", "mean_last10_accuracy"):
             assert found[name] == pytest.approx(row[name]), name
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rows import CURVE, START, failed_row, make_row
+from rows import CURVE, START, failed_row, make_row, sound_row
 
 from leaderboards import (
     COLUMNS,
@@ -95,8 +95,8 @@ def test_complete_rows_pass():
     ("change", "problem"),
     [
         ({"best_accuracy": 70.0}, r"best_accuracy must be a fraction in \[0, 1\], got 70.0"),
-        ({"accuracy_at": {"1": 0.5}}, "accuracy_at must be of type map<int32,double>"),
-        ({"best_accuracy": None}, "best_accuracy is empty in a finished row"),
+        ({"versions": {"torch": 2}}, "versions must be of type map<string,string>"),
+        ({"seconds": None}, "seconds is empty in a finished row"),
         ({"best_round": 1.5}, r"best_round must be of type int64, got 1.5 \(float\)"),
         ({"seconds": -1.0}, "seconds must be >= 0"),
         ({"status": "done"}, "status must be one of finished, failed, stopped, got 'done'"),
@@ -139,7 +139,7 @@ def test_a_failed_row_comes_back_empty(store):
     store.write(failed_row(), [])
     found = store.runs().iloc[0]
     assert found["error"] == "out of memory"
-    assert found[["best_accuracy", "accuracy_at", "bytes_up", "seconds"]].isna().all()
+    assert found[["best_accuracy", "best_round", "bytes_up", "seconds"]].isna().all()
     assert store.curves().empty
 
 
@@ -239,9 +239,10 @@ def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monk
 
     with monkeypatch.context() as patched:
         patched.setattr("leaderboards.rows.store.datetime", Ahead)
-        store.write(done(0.5), CURVE, replace=True)
+        store.write(sound_row(CURVE), CURVE, replace=True)
     (store.out / "runs" / "._of_another_system.parquet").write_bytes(b"no parquet")
-    store.write(done(0.75), CURVE, replace=True)
+    better = [(1, "accuracy", 0.75)]
+    store.write(sound_row(better), better, replace=True)
     assert store.runs()["best_accuracy"].tolist() == [0.75]
     assert not validate(store.out).findings
 

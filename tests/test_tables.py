@@ -194,7 +194,7 @@ def store_run(out: Path, unit: RunSpec, seed: int = 0, curve: list[Any] | None =
     row = make(
         unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict() | setting, seed, found.version, **columns
     )
-    Store(out).write(row, curve or [(1, "accuracy", 0.5)])
+    Store(out).write(row, curve or [(1, "accuracy", columns.get("best_accuracy", 0.5))])
 
 
 def beside_of(
@@ -342,7 +342,7 @@ def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pyte
 )
 def test_overlap(values: tuple[float, ...], printed_std: float | None, expected: bool | None) -> None:
     printed: PrintedCell = replace(printed_cells()[0], value=0.70, std=printed_std)
-    asked = Candidate(printed, "fedavg", "{}", {}, "", "best_accuracy")
+    asked = Candidate(printed, "fedavg", "{}", {}, "")
     assert Replication(asked, "value", values, len(values)).overlap is expected
 
 

@@ -17,12 +17,12 @@ from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.words import OUTS, counted, flag, folders_of, split_list
+from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
 from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaderboards.metrics import Metric
     from leaderboards.rows.store import Folders
     from leaderboards.tables import Sheet, Table
 
@@ -31,6 +31,7 @@ examples:
   python -m bench.compare                                        every table of ./leaderboards
   python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
   python -m bench.compare --metric final rounds@70 up@70         what it took to reach 70 % test accuracy
+  python -m bench.compare --metric loss@30 val_accuracy@last     any metric of the curves, also an algorithm's own
   python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
@@ -39,8 +40,8 @@ examples:
   python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
   python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ
 
-metrics: best final selected validation last10 ema local amp fm wlp comms down up steps time, and read off curves:
-accuracy@ROUND, and rounds, comms, down, up or steps @PERCENT until that test accuracy was reached
+numbers: {numbers}
+read off curves: {forms}
 """
 
 
@@ -67,7 +68,7 @@ def _parser() -> Parser:
         prog="python -m bench.compare",
         description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
         "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(numbers=" ".join(number.short for number in NUMBERS.values()), forms="; ".join(FORMS)),
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
@@ -88,7 +89,6 @@ def _parser() -> Parser:
 
 def _compare(arguments: argparse.Namespace) -> None:
     from leaderboards.board import leaderboard, with_seeds
-    from leaderboards.curve_metrics import CurveMetric, add_curve_metrics
     from leaderboards.problems import BY
     from leaderboards.tables import tables_of
 
@@ -104,8 +104,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     source, runs = _runs(folders, tuned, confirmed_at)
     runs = chosen(runs, where, _joined(folders))
     note_superseded(runs, tuned)
-    runs = add_curve_metrics(runs, metrics, source)
-    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
+    extra = [metric for metric in metrics if metric.name not in NUMBERS]
+    runs = _with_numbers(runs, extra, source)
+    board = leaderboard(runs, extra, tuned)
     board = with_seeds(board, runs, metrics, tuned)
     tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
@@ -117,7 +118,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         render_sheets(sheets, arguments.format)
 
 
-def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
+def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]) -> list[Sheet]:
     """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
     from leaderboards.tables.sheets import against, over_cells
 
@@ -140,11 +141,32 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
     return sheets
 
 
-def _metrics(names: Sequence[str] | None) -> list[Metric]:
-    from leaderboards.curve_metrics import metric_named
+def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) -> pd.DataFrame:
+    """Add a column for each number that is not a column of rows; empty for a run whose curve does not tell it.
 
+    Raises:
+        UsageError: a number is of a metric that no curve here has.
+        leaderboards.StoreError: a curve cannot be read.
+    """
+    import pandas as pd
+
+    from leaderboards.rows.frames import by_run
+
+    if not extra:
+        return runs
+    curves = by_run(source.curves(set(runs.loc[runs["status"] == "finished", "run_key"])))
+    present = set[str]().union(*curves.values())
+    if problem := unknown_metrics(extra, present):
+        raise UsageError(problem)
+    for number in extra:
+        values = [number.value(curves.get(key, {})) for key in runs["run_key"]]
+        runs = runs.assign(**{number.name: pd.Series(values, runs.index, "float64")})
+    return runs
+
+
+def _metrics(names: Sequence[str] | None) -> list[Number]:
     try:
-        metrics = [metric_named(name) for name in (("best", "final") if names is None else split_list(names))]
+        metrics = [number_named(name) for name in (("best", "final") if names is None else split_list(names))]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
     if not metrics:

@@ -14,7 +14,7 @@ from bench.engine.client_round import ClientResult
 from bench.engine.federation import Federation
 from bench.engine.network import Network
 from bench.engine.pytree import has_nan, total
-from leaderboards.metrics import CLIENT_ACCURACY
+from leaderboards.numbers import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
 

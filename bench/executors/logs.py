@@ -31,7 +31,7 @@ from bench.executors.trials import searched_rows
 from bench.planning.run_spec import Plan, RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from leaderboards import Store, identity_columns
+from leaderboards import NUMBERS, Store, identity_columns
 from leaderboards.rows.frames import records
 
 if TYPE_CHECKING:
@@ -237,11 +237,11 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A growing curve: the run handle of each tool that has begun it, the best accuracy so far, and the last round."""
+    """A growing curve: the run handle of each tool that has begun it, its test accuracies, and the last round."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
-    best: float = math.nan
+    accuracy: dict[int, float] = field(default_factory=dict)
     last: int = -1
 
     @property
@@ -325,14 +325,15 @@ class LogWriter(Observer):
         self._close(curve, row["status"])
 
     def _add(self, curve: _Curve, points: Iterable[Point], names: Sequence[str]) -> None:
-        """Give new points to some tools, with `best_accuracy`."""
+        """Give new points to some tools, with the number `best_accuracy` so far."""
         rounds: dict[int, dict[str, float]] = {}
         for at, metric, value in sorted(points):
             rounds.setdefault(at, {})[metric] = value
-        for metrics in rounds.values():
-            accuracy = metrics.get("accuracy", curve.best)
-            curve.best = curve.best if curve.best >= accuracy else accuracy
-            metrics["best_accuracy"] = curve.best
+        for at, metrics in rounds.items():
+            if "accuracy" in metrics:
+                curve.accuracy[at] = metrics["accuracy"]
+            best = NUMBERS["best_accuracy"].value({"accuracy": curve.accuracy})
+            metrics["best_accuracy"] = math.nan if best is None else best
         curve.last = max(rounds, default=curve.last)
         for name, tool in self._usable(names):
             with self._guarded(name):

@@ -13,7 +13,7 @@ from bench.charts.theme import FAINT, Spec, colour, whole_numbers
 from bench.figures.comparisons import comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch
 from bench.stored.groups import ranked_runs, scores_by_place, values_of
-from leaderboards.metrics import METRICS
+from leaderboards.numbers import NUMBERS
 from leaderboards.problems import BY, Cell, Problem
 from leaderboards.stats.aggregate import Pooled, critical_difference, pooled
 from leaderboards.tables.captions import labels_of, title
@@ -39,7 +39,7 @@ def _pools(comparison: Problem) -> dict[str, Pooled]:
 
     They are the round that validation selects, or without validation the best one, and the last.
     """
-    selected, best, final = (METRICS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
+    selected, best, final = (NUMBERS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
     validated = all(values_of(cell, selected) for cell in comparison.cells if values_of(cell, final))
     pools = {}
     for metric in (selected if validated else best, final):

@@ -19,7 +19,7 @@ from bench.figures.comparisons import comparisons, file_name, further, seeds_sai
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record
-from leaderboards.metrics import METRICS
+from leaderboards.numbers import VARIANCE
 from leaderboards.problems import Cell, Problem
 from leaderboards.tables.captions import labels_of, title
 
@@ -155,6 +155,6 @@ fairness = Curves(
     "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
     "client's accuracy",
     "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
-    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", METRICS["fm"].scale), Axis("wlp", "WLP, %", 100)),
+    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", VARIANCE.scale), Axis("wlp", "WLP, %", 100)),
     across=("alpha",),
 )

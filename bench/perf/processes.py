@@ -20,7 +20,6 @@ import bench
 from bench.errors import EnvironmentProblem
 from bench.execution import largest_resident
 from bench.perf.measure import Record, Say, Spent, figure, seconds_of
-from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import curves_schema, environment_key, runs_schema
@@ -157,16 +156,11 @@ def _row(
     name, x = f"algorithm_{algorithm:02}", configuration / 8
     identity = identity_columns(name, 1, {"x": x}, settings[cell], seed)
     values = random.uniform(0.1, 0.9, len(COLUMNS))
-    # As long as in real runs of 100 rounds that reach an accuracy of three quarters.
-    maps = {
-        "accuracy_at": [(at, float(values[0])) for at in MILESTONES if at <= 100],
-        "rounds_to": [(target, round(100 * target)) for target in TARGETS[:15]],
-    }
     results = {
         column.name: float(value if column.unit.startswith("fraction") else 100 * value)
         for column, value in zip(COLUMNS, values, strict=True)
     }
-    return {**results, **constants, **maps, **settings[cell], **identity}
+    return {**results, **constants, **settings[cell], **identity}
 
 
 def _constants() -> dict[str, Any]:

@@ -176,7 +176,6 @@ class Cell:
     printed: PrintedCell
     units: tuple[RunSpec, ...]
     tried: tuple[str, ...]  # the hyper-parameters and fields in which the units differ
-    column: str  # column of our rows with the number; empty if it is read off the curve
 
     @property
     def setting(self) -> Setting:

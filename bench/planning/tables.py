@@ -15,7 +15,7 @@ from bench.planning.run_spec import Cell, RunSpec
 from bench.terminal.words import unknown
 from leaderboards import canonical_json
 from leaderboards.problems import base_model
-from leaderboards.published import Candidate, PrintedCell, PrintedMetric, printed_cells
+from leaderboards.published import Candidate, PrintedCell, printed_cells
 from search_spaces import (
     PAPERS,
     SPACES,
@@ -28,19 +28,6 @@ from search_spaces import (
     find_table,
     holds,
 )
-
-_COLUMNS = {
-    ("accuracy", "best"): "best_accuracy",
-    ("accuracy", "final"): "final_accuracy",
-    ("accuracy", "unstated"): "final_accuracy",
-    ("accuracy", "at_round"): "accuracy_at",
-    ("accuracy", "selected"): "selected_accuracy",
-    ("rounds", "selected"): "selected_round",
-    ("local_accuracy", "final"): "local_accuracy_mean",
-    ("amp", "unstated"): "amp",
-    ("fm", "unstated"): "fm",
-    ("wlp", "unstated"): "wlp",
-}
 
 
 def table_of(paper: str, name: str) -> tuple[str, Table]:
@@ -74,7 +61,7 @@ def candidates_of(cell: Cell) -> list[Candidate]:
         values = setting | dict(unit.hyperparameters)
         label = " ".join(f"{name}={values[name]}" for name in cell.tried)
         hp_json = canonical_json(unit.hyperparameters)
-        candidates.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label, cell.column))
+        candidates.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label))
     return candidates
 
 
@@ -91,13 +78,8 @@ def cells_of(paper: str, name: str) -> list[Cell]:
         if case not in reproduced:
             reproduced[case] = _units_of(key, table, setting, printed)
         units, tried = reproduced[case]
-        cells.append(Cell(printed, units, tried, column_of(printed.measured, printed.read_to)))
+        cells.append(Cell(printed, units, tried))
     return cells
-
-
-def column_of(metric: PrintedMetric, read_to: int | None = None) -> str:
-    """Return the column of our rows that holds a printed metric; empty if only the curve has it."""
-    return "" if read_to else _COLUMNS.get((metric.quantity, metric.rule), "")
 
 
 def _setting_of(printed: PrintedCell, table: Table) -> Setting:

@@ -10,7 +10,7 @@ from bench.report.tuning import text_of
 from bench.stored.groups import Group, hyperparameters, is_reference, label_of, number
 from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
-from leaderboards.metrics import Metric
+from leaderboards.numbers import Number
 from leaderboards.problems import Cell, differing, sortable
 from leaderboards.stats.seeds import Ranked
 from leaderboards.tables import Cell as Shown
@@ -76,7 +76,7 @@ def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Itera
         first = first and not shown
 
 
-def _score(record: Record, metric: Metric, places: Mapping[str, Ranked], scale: tuple[float, float]) -> Row:
+def _score(record: Record, metric: Number, places: Mapping[str, Ranked], scale: tuple[float, float]) -> Row:
     """Return one metric of a row: `rank`, `value` and `interval` as printed, the numbers to sort by, a whisker."""
     mean, low, high = (
         None if record["diverged"] else record[f"{metric.name}_{part}"] for part in ("mean", "low", "high")
@@ -84,7 +84,7 @@ def _score(record: Record, metric: Metric, places: Mapping[str, Ranked], scale: 
     state = state_of(record, metric)
     interval = "–"
     if low is not None and high is not None:
-        interval = " – ".join(f"{limit * metric.scale:.{metric.decimals}f}" for limit in (low, high))
+        interval = " – ".join(f"{limit * metric.unit.scale:.{metric.unit.decimals}f}" for limit in (low, high))
     return {
         "metric": metric.name,
         **_rank(record, places),

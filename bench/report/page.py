@@ -69,7 +69,7 @@ def page(results: Results, title: str, made: datetime) -> str:
         "learning": learning_sections(groups, results, labels, charts),
         "tuning": tuning_section(groups, charts),
         "printed": _printed_section(results),
-        "runs": runs_section(results.runs),
+        "runs": runs_section(results.runs, results.curves),
         "charts": charts.embedded(),
     }
     environment = Environment(

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report.standings import SHOWN
 from bench.stored.groups import Group
 from bench.stored.results import Run
 from bench.terminal.words import KEY_SHOWN, counted, duration
 from leaderboards.flags import flags_of_run
+from leaderboards.numbers import NUMBERS, SECONDS, Curve, Number, metric_named, own_metrics
 from leaderboards.problems import base_model
 from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import shell_command
+from leaderboards.tables.model import number
 
 _SHORT_COMMIT = 10
 _ORIGIN = (
@@ -79,8 +80,11 @@ def _machines(runs: Sequence[Run]) -> Iterator[str]:
         yield f"{processor}, {backend} backend, {counted(threads, 'thread')} ({counted(count, 'run')})"
 
 
-def runs_section(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return `runs`, failed ones first, their `flags`, and the settings and origins that are `shared`."""
+def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, Any]:
+    """Return `runs`, failed ones first, their `flags`, and the settings and origins that are `shared`.
+
+    `curves` are by run key.
+    """
     settings: dict[str, str] = {}  # as JSON -> anchor
     origins: dict[str, str] = {}
     entries = []
@@ -92,7 +96,7 @@ def runs_section(runs: Sequence[Run]) -> dict[str, Any]:
                 "key": run["run_key"][:KEY_SHOWN],
                 "hyperparameters": json.loads(run["hp_json"]),
                 "flags": flags_of_run(run),
-                "results": list(_results(run)),
+                "results": list(_results(run, curves.get(run["run_key"], {}))),
                 "commands": "\n".join(_commands(run)),
                 "setting": settings.setdefault(run["setting_json"], f"setting-{len(settings) + 1}"),
                 "origin": origins.setdefault(origin, f"origin-{len(origins) + 1}"),
@@ -107,21 +111,29 @@ def runs_section(runs: Sequence[Run]) -> dict[str, Any]:
     return {"runs": entries, "flags": flags, "shared": shared}
 
 
-def _results(run: Run) -> Iterator[tuple[str, str]]:
+def _results(run: Run, curve: Curve) -> Iterator[tuple[str, str]]:
+    """Yield names and values of what came out: every number of the run, and its algorithm's own metrics."""
     yield "run key", run["run_key"]
-    for metric in SHOWN:
-        if (value := run[metric.name]) is not None:
-            at = run.get(metric.name.replace("accuracy", "round"))
-            yield f"{metric.short} accuracy", f"{100 * value:.2f} %" + (f" in round {at}" if at is not None else "")
-    if run["best_val_accuracy"] is not None:
-        yield "best validation accuracy", f"{100 * run['best_val_accuracy']:.2f} %"
-    if run["status"] == "finished":
-        yield "traffic", f"{run['bytes_down'] / 1e6:,.2f} MB down, {run['bytes_up'] / 1e6:,.2f} MB up"
-        yield "local steps of a client", f"{run['train_steps']:,.0f}"
-        yield "training", duration(run["seconds"])
+    for name, metric in NUMBERS.items():
+        if run[name] is not None:
+            yield name.replace("_", " "), _text(run[name], metric)
+    for name in own_metrics(curve):
+        metric = metric_named(name)
+        value = metric.value(curve)
+        if value is not None:
+            yield f"{metric.quantity}, last round", _text(value, metric)
+    if run["partition_hash"]:
         yield "partition hash", run["partition_hash"][:KEY_SHOWN]
     yield "status", run["status"]
     yield "when", f"{run['started']:%Y-%m-%d %H:%M:%S} to {run['finished']:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _text(value: float, metric: Number) -> str:
+    if metric.unit == SECONDS:
+        return duration(value)
+    if metric.whole and metric.unit.scale == 1:
+        return f"{value:,}"
+    return f"{number(value, metric)} {metric.unit.shown}".strip()
 
 
 def _commands(run: Run) -> Iterator[str]:

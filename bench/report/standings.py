@@ -10,14 +10,14 @@ from bench.report.charts import Charts, Column
 from bench.stored.groups import Group, scores_by_place, values_of
 from bench.stored.groups import number as value_text
 from bench.terminal.words import counted
-from leaderboards.metrics import METRICS, Metric
+from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import Cell
 from leaderboards.stats.aggregate import pooled
 from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, compared, rankable, shared_ranks
 from leaderboards.tables.model import number
 
 # The three accuracies of the page, for models of different rounds. All are of the global model on the test set.
-SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
+SHOWN = tuple(NUMBERS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
 _TABLE = (
     Column("metric", "metric"),
     Column("alpha", "alpha"),
@@ -30,14 +30,14 @@ _FROM_ALL = "separable from all"
 _CELL = {"width": 188, "height": 78}  # pixels
 
 
-def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
+def standings(cell: Cell, metric: Number) -> Mapping[str, Ranked]:
     """Return label -> place, the best first, without algorithms of too few seeds to be ranked beside the others."""
     values = values_of(cell, metric)
     ranked = {name: values[name] for name in rankable({name: len(seeds) for name, seeds in values.items()})}
     return {entry.algorithm: entry for entry in shared_ranks(ranked, metric.higher_is_better)}
 
 
-def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
+def _winner(cell: Cell, metric: Number) -> dict[str, Any]:
     """Return a cell's best `algorithm` (empty if none is ranked), its `numbers`, the `verdict`, and if `separable`."""
     ranked = list(standings(cell, metric).values())
     if not ranked:
@@ -53,7 +53,7 @@ def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
     return {"algorithm": best.algorithm, "numbers": numbers, "verdict": verdict, "separable": verdict == _FROM_ALL}
 
 
-def _verdict(cell: Cell, metric: Metric, best: Ranked, others: Sequence[Ranked]) -> str:
+def _verdict(cell: Cell, metric: Number, best: Ranked, others: Sequence[Ranked]) -> str:
     """Say whether the best can be told from the others; further algorithms have too few seeds to be ranked."""
     values = values_of(cell, metric)
     unranked = len(values) - 1 - len(others)
@@ -97,7 +97,7 @@ def _add_map(group: Group, labels: Sequence[str], charts: Charts) -> int:
     return charts.add(_spec(rows, labels, group), f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
 
 
-def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
+def _pooled(group: Group, metric: Number) -> dict[str, Any] | None:
     """Return the standings of the algorithms that were run in every cell: rank, share of cells won, mean."""
     standing = pooled(scores_by_place(group.cells, metric))
     if len(standing.standings) < 2 or standing.cells < 2:
@@ -112,7 +112,14 @@ def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
     return {
         "metric": metric.name,
         "caption": f"Over all {standing.cells} cells, {metric.of}",
-        "head": ("algorithm", "mean rank", "cells won", f"interquartile mean, {metric.unit}", "95 % interval", "runs"),
+        "head": (
+            "algorithm",
+            "mean rank",
+            "cells won",
+            f"interquartile mean, {metric.unit.shown}",
+            "95 % interval",
+            "runs",
+        ),
         "lines": lines,
         "remarks": f"{remarks[0].upper()}{remarks[1:]}." if remarks else "",
     }

@@ -12,7 +12,7 @@ from algorithms import ALGORITHMS
 from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
-from leaderboards.metrics import Metric
+from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import Seeds
@@ -86,7 +86,7 @@ def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
     }
 
 
-def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
+def values_of(cell: Cell, metric: Number) -> dict[str, Seeds]:
     """Return label -> seed -> value of every algorithm that is ranked and has one."""
     values = {
         name: {seed: run[metric.name] for seed, run in runs.items() if run[metric.name] is not None}
@@ -95,7 +95,7 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
     return {name: seeds for name, seeds in values.items() if seeds}
 
 
-def scores_by_place(cells: Iterable[Cell], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
+def scores_by_place(cells: Iterable[Cell], metric: Number) -> dict[Hashable, dict[str, list[float]]]:
     """Return place -> label -> values, as `stats.aggregate.pooled` takes them.
 
     A cell counts if several algorithms have finished runs there, and one of them a value.

@@ -33,7 +33,7 @@ from bench.sweep.preflight import (
 )
 from bench.terminal.console import UnreadError, exit_status, say, tell
 from bench.terminal.words import counted
-from leaderboards import METRICS, Store, StoreError, canonical_json
+from leaderboards import NUMBERS, Store, StoreError, canonical_json
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
         runs = confirmed(runs, plan.tuned, confirmed_at)
     board = leaderboard(runs, tuned=plan.tuned)
     board = board.loc[[row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]]
-    metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
+    metrics = [NUMBERS[name] for name in ("best_accuracy", "final_accuracy")]
     algorithms = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
     tables = tables_of(
         with_seeds(board, runs, metrics, plan.tuned), metrics, defaults=defaults(algorithms), tuned=plan.tuned

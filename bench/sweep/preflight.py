@@ -289,7 +289,7 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
 
 def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]) -> Iterator[str]:
     """Note what `--track` would add to a printed table and to stored runs. `units`: the runs to do."""
-    if "local" not in track and any(cell.column == "local_accuracy_mean" for cell in plan.cells):
+    if "local" not in track and any(cell.printed.quantity == "local_accuracy" for cell in plan.cells):
         yield "some printed numbers are of clients' own models, which only --track local measures"
     to_do = {unit.key for unit in units}
     stored = [unit for unit in plan.units if unit.key not in to_do] if track else []

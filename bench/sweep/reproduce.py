@@ -20,8 +20,8 @@ from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import DATA_DIR, IMPORT, counted, result_folder, split_list
-from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
+from leaderboards.rows.schema import READ_OFF_CURVES
 
 
 def main(argv: Sequence[str]) -> int:
@@ -113,11 +113,11 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     """Print the result columns that differ, and return the exit status."""
-    different = [name for name in (*RESULT_COLUMNS, "partition_hash", "diverged") if old[name] != new[name]]
+    different = [name for name in (*READ_OFF_CURVES, "partition_hash", "diverged") if old[name] != new[name]]
     for name in different:
         sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")
     if not different:
-        sys.stdout.write(f"equal in all {len(RESULT_COLUMNS) + 2} result columns, bit for bit\n")
+        sys.stdout.write(f"equal in all {len(READ_OFF_CURVES) + 2} result columns, bit for bit\n")
     elif old["pack"] > 1 and old["backend"] == "stacked":
         say(
             f"the stored row trained in one program with {counted(int(old['pack']) - 1, 'other run')}: alone it rounds "

@@ -70,7 +70,7 @@ def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
     Returns:
         -inf if there is no value, or if a seed is lost, because a mean over the others would not be comparable.
     """
-    accuracies = [run.measure("val_accuracy", until) for run in seeds]
+    accuracies = [run.number("best_val_accuracy", until) for run in seeds]
     values = [accuracy for accuracy in accuracies if not math.isnan(accuracy)]
     if not values or any(map(lost, seeds)):
         return -math.inf

@@ -27,8 +27,9 @@ from bench.errors import Waiting, describe
 from bench.execution import Execution, enough, largest_resident, process_columns
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
-from bench.trial.results import failed_rows, rows_of, series, write_tracked
+from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
+from leaderboards.numbers import NUMBERS, GrowingCurve, add_points, cut
 
 WAIT_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # of waiting for another's claim, before a warning
@@ -58,6 +59,8 @@ class Run:
         self._saved = time.monotonic()
         self._split_hash, self._dataset_hash, self._chance, self._test_samples = "", "", 0.0, 0
         self._recalled: Sequence[Point] = ()
+        self._arranged: GrowingCurve = {}
+        self._arranged_points = 0  # of the curve, that are in `_arranged`
         self._started_from: dict[str, str] = {}
 
     def open(self) -> None:
@@ -146,13 +149,13 @@ class Run:
         statuses = self.store.status(keys)
         return all(statuses.get(key) in needless for key in keys)
 
-    def measure(self, metric: str, until: float = math.inf) -> float:
-        """Return the best value of one metric of `curve` up to a round; NaN before there is any."""
-        return max((value for at, value in series(self.curve, metric).items() if at <= until), default=math.nan)
-
-    def latest(self) -> float:
-        """Return the test accuracy of the last evaluated round; NaN before there is any."""
-        return next(reversed(series(self.curve, "accuracy").values()), math.nan)
+    def number(self, name: str, until: float = math.inf) -> float:
+        """Read a number of `NUMBERS` off the curve so far, up to a round; NaN before there is any."""
+        points = self.curve
+        add_points(self._arranged, points[self._arranged_points :])  # reports read long curves again and again
+        self._arranged_points = len(points)
+        value = NUMBERS[name].value(cut(self._arranged, until))
+        return math.nan if value is None else value
 
     def _claim(self) -> bool:
         patient_until = time.monotonic() + SILENT_SECONDS

@@ -121,8 +121,8 @@ class RunGroup:
         return {
             "round": min((run.round for run in self._active()), default=max(run.round for run in self.runs)),
             "rounds_done": sum(run.round for run in self.runs),
-            "accuracy": _mean([run.latest() for run in self.runs]),
-            "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
+            "accuracy": _mean([run.number("final_accuracy") for run in self.runs]),
+            "best_accuracy": _mean([run.number("best_accuracy") for run in self.runs]),
             "objective": self._objective(),
             "status": status,
             "error": self.problem or "; ".join(run.error for run in self.runs if run.error),

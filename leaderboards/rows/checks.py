@@ -1,4 +1,9 @@
-"""Checks of a row before it is stored: every column, its type and range, a consistent identity."""
+"""Checks of rows: every column, its type and range, a consistent identity; and of a row against its curve.
+
+`row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` is what of this can be checked
+of a whole table at once; every reader does. `curve_problems` compares a row with its curve, when folders are validated
+or merged.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from leaderboards.numbers import FRACTION, Curve, metric_named, numbers_of
 from leaderboards.rows.schema import (
     COLUMNS,
     CURVE_COLUMNS,
+    READ_OFF_CURVES,
     SCHEMA_VERSION,
     SELECTED_ON,
     SETTING_COLUMNS,
@@ -25,10 +32,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CurvePoint = tuple[int, str, float | None]
+_ALLOWED = {"status": STATUSES, "selected_on": SELECTED_ON}
+_RUN_KEY = "[0-9a-f]{64}"
+_LONGEST = 200  # characters of a text in a message
 
 
 def check_row(row: Mapping[str, Any]) -> None:
     """Check one row of `runs`, as a mapping from every column to a Python value (None is empty).
+
+    A number that is read off curves may always be empty: readers compute it.
 
     Raises:
         ValueError: a column is missing, unknown, of another type, empty or out of range; the status is unknown; or
@@ -43,7 +55,7 @@ def check_curve(curve: Iterable[CurvePoint]) -> None:
     Raises:
         ValueError: a point has another shape or type, or two points have the same round and metric.
     """
-    _raise_if_any("the curve cannot be stored", _curve_problems(curve))
+    _raise_if_any("the curve cannot be stored", _point_problems(curve))
 
 
 def _raise_if_any(message: str, problems: Iterable[str]) -> None:
@@ -71,7 +83,7 @@ def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _value_problems(column: Column, value: Any, finished: bool) -> Iterator[str]:
     if value is None:
-        if finished and not column.nullable:
+        if finished and not column.nullable and column.name not in READ_OFF_CURVES:
             yield f"{column.name} is empty in a finished row"
         elif not column.empty_allowed:
             yield f"{column.name} is empty"
@@ -93,10 +105,10 @@ def _out_of_range(column: Column, value: Any) -> str:
 
 
 def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
-    for name, allowed in (("status", STATUSES), ("selected_on", SELECTED_ON), ("schema_version", (SCHEMA_VERSION,))):
+    for name, allowed in {**_ALLOWED, "schema_version": (SCHEMA_VERSION,)}.items():
         if row[name] not in allowed:
             yield f"{name} must be one of {', '.join(map(str, allowed))}, got {row[name]!r}"
-    if not re.fullmatch("[0-9a-f]{64}", str(row["run_key"])):
+    if not re.fullmatch(_RUN_KEY, str(row["run_key"])):
         yield f"run_key must be 64 lower-case hexadecimal digits, got {row['run_key']!r}"
     if row["status"] == "failed" and not row["error"]:
         yield "error is empty in a failed row: say why it failed"
@@ -104,19 +116,81 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
     yield from _json_problems("setting_json", row["setting_json"], {name: row[name] for name in SETTING_COLUMNS})
 
 
-def identity_problems(rows: pa.Table) -> Iterator[str]:
-    """Yield the faults in identity columns of a table, as `check_row` finds them; each distinct text is read once."""
+def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
+    """Yield the position and the fault of rows, one for each column with faults, as `check_row` finds them.
+
+    Numbers must be finite and in their range, texts one of those allowed, and nothing empty that must not be; each
+    distinct text of JSON is read once. Columns that the table lacks are not checked.
+    """
+    import pyarrow.compute as pc
+
     names = {*rows.column_names}
+    finished = pc.equal(rows["status"], "finished") if "status" in names else None
     for column in COLUMNS:
-        if column.group == "identity" and not column.empty_allowed and column.name in names:
-            yield from [f"{column.name} is empty"] * bool(rows[column.name].null_count)
-    if "hp_json" in names:
-        for text in rows["hp_json"].unique().to_pylist():
-            yield from _json_problems("hp_json", text, {})
-    if "setting_json" in names:
-        fields = ["setting_json", *(name for name in SETTING_COLUMNS if name in names)]
-        for setting in rows.select(fields).group_by(fields).aggregate([]).to_pylist():
-            yield from _json_problems("setting_json", setting.pop("setting_json"), setting)
+        if column.name not in names:
+            continue
+        values = rows[column.name]
+        for faulty, problem in _column_problems(column, values, finished):
+            at = pc.index(faulty, True).as_py()
+            if at >= 0:
+                yield at, f"{column.name} {problem}" + ("" if values[at].as_py() is None else f", got {values[at]}")
+    yield from _distinct_json_problems(rows)
+
+
+def _column_problems(
+    column: Column, values: pa.ChunkedArray, finished: pa.ChunkedArray | None
+) -> Iterator[tuple[pa.ChunkedArray, str]]:
+    """Yield which values of a column break a rule, as booleans, and the rule."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not column.empty_allowed:
+        yield pc.is_null(values), "is empty"
+    elif not column.nullable and column.group == "cost" and finished is not None:
+        yield pc.and_(pc.is_null(values), finished), "is empty in a finished row"
+    if pa.types.is_floating(values.type):
+        yield pc.invert(pc.is_finite(values)), "must be finite"
+    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
+        if column.unit != "any":
+            yield pc.less(values, 0), "must be >= 0"
+        if column.unit == "fraction":
+            yield pc.greater(values, 1), "must be a fraction in [0, 1]"
+    if column.name in _ALLOWED:
+        allowed = pa.array(_ALLOWED[column.name])
+        yield pc.invert(pc.is_in(values, allowed)), f"must be one of {', '.join(_ALLOWED[column.name])}"
+    if column.name == "run_key":
+        yield pc.invert(pc.match_substring_regex(values, f"^{_RUN_KEY}$")), "must be 64 lower-case hexadecimal digits"
+
+
+def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
+    """Yield the position and the fault of the first row of each distinct text of JSON that has one."""
+    import numpy as np
+    import pyarrow as pa
+
+    for name, columns in (("hp_json", ()), ("setting_json", SETTING_COLUMNS)):
+        if name not in rows.column_names:
+            continue
+        fields = [name, *(each for each in columns if each in rows.column_names)]
+        places = rows.select(fields).append_column("place", pa.array(np.arange(rows.num_rows)))
+        for distinct in places.group_by(fields).aggregate([("place", "min")]).to_pylist():
+            at, text = distinct.pop("place_min"), distinct.pop(name)
+            for problem in _json_problems(name, text, distinct):
+                yield at, problem
+
+
+def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
+    """Yield the numbers of a row that its curve contradicts, and the curve's fractions that are none.
+
+    Numbers that the row lacks, because it does not have them or they are empty, are no faults.
+    """
+    for name, value in numbers_of(curve).items():
+        stored = row.get(name)
+        if stored is not None and stored != value:
+            yield f"{name} is {stored}, not {value}"
+    for metric, values in curve.items():
+        outside = [at for at, value in values.items() if not 0 <= value <= 1]
+        if outside and metric_named(metric).unit == FRACTION:
+            yield f"{metric} is {values[outside[0]]} in round {outside[0]}, which must be a fraction in [0, 1]"
 
 
 def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator[str]:
@@ -126,24 +200,38 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator
         canonical = isinstance(values, dict) and canonical_json(values) == text
         columns_json = {key: canonical_json({key: value}) for key, value in columns.items()}
     except (TypeError, ValueError, RecursionError) as error:
-        yield f"{name} must be canonical JSON of its columns, got {text!r} ({error})"
+        yield f"{name} must be canonical JSON of its columns, got {_cut(text)!r} ({error})"
         return
     if not canonical:
-        yield f"{name} must be canonical JSON (sorted keys, no spaces), got {text!r}"
+        yield f"{name} must be canonical JSON (sorted keys, no spaces), got {_cut(text)!r}"
         return
     if not all(map(_is_plain, (*values, *values.values()))):
-        yield f"{name} must hold numbers, booleans, null and text without control characters, got {text!r}"
+        yield (
+            f"{name} must hold numbers of 64 bits, booleans, null and text without control characters, "
+            f"got {_cut(text)!r}"
+        )
         return
+    if name == "hp_json" and "json" in values:
+        yield "hp_json has a hyper-parameter named json: its column would be hp_json, which holds all of them"
     differ = [key for key in columns if key not in values or columns_json[key] != canonical_json({key: values[key]})]
     if differ:
-        yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {text}"
+        yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {_cut(text)}"
+
+
+def _cut(text: Any) -> Any:
+    """Cut a text that is too long for a message."""
+    return f"{text[:_LONGEST]} …" if isinstance(text, str) and len(text) > _LONGEST else text
 
 
 def _is_plain(value: Any) -> bool:
-    return value == printable(value) if isinstance(value, str) else isinstance(value, bool | int | float | None)
+    if isinstance(value, str):
+        return value == printable(value)
+    if isinstance(value, int):  # a boolean is one, too
+        return -(2**63) <= value < 2**63
+    return isinstance(value, float | None)
 
 
-def _curve_problems(curve: Iterable[CurvePoint]) -> Iterator[str]:
+def _point_problems(curve: Iterable[CurvePoint]) -> Iterator[str]:
     seen = set()
     names = [column.name for column in CURVE_COLUMNS[2:]]
     for point in curve:
@@ -180,7 +268,5 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "int64": _is_int,
     "bool": lambda value: isinstance(value, bool),
     "timestamp": lambda value: isinstance(value, datetime) and value.tzinfo is not None,
-    "map<int32,double>": _is_map_of(_is_int, _is_float),
-    "map<double,int32>": _is_map_of(_is_float, _is_int),
     "map<string,string>": _is_map_of(_is_text, _is_text),
 }

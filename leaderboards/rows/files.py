@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import time
 import uuid
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from leaderboards.rows.schema import FILE_COLUMNS, LATER, SCHEMA_VERSION
+from leaderboards.rows.schema import REQUIRED, SCHEMA_VERSION, curves_schema, runs_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 _DAY = 24 * 60 * 60
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file in these
+_NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
+_LAST_TIME = 253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 
 
@@ -179,12 +183,13 @@ def read_table(
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
-        columns: names to read; the file may lack those that are not in `FILE_COLUMNS`. None is all.
+        columns: names to read; the file may lack those that are not `schema.REQUIRED`. None is all.
         keys: run keys; row groups that cannot hold any of them are skipped. The result may hold other keys, too.
         dictionaries: text columns to read as dictionary arrays, which repeat no value.
 
     Raises:
-        BrokenFileError: it is not a parquet file, is cut short, or was not written as `kind`.
+        BrokenFileError: it is not a parquet file, is cut short, was not written as `kind`, or a column has another
+            type than its, stands there twice, or holds what has no Python value.
         StoreError: its schema version is newer than this package's.
         OSError: it cannot be opened, or the file system fails.
     """
@@ -193,6 +198,7 @@ def read_table(
         names = None if columns is None else [*columns]
         table = file.read_row_groups([*groups], columns=names, use_threads=False)
         table.validate(full=True)  # refuses invalid text: files of earlier versions have no checksums
+        _check_values(path, table)
         return table
 
 
@@ -214,7 +220,7 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
             yield file
     except StoreError:
         raise
-    except (pa.ArrowException, ValueError, OSError) as error:
+    except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError, RecursionError, OSError) as error:
         if getattr(error, "errno", None):  # such as EIO of a network file system: the file may be sound
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -241,9 +247,11 @@ def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
 
 
 def _check(path: Path, kind: str, file: Any) -> None:
-    """Raise StoreError unless an opened file is of this kind, of a known version, and has all columns."""
+    """Raise StoreError unless an opened file is of this kind and of a known version, with the columns of its kind."""
     metadata = file.metadata.metadata or {}
-    stated_kind, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
+    ours = {name: value.decode() for name, value in metadata.items() if name.startswith(b"fedkd_")}
+    stated_kind = ours.get(b"fedkd_kind", "")
+    version = ours.get(b"fedkd_schema_version", "")
     if stated_kind != kind or not version.isdigit():
         origin = f"a {stated_kind!r} file" if stated_kind else "not written by fedkd-bench"
         raise BrokenFileError(path, f"{path} is not a file of {kind} ({origin})")
@@ -253,10 +261,72 @@ def _check(path: Path, kind: str, file: Any) -> None:
             f"{path} has schema version {version}, this package reads up to {SCHEMA_VERSION}: "
             "upgrade fedkd-bench, or move the file away",
         )
-    names = set(file.schema_arrow.names)
-    missing = [column.name for column in FILE_COLUMNS.get(kind, ()) if column.name not in names | LATER]
+    replaced = json.loads(ours.get(b"fedkd_replaces", "[]"))
+    if not isinstance(replaced, list) or not all(isinstance(name, str) for name in replaced):
+        raise BrokenFileError(path, f"{path} does not list the names of the files that it replaces")
+    problem = "; ".join(_schema_problems(path, kind, file.schema_arrow))
+    if problem:
+        raise BrokenFileError(path, f"{path} {problem}")
+
+
+def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
+    """Yield what is wrong with the columns of a file: one is missing, twice there, or of another type than its."""
+    import pyarrow as pa
+
+    expected = {"runs": runs_schema(stored=True), "curves": curves_schema()}.get(kind)
+    if expected is None:
+        return
+    expected = expected.append(pa.field("file", pa.string()))
+    names = Counter(schema.names)
+    required = (*REQUIRED[kind], *["file"] * path.name.startswith("packed-"))
+    missing = [name for name in required if name not in names]
     if missing:
-        raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
+        yield f"lacks the columns {', '.join(missing)}"
+    for name, count in names.items():
+        if count > 1:
+            yield f"has {count} columns {name}"
+        elif name in expected.names:
+            wanted, found = expected.field(name).type, schema.field(name).type
+            plain = found.value_type if pa.types.is_dictionary(found) else found
+            if plain != wanted:
+                yield f"has a column {name} of type {plain}, which must be {wanted}"
+
+
+def _check_values(path: Path, table: pa.Table) -> None:
+    """Raise BrokenFileError if a column holds what has no Python value: a time far off, a map with one key twice."""
+    import pyarrow as pa
+
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        problem = ""
+        if pa.types.is_timestamp(column.type):
+            problem = _time_problem(column)
+        elif pa.types.is_map(column.type):
+            problem = _map_problem(column)
+        elif name in _NEVER_EMPTY and column.null_count:
+            problem = "an empty value"
+        if problem:
+            raise BrokenFileError(path, f"{path} has {problem} in the column {name}")
+
+
+def _time_problem(column: pa.ChunkedArray) -> str:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends = pc.min_max(column.cast(pa.int64())).as_py()
+    if ends["min"] is None or 0 <= ends["min"] <= ends["max"] < _LAST_TIME:
+        return ""
+    return "a time before 1970 or after 9998"
+
+
+def _map_problem(column: pa.ChunkedArray) -> str:
+    for chunk in column.chunks:
+        keys = chunk.keys.to_pylist()
+        offsets = chunk.offsets.to_pylist()
+        if any(len({*keys[begin:end]}) < end - begin for begin, end in pairwise(offsets)):
+            return "one key twice"
+        if chunk.keys.null_count or chunk.items.null_count:
+            return "an empty key or value"
+    return ""
 
 
 def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:

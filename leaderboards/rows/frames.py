@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leaderboards.numbers import LARGEST, NUMBERS, Curve, numbers_of
 from leaderboards.rows.checks import CurvePoint
-from leaderboards.rows.schema import curves_schema, runs_schema
+from leaderboards.rows.schema import READ_OFF_CURVES, curves_schema, runs_schema
 from leaderboards.shell_text import CONTROL, REPLACED
 
 if TYPE_CHECKING:
@@ -46,6 +47,40 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
         column = table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def lacking_numbers(table: pa.Table, names: Collection[str]) -> pa.Array:
+    """Tell which rows of a file lack one of the numbers among `names`: the file lacks it, or it is empty.
+
+    Empty is no lack of an optional number: its run did not measure it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lacking = pa.repeat(False, table.num_rows)
+    for name in [name for name in READ_OFF_CURVES if name in names]:
+        if name not in table.column_names:
+            lacking = pa.repeat(True, table.num_rows)
+        elif not NUMBERS[name].optional and table[name].null_count:
+            lacking = pc.or_(lacking, pc.is_null(table[name]).combine_chunks())
+    return lacking
+
+
+def fill_numbers(rows: pa.Table, curves: Iterable[tuple[int, Curve]]) -> pa.Table:
+    """Compute the empty numbers of some rows from their curves, each given with the position of its row."""
+    import pyarrow as pa
+
+    columns = [name for name in rows.column_names if name in READ_OFF_CURVES]
+    computed = {at: numbers_of(curve, columns) for at, curve in curves}
+    for name in columns if computed else ():
+        values = rows[name].to_pylist()
+        for at, numbers in computed.items():
+            if values[at] is None:
+                values[at] = numbers[name]
+        place = rows.column_names.index(name)
+        field = rows.schema.field(place)
+        rows = rows.set_column(place, field, pa.array(values, field.type))
+    return rows
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
@@ -96,9 +131,9 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def by_run(curves: pd.DataFrame) -> dict[str, dict[str, dict[int, float]]]:
-    """Arrange points as run key -> metric -> round -> value, leaving out those without a value."""
+    """Arrange points as run key -> metric -> round -> value, leaving out those that `curve_of` leaves out."""
     values: dict[str, dict[str, dict[int, float]]] = {}
-    filled = curves.dropna(subset=["value"])
+    filled = curves[curves["value"].abs() <= LARGEST]
     columns = (filled[name].tolist() for name in ("run_key", "metric", "round", "value"))
     for key, metric, at, value in zip(*columns, strict=True):
         values.setdefault(key, {}).setdefault(metric, {})[int(at)] = float(value)

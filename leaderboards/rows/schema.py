@@ -1,9 +1,12 @@
 """The columns of `runs` and `curves`: names, types, units and meanings, and the keys of a run and its environment.
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
-documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has
-`written`, the time of storing, and `forced`, whether it replaces all earlier rows of its key and environment
-(`leaderboards.rows`).
+documentation come from them; columns of numbers come from `leaderboards.numbers`. Accuracies are fractions in [0, 1],
+times seconds, sizes bytes. A stored row also has `written`, the time of storing, and `forced`, whether it replaces all
+earlier rows of its key and environment (`leaderboards.rows`).
+
+What is stored can grow. A column that is added later must be a number that curves tell, or one that may be empty:
+files written before it lack it. A column of a file that is not listed here is ignored.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from leaderboards.numbers import NUMBERS, Number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +41,7 @@ class Column:
 
     Args:
         name: of the column.
-        type: `string`, `float64`, `int64`, `bool`, `timestamp` (microseconds, UTC) or `map<key,value>`.
+        type: `string`, `float64`, `int64`, `bool`, `timestamp` (microseconds, UTC) or `map<string,string>`.
         unit: of its numbers. `fraction` is checked to lie in [0, 1]; every unit but `any` forbids negative numbers.
         meaning: one phrase.
         group: identity, results, cost, state or provenance.
@@ -54,6 +59,14 @@ class Column:
     def empty_allowed(self) -> bool:
         """Return whether the column may be empty in some rows."""
         return self.nullable or self.group in ("results", "cost")
+
+
+def number_column(number: Number) -> Column:
+    """Return the column of a number: a result if it is read off the curve, else a cost."""
+    group: Group = "results" if number.rule else "cost"
+    meaning = ", ".join(filter(None, (number.quantity, number.of)))
+    kind = "int64" if number.whole else "float64"
+    return Column(number.name, kind, number.unit.name, meaning, group, number.optional)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -97,26 +110,9 @@ COLUMNS: tuple[Column, ...] = (
         "seed of the run's random streams; `partition_seed` of the setting may have those of data and w_0",
         "identity",
     ),
-    Column("best_accuracy", "float64", "fraction", "global model, test set: best round", "results"),
-    Column("best_round", "int64", "rounds", "round of best_accuracy, the first if several", "results"),
-    Column("final_accuracy", "float64", "fraction", "global model, test set: last round", "results"),
-    Column("selected_accuracy", "float64", "fraction", "global model, test set: at selected_round", "results", True),
-    Column("selected_round", "int64", "rounds", "round of best_val_accuracy, the first if several", "results", True),
-    Column("best_val_accuracy", "float64", "fraction", "global model, validation split: best round", "results", True),
-    Column("mean_last10_accuracy", "float64", "fraction", "test accuracy, mean of the last 10 evaluations", "results"),
-    Column("ema_accuracy", "float64", "fraction", "test accuracy smoothed with 0.6, last round", "results"),
-    Column("accuracy_at", "map<int32,double>", "fraction", "test accuracy at some rounds: round -> value", "results"),
-    Column("rounds_to", "map<double,int32>", "rounds", "first round that reached a target: target -> round", "results"),
-    Column("local_accuracy_mean", "float64", "fraction", "clients' own models, mean over a cohort", "results", True),
-    Column("amp", "float64", "fraction", "accuracy over all clients' local test splits, pooled", "results", True),
-    Column("fm", "float64", "fraction^2", "population variance of accuracy between clients", "results", True),
-    Column("wlp", "float64", "fraction", "accuracy of the worst client", "results", True),
-    Column("communications", "int64", "exchanges", "exchanges between the server and its cohorts", "results"),
-    Column("bytes_down", "int64", "bytes", "sent by the server to all participants, over all rounds", "results"),
-    Column("bytes_up", "int64", "bytes", "sent to the server by all participants, over all rounds", "results"),
-    Column("train_steps", "float64", "steps", "local steps and gradient requests, mean over each cohort", "results"),
+    *(number_column(number) for number in NUMBERS.values() if number.rule),
     Column("partition_hash", "string", "", "hash of the clients' sample indices", "results"),
-    Column("seconds", "float64", "seconds", "wall-clock time of the run; of a pack, its share", "cost"),
+    *(number_column(number) for number in NUMBERS.values() if not number.rule),
     Column("samples_per_second", "float64", "examples/second", "training examples per second", "cost", True),
     Column("peak_memory_bytes", "int64", "bytes", "largest memory of the process, or of its accelerator", "cost", True),
     Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
@@ -158,7 +154,12 @@ CURVE_COLUMNS: tuple[Column, ...] = (
 )
 
 FILE_COLUMNS = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
-LATER = frozenset({"certified"})  # columns that files of earlier versions lack; they are read as empty
+# Columns of rows that a file may lack, as one of an earlier version does: numbers are then computed, others are empty.
+READ_OFF_CURVES = tuple(number.name for number in NUMBERS.values() if number.rule)
+REQUIRED = {
+    "runs": tuple(column.name for column in COLUMNS if not column.nullable and column.name not in READ_OFF_CURVES),
+    "curves": tuple(column.name for column in CURVE_COLUMNS),
+}
 # Fields of a setting: a run with less of one than its preset or printed cell is a shortened run.
 SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
@@ -206,8 +207,6 @@ def _fields(columns: Iterable[Column]) -> list[pa.Field]:
         "int64": pa.int64(),
         "bool": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
-        "map<int32,double>": pa.map_(pa.int32(), pa.float64()),
-        "map<double,int32>": pa.map_(pa.float64(), pa.int32()),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
     return [pa.field(c.name, types[c.type], nullable=c.empty_allowed) for c in columns]

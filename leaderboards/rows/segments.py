@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leaderboards.numbers import Curve, curve_of
 from leaderboards.rows.files import read_table, write_by_content
-from leaderboards.rows.frames import fit
+from leaderboards.rows.frames import fill_numbers, fit, lacking_numbers
 from leaderboards.rows.schema import COLUMNS, curves_schema, digest, environment_key, file_metadata, runs_schema
 
 if TYPE_CHECKING:
@@ -240,7 +241,10 @@ def results_digests(rows: pa.Table) -> list[str]:
 
 
 def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Table:
-    """Read the rows of an index, in its order. `columns`: of `leaderboards.COLUMNS`; None is all."""
+    """Read the rows of an index, in its order. `columns`: of `leaderboards.COLUMNS`; None is all.
+
+    Numbers that a row lacks are computed from its curve, if it has one.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -249,10 +253,40 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
     names = schema.names if columns is None else list(columns)
     schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
     holders = index["holder"].unique()
-    tables = [fit(read_table(Path(holder), "runs", names), schema) for holder in holders.to_pylist()]
+    files = [read_table(Path(holder), "runs", names) for holder in holders.to_pylist()]
+    tables = [fit(file, schema) for file in files]
     starts = pa.array(np.cumsum([0, *(table.num_rows for table in tables)]))
     places = pc.add(starts.take(pc.index_in(index["holder"], holders)), index["row"])
-    return pa.concat_tables([schema.empty_table(), *tables]).take(places)
+    rows = pa.concat_tables([schema.empty_table(), *tables]).take(places)
+    lacking = pa.chunked_array([lacking_numbers(file, names) for file in files], pa.bool_()).take(places)
+    lacking = pc.and_(lacking, pc.not_equal(index["status"], "failed"))
+    return fill_numbers(rows, _curves_at(index, np.flatnonzero(lacking.to_numpy()).tolist()))
+
+
+def _curves_at(index: pa.Table, positions: list[int]) -> Iterator[tuple[int, Curve]]:
+    """Yield the curve of the row at each of the positions in an index that has one."""
+    for start in range(0, len(positions), _RUNS):
+        part = positions[start : start + _RUNS]
+        some = index.take(part)
+        points, _ = read_curves(some)
+        curves = curves_of_rows(points)
+        for at, row in zip(part, row_names(some), strict=True):
+            if row in curves:
+                yield at, curves[row]
+
+
+def row_names(index: pa.Table) -> list[tuple[str, str]]:
+    """Return what tells each row of an index from all others: (name of its own file, run key)."""
+    return list(zip(index["file"].to_pylist(), index["run_key"].to_pylist(), strict=True))
+
+
+def curves_of_rows(points: pa.Table) -> dict[tuple[str, str], Curve]:
+    """Arrange points of `read_curves` as a curve for each row that has one, by `row_names`."""
+    grouped: dict[tuple[str, str], list[tuple[int, str, float | None]]] = {}
+    columns = (points[name].to_pylist() for name in ("file", "run_key", "round", "metric", "value"))
+    for file, key, *point in zip(*columns, strict=True):
+        grouped.setdefault((file, key), []).append((point[0], point[1], point[2]))
+    return {row: curve_of(curve) for row, curve in grouped.items()}
 
 
 def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:

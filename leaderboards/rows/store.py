@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.rows.checks import CurvePoint, check_curve, check_row, identity_problems
+from leaderboards.rows.checks import CurvePoint, check_curve, check_row, table_problems
 from leaderboards.rows.files import (
     BrokenFileError,
     StoreError,
@@ -20,7 +20,15 @@ from leaderboards.rows.files import (
     write_by_content,
     write_table,
 )
-from leaderboards.rows.frames import curve_table, fit, run_table, to_pandas
+from leaderboards.rows.frames import (
+    by_run,
+    curve_table,
+    fill_numbers,
+    fit,
+    lacking_numbers,
+    run_table,
+    to_pandas,
+)
 from leaderboards.rows.schema import COLUMNS, curves_schema, environment_key, file_metadata, runs_schema
 from leaderboards.rows.segments import (
     TRACKED,
@@ -118,16 +126,12 @@ class Store:
             `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are dicts.
 
         Raises:
-            StoreError: a file is broken, foreign, or of a newer schema, or a row's identity is faulty; the
-                message names it and the next step.
+            StoreError: a file is broken, foreign, or of a newer schema, or a row breaks a rule that `table_problems`
+                checks; the message names it and the next step.
             KeyError: a column does not exist.
         """
         names = [column.name for column in COLUMNS] if columns is None else [*columns]
-        table = self._folder.steady(lambda: read_rows(self._index_of_runs(None, replicates), names))
-        for problem in identity_problems(table):
-            which = shell_command("bench.boards", "validate", self.out)
-            raise StoreError(self.out, f"{self.out}: {problem}; `{which}` names the file and what to do")
-        return to_pandas(table)
+        return to_pandas(self._folder.steady(lambda: self._checked_rows(names, replicates)))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves of the rows that `runs` returns, or of `keys` among them.
@@ -164,6 +168,17 @@ class Store:
         index = index.filter(index["forced"])
         return dict(zip(index["run_key"].to_pylist(), index["written"].to_pylist(), strict=True))
 
+    def _checked_rows(self, names: Sequence[str], replicates: bool) -> pa.Table:
+        """Read the rows that `runs` returns; raises StoreError if one breaks a rule."""
+        index = self._index_of_runs(None, replicates)
+        rows = read_rows(index, names)
+        for at, problem in table_problems(rows):
+            path = Path(index["holder"][at].as_py())
+            key = index["run_key"][at].as_py()[:16]
+            which = shell_command("bench.boards", "validate", self.out)
+            raise StoreError(path, f"{path}: run {key}: {problem}; `{which}` tells all and what to do")
+        return rows
+
     def _index_of_runs(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
         """Return the index of the rows that `runs` returns."""
         index = counted(self._folder.index(keys))
@@ -198,13 +213,24 @@ class RowFile:
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does; raises StoreError if the file is broken, foreign or too new."""
+        names = [column.name for column in COLUMNS]
         try:
-            table = read_table(self.out, "runs", [column.name for column in COLUMNS])
-            for problem in identity_problems(table):
-                raise BrokenFileError(self.out, f"{self.out}: {problem}")
-            return to_pandas(fit(table, runs_schema()))
+            table = read_table(self.out, "runs", names)
+            rows = fit(table, runs_schema())
+            for at, problem in table_problems(rows):
+                raise BrokenFileError(self.out, f"{self.out}: run {rows['run_key'][at]}: {problem}")
         except BrokenFileError as error:  # it may be named by mistake: advise against deleting it
             raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
+        lacking = zip(lacking_numbers(table, names).to_pylist(), rows["status"].to_pylist(), strict=True)
+        keys = {
+            at: rows["run_key"][at].as_py()
+            for at, (lacks, status) in enumerate(lacking)
+            if lacks and status != "failed"
+        }
+        if not keys:
+            return to_pandas(rows)
+        curves = by_run(self.curves(keys.values()))
+        return to_pandas(fill_numbers(rows, ((at, curves[key]) for at, key in keys.items() if key in curves)))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves, as `Store.curves` does; no points if there is no file of curves."""

@@ -1,36 +1,36 @@
 """Faults of a result folder, which `python -m bench.boards validate` reports and a merge looks for first.
 
-Nothing is changed. Curves are compared with rows a thousand runs at a time.
+Nothing is changed. Rows are compared with their curves a thousand runs at a time.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.rows.checks import row_problems
+from leaderboards.rows.checks import curve_problems, row_problems
 from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
-from leaderboards.rows.schema import COLUMNS, LATER, environment_key, run_key
+from leaderboards.rows.schema import COLUMNS, FILE_COLUMNS, READ_OFF_CURVES, environment_key, run_key
 from leaderboards.rows.segments import (
     HASHED_NAME,
     ROW_NAME,
     Folder,
     curve_path,
+    curves_of_rows,
     held_names,
     judge,
     read_curves,
     read_rows,
+    row_names,
 )
 from leaderboards.shell_text import printable, shell_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Summary = Callable[[Sequence[tuple[int, str, float]]], Mapping[str, Any]]
 _AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
 
 
@@ -51,7 +51,8 @@ class Checked:
     """Counts and faults of the files and rows that were read.
 
     `files` counts files of rows and of curves, `points` those of the curves that were compared with their rows;
-    `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths of the other files.
+    `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths of the other files;
+    `without_curve` has the finished rows of the index that have none.
     """
 
     files: int = 0
@@ -60,12 +61,14 @@ class Checked:
     findings: list[Finding] = field(default_factory=list)
     index: pa.Table = None
     broken: set[Path] = field(default_factory=set)
+    without_curve: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, path: Path, kind: str) -> pa.Table | None:
         """Read a file; return None and add a finding if it cannot be used."""
         self.files += 1
         try:
-            return read_table(path, kind, dictionaries=("run_key", "algorithm", "metric", "file"))
+            names = [*(column.name for column in FILE_COLUMNS[kind]), "file"]
+            return read_table(path, kind, names, dictionaries=("run_key", "algorithm", "metric", "file"))
         except StoreError as error:
             problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
             self.findings.append(Finding(f"{kind}/{path.name}", problem, step))
@@ -73,17 +76,14 @@ class Checked:
             return None
 
 
-def validate(out: Path, summarise: Summary | None = None) -> Checked:
-    """Find all faults of a result folder.
-
-    `summarise` computes result columns from a curve `(round, metric, value)`, to compare with the row's; None skips it.
-    """
+def validate(out: Path) -> Checked:
+    """Find all faults of a result folder."""
     folder = Folder(out)
-    return folder.steady(lambda: _validated(folder, summarise))
+    return folder.steady(lambda: _validated(folder))
 
 
 def examine(out: Path) -> Checked:
-    """Read the rows of a folder, and find files and rows that break the schema; curves are not compared with rows."""
+    """Find the files and the rows of a folder that must not be merged: rows that their curves contradict among them."""
     folder = Folder(out)
     return folder.steady(lambda: _examined(folder))
 
@@ -105,7 +105,7 @@ def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
     )
 
 
-def _validated(folder: Folder, summarise: Summary | None) -> Checked:
+def _validated(folder: Folder) -> Checked:
     checked = _examined(folder)
     checked.findings += disagreements(checked.index)
     for path in sorted(path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")):
@@ -118,13 +118,15 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
         if path not in checked.broken and path.name not in held and not (folder.out / "runs" / path.name).exists():
             step = "delete it, or bring back the row's file"
             checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
-    for start in range(0, checked.index.num_rows, _AT_ONCE):
-        _check_curves(checked.index.slice(start, _AT_ONCE), checked, summarise)
+    for row in checked.without_curve:
+        name = Path(row["holder"]).name
+        step = f"bring back curves/{name}, or {_again(name)}"
+        checked.findings.append(Finding(f"runs/{name}", f"run {row['run_key'][:16]} has no curve", step))
     return checked
 
 
 def _examined(folder: Folder) -> Checked:
-    """Read all rows and the schemas of curves."""
+    """Read all rows and curves, and compare them."""
     checked, sound = Checked(), []
     for path in folder.paths():
         table = checked.read(path, "runs")
@@ -141,6 +143,8 @@ def _examined(folder: Folder) -> Checked:
     for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
+    for start in range(0, checked.index.num_rows, _AT_ONCE):
+        _compare_with_curves(checked.index.slice(start, _AT_ONCE), checked)
     return checked
 
 
@@ -157,7 +161,7 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
     """Yield the faults of a stored row. `file`: the name of the file that holds it."""
     name = row.get("file", file)
-    row = {column.name: row.get(column.name) if column.name in LATER else row[column.name] for column in COLUMNS}
+    row = {column.name: row.get(column.name) for column in COLUMNS}
     problems = list(row_problems(row))
     yield from problems
     if not problems:
@@ -181,30 +185,25 @@ def _leaderboard_problems(out: Path) -> list[Finding]:
     return []
 
 
-def _check_curves(index: pa.Table, checked: Checked, summarise: Summary | None) -> None:
-    """Find finished rows without curves, and curves that do not lead to their rows' results."""
+def _compare_with_curves(index: pa.Table, checked: Checked) -> None:
+    """Find rows that their curves contradict, and note finished rows without a curve."""
     import pyarrow as pa
 
     sound = [curve_path(Path(holder)) not in checked.broken for holder in index["holder"].to_pylist()]
     index = index.filter(pa.array(sound, pa.bool_()))
     points, _ = read_curves(index)
     checked.points += points.num_rows
-    curves: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
-    names = ("file", "run_key", "round", "metric", "value")
-    for file, key, at, metric, value in zip(*(points[name].to_pylist() for name in names), strict=True):
-        curves.setdefault((file, key), []).append((at, metric, math.nan if value is None else value))
-    results = read_rows(index, [column.name for column in COLUMNS if column.group == "results"])
-    for row, stored in zip(index.to_pylist(), results.to_pylist(maps_as_pydicts="strict"), strict=True):
-        name, label = Path(row["holder"]).name, f"run {row['run_key'][:16]}"
-        curve = curves.get((row["file"], row["run_key"]), [])
-        if not curve and row["status"] == "finished":
-            step = f"bring back curves/{name}, or {_again(name)}"
-            checked.findings.append(Finding(f"runs/{name}", f"{label} has no curve", step))
-        elif curve and summarise and row["status"] != "failed":
-            contradictions = _contradictions(stored, curve, summarise)
-            if contradictions:
-                problem = f"{label} contradicts its curve: {'; '.join(contradictions)}"
-                checked.findings.append(Finding(f"runs/{name}", problem, _again(name)))
+    curves = curves_of_rows(points)
+    stored = read_rows(index, READ_OFF_CURVES).to_pylist()
+    for row, name, numbers in zip(index.to_pylist(), row_names(index), stored, strict=True):
+        if name not in curves and row["status"] == "finished":
+            checked.without_curve.append(row)
+        elif name in curves and row["status"] != "failed":
+            problem = "; ".join(curve_problems(numbers, curves[name]))
+            if problem:
+                file = Path(row["holder"]).name
+                problem = f"run {row['run_key'][:16]} contradicts its curve: {problem}"
+                checked.findings.append(Finding(f"runs/{file}", problem, _again(file)))
 
 
 def _again(name: str) -> str:
@@ -212,11 +211,3 @@ def _again(name: str) -> str:
     if ROW_NAME.fullmatch(name):
         return "delete its row and curve, and give the sweep's command again"
     return "give the sweep's command again with --force"
-
-
-def _contradictions(row: Mapping[str, Any], curve: Sequence[tuple[int, str, float]], summarise: Summary) -> list[str]:
-    try:
-        expected = summarise(curve)
-    except (KeyError, ValueError) as error:
-        return [f"the curve has not all metrics ({error!r})"]
-    return [f"{name} is {row[name]}, not {value}" for name, value in expected.items() if row[name] != value]

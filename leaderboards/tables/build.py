@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.flags import FLAGS, flags_of
-from leaderboards.metrics import METRICS, Metric
+from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import BY, Place, Problem, Record, label_of, problems, setting_of
 from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.schema import canonical_json, own_name
@@ -25,7 +25,7 @@ K = TypeVar("K", bound=Hashable)
 
 def tables_of(
     board: pd.DataFrame,
-    metrics: Sequence[Metric],
+    metrics: Sequence[Number],
     all_configurations: bool = False,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     by: Sequence[str] = BY,
@@ -96,13 +96,13 @@ def _rows(
             yield Row(algorithm, model, _hyperparameters(configurations, names[algorithm]), cells)
 
 
-def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
+def _cell(record: Record | None, metric: Number, listed: bool) -> Cell:
     flags = flags_of(record) if record is not None and record["n"] else []
     marks = tuple(key for key in flags if FLAGS[key].mark and (listed or key != "selected"))
     return Cell(state_of(record, metric), metric, record, marks=marks)
 
 
-def state_of(record: Record | None, metric: Metric) -> str:
+def state_of(record: Record | None, metric: Number) -> str:
     """Return the state of a cell (`Cell.state`). A column in which no run has a value was not asked for: `missing`."""
     if record is None:
         return "missing"
@@ -112,7 +112,7 @@ def state_of(record: Record | None, metric: Metric) -> str:
         return "diverged"
     if record[f"{metric.name}_mean"] is not None:
         return "value"
-    return "unreached" if record.get(f"{metric.name}_count") or metric.name not in METRICS else "missing"
+    return "unreached" if record.get(f"{metric.name}_count") or metric.name not in NUMBERS else "missing"
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
@@ -162,8 +162,8 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
 
 
 def _score(cell: Cell) -> float | None:
-    """Return the cell's mean, negated if lower is better; None if the cell does not compete."""
-    mean = cell.statistic("mean") if cell.competes else None
+    """Return the cell's mean, negated if lower is better; None if the cell does not compete, or neither is better."""
+    mean = cell.statistic("mean") if cell.competes and cell.metric.better else None
     return mean if mean is None or cell.metric.higher_is_better else -mean
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from leaderboards.flags import FLAGS, STATES
-from leaderboards.metrics import METRICS, Metric
+from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import Place, Problem, Record, label_of
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
@@ -66,7 +66,7 @@ def _field_text(name: str, value: Any) -> str:
 
 
 def captions(
-    problem: Problem, metrics: Sequence[Metric], common_marks: Collection[str] = (), intervals: bool = False
+    problem: Problem, metrics: Sequence[Number], common_marks: Collection[str] = (), intervals: bool = False
 ) -> tuple[str, ...]:
     """Write the lines above a table.
 
@@ -83,7 +83,10 @@ def captions(
         tried = ((label_of(record["algorithm"], record["model"]), record["configurations"]) for record in records)
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
     gaps = [
-        (label_of(record["algorithm"], record["model"]), METRICS["best_val_accuracy"].scale * record["validation_gap"])
+        (
+            label_of(record["algorithm"], record["model"]),
+            NUMBERS["best_val_accuracy"].unit.scale * record["validation_gap"],
+        )
         for record in records
         if record.get("chosen_on") and record["validation_gap"] is not None and not record["diverged"]
     ]
@@ -114,7 +117,10 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         for row in rows
         if not row.reference
         for cell in row.cells
-        if cell.state == "value" and 0 < len(cell.seeds) < INTERVAL_FROM and cell.metric.differs_by_seed
+        if cell.state == "value"
+        and 0 < len(cell.seeds) < INTERVAL_FROM
+        and cell.metric.differs_by_seed
+        and cell.metric.better
     ]
     several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
     competitors = [row.cells for row in rows if not row.reference]
@@ -144,19 +150,19 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     return tuple(line for line, holds in lines.items() if holds)
 
 
-def _metrics_line(metrics: Sequence[Metric], intervals: bool) -> str:
+def _metrics_line(metrics: Sequence[Number], intervals: bool) -> str:
     spread = "mean [95 % interval: Student's t, from 3 seeds on]" if intervals else "mean ± std"
     spread += " (n seeds)"
-    if len({(metric.quantity, metric.unit) for metric in metrics}) == 1:
-        unit = f", {metrics[0].unit}" if metrics[0].unit else ""
+    if len({(metric.quantity, metric.unit.shown) for metric in metrics}) == 1:
+        unit = f", {metrics[0].unit.shown}" if metrics[0].unit.shown else ""
         of = "; ".join(f"{metric.short}: {metric.of}" for metric in metrics if metric.of)
         return f"{metrics[0].quantity}{unit}, {spread}" + (f"; {of}" if of else "")
     return "; ".join([spread, *map(measured, metrics)])
 
 
-def measured(metric: Metric) -> str:
+def measured(metric: Number) -> str:
     """Describe what a column measures: `final: accuracy of the global model on the test set, last round, %`."""
-    return f"{metric.short}: {', '.join(part for part in (metric.quantity, metric.of, metric.unit) if part)}"
+    return f"{metric.short}: {', '.join(part for part in (metric.quantity, metric.of, metric.unit.shown) if part)}"
 
 
 def _selection(records: Sequence[Record]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboards.flags import FLAGS, STATES
-from leaderboards.metrics import Metric
+from leaderboards.numbers import ANY, Number
 from leaderboards.problems import BY, REFERENCES, Place, Record, base_model, label_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.seeds import Interval
@@ -30,7 +30,7 @@ class Head:
 
     place: Place
     label: str
-    metric: Metric
+    metric: Number
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Cell:
     """
 
     state: str
-    metric: Metric
+    metric: Number
     record: Record | None = None
     rank: int | None = None
     position: int | None = None
@@ -206,7 +206,7 @@ def sheet(
         notes: lines at the end.
         records: see `Sheet`.
     """
-    heads = tuple(Head((label,), label, Metric(name, name, name, unit="", scale=1.0)) for name, label in headings)
+    heads = tuple(Head((label,), label, Number(name, name, ANY)) for name, label in headings)
     lines = tuple(
         Row(
             name,
@@ -222,12 +222,12 @@ def sheet(
     return Sheet(Table(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)), tuple(records))
 
 
-def number(value: float | None, metric: Metric, sign: bool = False) -> str:
+def number(value: float | None, metric: Number, sign: bool = False) -> str:
     """Format a stored value with its metric's scale and decimals; None becomes an empty text."""
     if value is None:
         return ""
-    shown = round(value * metric.scale, metric.decimals) + 0.0  # no -0
-    return f"{shown:{'+' if sign else ''}.{metric.decimals}f}"
+    shown = round(value * metric.unit.scale, metric.unit.decimals) + 0.0  # no -0
+    return f"{shown:{'+' if sign else ''}.{metric.unit.decimals}f}"
 
 
 def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:

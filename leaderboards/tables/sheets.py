@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from leaderboards.metrics import Metric
+from leaderboards.numbers import Number
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
 from leaderboards.stats.seeds import Comparison, corrected, paired
@@ -67,7 +67,7 @@ def _matching_label(labels: Sequence[str], reference: str) -> str | None:
     return next(iter(variants)) if len(variants) == 1 else None
 
 
-def _difference_text(test: Comparison, metric: Metric) -> str:
+def _difference_text(test: Comparison, metric: Number) -> str:
     if test.difference is None:
         return "no common seed"
     text = number(test.difference, metric, sign=True)
@@ -103,13 +103,17 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
     }
 
 
-def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = None) -> Sheet | None:
+def over_cells(tables: Sequence[Table], metric: Number, reference: str | None = None) -> Sheet | None:
     """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
+
+    None as well if neither higher nor lower is better.
 
     A cell counts if several algorithms have finished runs there, and one of them a value: those without are left out.
     Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part. The
     tables must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as for `against`.
     """
+    if not metric.better:
+        return None
     values = _values_by_cell(tables, metric)
     result = pooled(values, metric.higher_is_better, metric.differs_by_seed)
     if result.cells < 2 or len(result.standings) < 2:
@@ -125,7 +129,7 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     notes += result.remarks
     if reference and not better:
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
-    description = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit) if part)
+    description = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part)
     headings = ["IQM [95 %]", "average rank", "win rate", *[f"P(better than {label}) [95 %]"] * bool(better)]
     return sheet(
         f"Over {result.cells} cells · {metric.short}",
@@ -140,7 +144,7 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     )
 
 
-def _values_by_cell(tables: Sequence[Table], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
+def _values_by_cell(tables: Sequence[Table], metric: Number) -> dict[Hashable, dict[str, list[float]]]:
     """Collect the values of all seeds in the cells that count: cell -> algorithm -> values."""
     values: dict[Hashable, dict[str, list[float]]] = {}
     for table in tables:
@@ -153,7 +157,7 @@ def _values_by_cell(tables: Sequence[Table], metric: Metric) -> dict[Hashable, d
     return values
 
 
-def _texts(standing: Standing, metric: Metric) -> list[str]:
+def _texts(standing: Standing, metric: Number) -> list[str]:
     text = number(standing.iqm, metric)
     if standing.interval is not None:
         text += f" [{number(standing.interval.low, metric)}, {number(standing.interval.high, metric)}]"
@@ -168,7 +172,7 @@ def _probability(better: Improvement | None) -> str:
 
 
 def _standing_record(
-    standing: Standing, metric: Metric, reference: str | None, better: Improvement | None
+    standing: Standing, metric: Number, reference: str | None, better: Improvement | None
 ) -> dict[str, str | float | None]:
     return {
         "metric": metric.name,

@@ -1,0 +1,389 @@
+"""The numbers of a run: what a curve holds, the numbers that are read off it, and how each is printed.
+
+A curve holds *metrics*, a value for each evaluated round (`METRICS`; an algorithm may report further ones of its own).
+A *number* of a run is one value read off its curve. `NUMBERS` lists those that tables, boards, the page and the files
+of rows have; a stored row keeps them only to save time, and what it lacks is computed from its curve. So a number is
+added by one entry here, and shows in boards made before it.
+
+Further numbers have a name by form (`number_named`): `METRIC` or `METRIC@last`, the metric's value in the last round;
+`METRIC@50`, in round 50; `METRIC@last10`, the mean of the last ten evaluations; `rounds@70`, the first round whose test
+accuracy is 70 % or more; `comms@70`, `down@70`, `up@70` and `steps@70`, the exchanges, bytes and local steps until it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value, without values that are no number
+GrowingCurve = dict[str, dict[int, float]]
+Point = tuple[int, str, float | None]
+Rule = Callable[[Curve], float | None]  # reads a number off a curve; None if the curve does not tell it
+RoundRule = Callable[[Curve], int | None]  # finds a round of a curve; None if there is none
+
+SMOOTHING = 0.6  # of `ema_accuracy`
+LARGEST = 1e100  # of a curve's values; sums and squares of larger ones overflow
+RECENT = 10  # evaluations that `last10` averages
+CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a metric, its accuracy on its own test samples
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of numbers.
+
+    Args:
+        name: in files.
+        shown: in tables; empty for a plain number.
+        scale: printed number = scale x stored number.
+        decimals: digits after the point when printed.
+    """
+
+    name: str
+    shown: str = ""
+    scale: float = 1.0
+    decimals: int = 0
+
+
+FRACTION = Unit("fraction", "%", 100.0, 2)
+VARIANCE = Unit("fraction^2", "x 1e-3", 1e3, 3)
+NATS = Unit("nats", "nats", 1.0, 4)
+ROUNDS = Unit("rounds", decimals=1)
+EXCHANGES = Unit("exchanges")
+BYTES = Unit("bytes", "MB", 1e-6, 2)
+STEPS = Unit("steps")
+SECONDS = Unit("seconds", "s", 1.0, 2)
+ANY = Unit("any", decimals=4)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a run.
+
+    Args:
+        name: column of rows; a leaderboard has `<name>_mean`, `_std`, `_low`, `_high` and `_rank`.
+        quantity: what is measured, for captions.
+        unit: of the stored and of the printed number.
+        rule: reads it off a curve; None if it is measured beside the curve, and only the row has it.
+        short: heading of a table's column, also accepted on the command line; the name if empty.
+        of: the round, model or party that it is of; empty if that is obvious.
+        better: `higher` or `lower`; empty if neither is better, so that it is not ranked.
+        differs_by_seed: whether its values are compared over seeds; costs of whole runs are not.
+        optional: whether a finished run may lack it.
+        whole: whether it is a whole number.
+    """
+
+    name: str
+    quantity: str
+    unit: Unit
+    rule: Rule | None = field(default=None, compare=False)
+    short: str = ""
+    of: str = ""
+    better: str = "higher"
+    differs_by_seed: bool = True
+    optional: bool = False
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "short", self.short or self.name)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Return whether rank 1 is the largest."""
+        return self.better == "higher"
+
+    def value(self, curve: Curve) -> float | int | None:
+        """Read the number off a curve; None if the curve does not tell it, or if the number is not of the curve."""
+        value = self.rule(curve) if self.rule else None
+        if value is None:
+            return None
+        return int(value) if self.whole else float(value)
+
+
+# Rules
+
+
+def last_round(curve: Curve) -> int | None:
+    """Return the last evaluated round."""
+    return max(curve.get("accuracy", {}), default=None)
+
+
+def best_round(metric: str) -> RoundRule:
+    """Make the rule that finds the round of a metric's largest value, the first if several."""
+
+    def rule(curve: Curve) -> int | None:
+        values = curve.get(metric, {})
+        return max(values, key=lambda at: (values[at], -at), default=None)
+
+    return rule
+
+
+def reached(target: float) -> RoundRule:
+    """Make the rule that finds the first round whose test accuracy is `target` or more."""
+
+    def rule(curve: Curve) -> int | None:
+        return min((at for at, value in curve.get("accuracy", {}).items() if value >= target), default=None)
+
+    return rule
+
+
+def at_round(number: int) -> RoundRule:
+    """Make the rule that finds the round of this number."""
+    return lambda curve: number
+
+
+def value_at(metric: str, find: RoundRule) -> Rule:
+    """Make the rule that reads a metric in the round that another rule finds."""
+
+    def rule(curve: Curve) -> float | None:
+        at = find(curve)
+        return None if at is None else curve.get(metric, {}).get(at)
+
+    return rule
+
+
+def recent_mean(metric: str) -> Rule:
+    """Make the rule that averages the last `RECENT` evaluations of a metric."""
+
+    def rule(curve: Curve) -> float | None:
+        values = curve.get(metric, {})
+        recent = [values[at] for at in sorted(values)[-RECENT:]]
+        return math.fsum(recent) / len(recent) if recent else None
+
+    return rule
+
+
+def smoothed_accuracy(curve: Curve) -> float | None:
+    """Smooth the test accuracy by e <- 0.6 e + 0.4 a, as FedNTD's authors print it; return the last e."""
+    smooth: float | None = None
+    for _, value in sorted(curve.get("accuracy", {}).items()):
+        smooth = value if smooth is None else SMOOTHING * smooth + (1 - SMOOTHING) * value
+    return smooth
+
+
+# The registries
+
+
+def _metric(name: str, quantity: str, unit: Unit, **facts: Any) -> Number:
+    """Make a metric of curves, which as a number is its value in the last round."""
+    return Number(name, quantity, unit, value_at(name, last_round), **facts)
+
+
+_TEST = "accuracy of the global model on the test set"
+_LOCAL_TESTS = "accuracy on the clients' local test splits"
+_cost = partial(_metric, better="lower", differs_by_seed=False)
+
+METRICS: dict[str, Number] = {
+    metric.name: metric
+    for metric in (
+        _metric("accuracy", _TEST, FRACTION),
+        _metric("val_accuracy", "accuracy of the global model on the validation split", FRACTION),
+        _metric("loss", "cross entropy of the global model on the test set", NATS, better="lower"),
+        _metric("train_loss", "training loss, of the algorithm's own objective", NATS, better=""),
+        _metric("local_accuracy", "accuracy of the clients' own models", FRACTION),
+        _metric("amp", _LOCAL_TESTS, FRACTION, of="all examples pooled", optional=True),
+        _metric("fm", "variance of accuracy between clients", VARIANCE, better="lower", optional=True),
+        _metric("wlp", _LOCAL_TESTS, FRACTION, of="worst client", optional=True),
+        _cost("communications", "exchanges between server and clients", EXCHANGES, short="comms", whole=True),
+        _cost("bytes_down", "traffic", BYTES, short="down", of="from the server", whole=True),
+        _cost("bytes_up", "traffic", BYTES, short="up", of="from the clients", whole=True),
+        _cost("train_steps", "local steps of a client", STEPS, short="steps"),
+    )
+}
+_ROUND = Number("rounds", "communication rounds", ROUNDS, better="lower")  # a round that a rule finds
+
+
+def _of(metric: Number, name: str, rule: Rule, **facts: Any) -> Number:
+    """Make a number of a metric, read by another rule."""
+    given = {"short": "", "of": "", **facts}
+    return replace(metric, name=name, rule=rule, **given)
+
+
+_accuracy, _validation = METRICS["accuracy"], METRICS["val_accuracy"]
+_best, _selected = best_round("accuracy"), best_round("val_accuracy")
+
+NUMBERS: dict[str, Number] = {
+    number.name: number
+    for number in (
+        _of(_accuracy, "best_accuracy", value_at("accuracy", _best), short="best", of="best round by the test set"),
+        _of(_ROUND, "best_round", _best, of="of the best test accuracy, the first if several", whole=True),
+        _of(_accuracy, "final_accuracy", value_at("accuracy", last_round), short="final", of="last round"),
+        _of(
+            _accuracy,
+            "selected_accuracy",
+            value_at("accuracy", _selected),
+            short="selected",
+            of="round of the best validation accuracy",
+            optional=True,
+        ),
+        _of(
+            _ROUND,
+            "selected_round",
+            _selected,
+            of="of the best validation accuracy, the first if several",
+            optional=True,
+            whole=True,
+        ),
+        _of(
+            _validation,
+            "best_val_accuracy",
+            value_at("val_accuracy", _selected),
+            short="validation",
+            of="best round",
+            optional=True,
+        ),
+        _of(
+            _accuracy,
+            "mean_last10_accuracy",
+            recent_mean("accuracy"),
+            short="last10",
+            of="mean of the last 10 evaluations",
+        ),
+        _of(_accuracy, "ema_accuracy", smoothed_accuracy, short="ema", of="smoothed with 0.6, last round"),
+        _of(
+            METRICS["local_accuracy"],
+            "local_accuracy_mean",
+            value_at("local_accuracy", last_round),
+            short="local",
+            of="mean over clients",
+            optional=True,
+        ),
+        METRICS["amp"],
+        METRICS["fm"],
+        METRICS["wlp"],
+        METRICS["communications"],
+        METRICS["bytes_down"],
+        METRICS["bytes_up"],
+        METRICS["train_steps"],
+        Number("seconds", "wall-clock time of a run", SECONDS, short="time", better="lower", differs_by_seed=False),
+    )
+}
+
+
+# Reading
+
+
+def curve_of(points: Iterable[Point]) -> Curve:
+    """Arrange the points (round, metric, value) of a curve.
+
+    Values that are empty, not finite or beyond `LARGEST` are left out.
+    """
+    curve: GrowingCurve = {}
+    add_points(curve, points)
+    return curve
+
+
+def add_points(curve: GrowingCurve, points: Iterable[Point]) -> None:
+    """Add points to a curve, as `curve_of` arranges them."""
+    for at, metric, value in points:
+        if value is not None and abs(value) <= LARGEST:
+            curve.setdefault(metric, {})[at] = value
+
+
+def numbers_of(curve: Curve, names: Collection[str] = ()) -> dict[str, float | int | None]:
+    """Read the numbers of `NUMBERS`, or those of `names` among them, that are of the curve; None if it lacks them."""
+    wanted = [number for number in NUMBERS.values() if number.rule and (not names or number.name in names)]
+    return {number.name: number.value(curve) for number in wanted}
+
+
+def cut(curve: Curve, rounds: float) -> Curve:
+    """Return the curve as if the run had ended after so many rounds; infinity is all."""
+    if rounds == math.inf:
+        return curve
+    return {metric: {at: value for at, value in values.items() if at <= rounds} for metric, values in curve.items()}
+
+
+# Names
+
+_SHORT = {number.short: number for number in NUMBERS.values()}
+_COSTS = {METRICS[name].short: METRICS[name] for name in ("communications", "bytes_down", "bytes_up", "train_steps")}
+FORMS = (
+    "METRIC@last, METRIC@last10 or METRIC@ROUND for a metric of the curves",
+    f"rounds@PERCENT, and {', '.join(_COSTS)} @PERCENT, until that test accuracy was reached",
+)
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*")  # of a metric
+
+
+def number_named(text: str) -> Number:
+    """Find a number by its name or short name, or make one by its form.
+
+    A name that is neither is taken for an algorithm's own metric; `unknown_metrics` tells which of these no curve has.
+
+    Raises:
+        KeyError: the text has no such form, or the target is out of range.
+    """
+    known = NUMBERS.get(text) or _SHORT.get(text)
+    if known:
+        return known
+    name, sign, where = text.partition("@")
+    if sign and (name == "rounds" or name in _COSTS):
+        return _until(text, name, where)
+    if not NAME.fullmatch(name) or (sign and not re.fullmatch(r"last|last10|\d{1,9}", where)):
+        raise KeyError(f"no metric {text!r}; known: {known_names()}; read off curves: {'; '.join(FORMS)}")
+    if where == "last10":
+        rule, of = recent_mean(name), f"mean of the last {RECENT} evaluations"
+    elif where in ("", "last"):
+        rule, of = value_at(name, last_round), "last round"
+    else:
+        rule, of = value_at(name, at_round(int(where))), f"round {int(where)}"
+    return _of(metric_named(name), text, rule, short=text, of=of, optional=True, whole=False)
+
+
+def metric_named(name: str) -> Number:
+    """Return the metric of curves of this name; one that is not in `METRICS` has no unit and no better side."""
+    if name.startswith(CLIENT_ACCURACY):
+        return _of(METRICS["accuracy"], name, value_at(name, last_round), of=f"client {name.partition('/')[2]}")
+    return METRICS.get(name) or _metric(name, name.replace("_", " "), ANY, better="")
+
+
+def metric_of(number: Number) -> str:
+    """Return the metric that a number made by its form is read from; empty for any other number."""
+    name = number.name.partition("@")[0]
+    made = number.name not in NUMBERS and name != "rounds" and name not in _COSTS
+    return name if made else ""
+
+
+def unknown_metrics(numbers: Iterable[Number], present: Collection[str]) -> str:
+    """Say which number is of a metric that is neither in `METRICS` nor `present` in a curve; empty if none is."""
+    for number in numbers:
+        name = metric_of(number)
+        if name and name not in METRICS and name not in present:
+            own = own_metrics(present)
+            choices = [*NUMBERS, *_SHORT, *METRICS, *own]
+            near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            metrics = ", ".join([*METRICS, *own])
+            return (
+                f"no metric {number.name!r}{hint}; known: {known_names()}; metrics of these curves: {metrics}; "
+                f"forms: {'; '.join(FORMS)}"
+            )
+    return ""
+
+
+def own_metrics(present: Iterable[str]) -> list[str]:
+    """Select the metrics that algorithms report of their own among those of a curve."""
+    return sorted(name for name in present if name not in METRICS and not name.startswith(CLIENT_ACCURACY))
+
+
+def known_names() -> str:
+    """List the short names of `NUMBERS`, each with its name if that is another."""
+    return ", ".join(
+        number.short if number.short == number.name else f"{number.short} ({number.name})"
+        for number in NUMBERS.values()
+    )
+
+
+def _until(text: str, name: str, percent: str) -> Number:
+    """Make the number that a target of test accuracy took."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", percent) or not 1 <= float(percent) <= 100:
+        raise KeyError(f"{text}: a target is a test accuracy in percent, from 1 to 100")
+    find = reached(float(Fraction(percent) / 100))  # exact: 57.9 / 100 > 0.579 in floats
+    base = _COSTS.get(name, _ROUND)
+    rule = find if name == "rounds" else value_at(base.name, find)
+    of = f"until {float(percent):g} % test accuracy"
+    return _of(base, text, rule, short=text, of=of, differs_by_seed=True, optional=True, whole=False)
