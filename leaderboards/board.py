@@ -11,12 +11,14 @@ import pandas as pd
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.selection import selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
-CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
+# Columns that `confirmed.confirmed` adds to runs.
+CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
 
 def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
@@ -25,9 +27,10 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     A *cell* holds results that are compared with each other: one setting, alpha and participation included; the
     variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is
     one algorithm with one variant in one cell; `selected` marks its configuration with the best mean
-    `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Only configurations with the most
-    seeds take part, so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
-    configuration is selected, and none of several.
+    `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Configurations
+    that diverged on a seed take part only if all did. Of the others only those with the most seeds
+    do, so that a lucky single seed does not beat three. If nothing was held out to select on, a
+    lone configuration is selected, and none of several.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
@@ -40,7 +43,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
         `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`: number of configurations in the contest
-        that finished a run or were stopped by the search; `validation_gap`: mean `best_val_accuracy` minus mean
+        that finished a run or were stopped by the search; `configurations_diverged`: number of
+        these of which a run diverged; `validation_gap`: mean `best_val_accuracy` minus mean
         `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
         any finished run; `versions_mixed`: finished runs have different package versions; and for each metric of
         `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
@@ -55,8 +59,11 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
     if "configurations" not in board:
-        tried = (board["n"] + board["stopped"] > 0).astype("int64")
-        board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
+        tried = board["n"] + board["stopped"] > 0
+        contest = [board[name] for name in CONTEST]
+        board["configurations"] = tried.astype("int64").groupby(contest).transform("sum")
+        diverged = board["diverged"].astype("int64")
+        board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
@@ -189,7 +196,10 @@ def _selected_configurations(board: pd.DataFrame) -> list[int]:
     alone = contests["n"].transform("size") == 1
     rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
     score = board["best_val_accuracy_mean"].where(rule == "validation", board["best_accuracy_mean"])
-    score = score.where(rule.isin(["validation", "test"]) & (board["n"] == contests["n"].transform("max")))
+    able = selectable(board, CONTEST)
+    seeds = board["n"].where(able)
+    most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
+    score = score.where(rule.isin(["validation", "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")

@@ -107,12 +107,18 @@ class Store:
         """Return whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
         return (self.out / "runs").exists()
 
-    def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def runs(
+        self,
+        replicates: bool = False,
+        columns: Sequence[str] | None = None,
+        keys: Collection[str] | None = None,
+    ) -> pd.DataFrame:
         """Read all runs, one row per run key: the latest of `--force`, else the first finished one, else the latest.
 
         Args:
             replicates: return a row for each environment of a run key instead.
             columns: names to read, of `leaderboards.COLUMNS`; None is all.
+            keys: run keys to read; None is all.
 
         Returns:
             `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are dicts.
@@ -123,7 +129,7 @@ class Store:
             KeyError: a column does not exist.
         """
         names = [column.name for column in COLUMNS] if columns is None else [*columns]
-        table = self._folder.steady(lambda: read_rows(self._index_of_runs(None, replicates), names))
+        table = self._folder.steady(lambda: read_rows(self._index_of_runs(keys, replicates), names))
         for problem in identity_problems(table):
             which = shell_command("bench.boards", "validate", self.out)
             raise StoreError(self.out, f"{self.out}: {problem}; `{which}` names the file and what to do")
