@@ -26,7 +26,10 @@ SCHEMA_VERSION = 1
 HP_PREFIX = "hp_"  # of hyper-parameters' columns in `leaderboard.parquet`
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
-WHEN_DIVERGED = "a loss or a model became NaN or infinite, or a run that is not shortened ends no better than guessing"
+WHEN_DIVERGED = (
+    "a loss or a model became NaN or infinite, or a run ends no better than guessing "
+    "(a shortened one: worse than guessing, and was better before)"
+)
 CERTIFIED = (
     "the algorithm is built in, or passed the quick part of the self-test before it ran; "
     "a model from outside always passes a check that its runs can be repeated"
