@@ -88,7 +88,7 @@ def make_plan(request: Request) -> Plan:
             cases = product(spaces, configurations)
             units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
-    units = distinct_runs(with_replicates(units, {} if request.confirm else request.replicates))
+    units = _replicated(units, request, notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"]))
     distinct_notes = tuple(dict.fromkeys(notes))
@@ -103,6 +103,17 @@ def make_plan(request: Request) -> Plan:
         tuned=tuple(tuned),
         stages=tuple(stages),
     )
+
+
+def _replicated(units: list[RunSpec], request: Request, notes: list[str]) -> list[RunSpec]:
+    """Add the replicates of runs that are reported; those of a search have none."""
+    if request.confirm:
+        return units
+    if request.tuning == TWO_STAGE:
+        if request.replicates:
+            notes.append("--replicates are of the runs that --confirm reports; tuning has none")
+        return units
+    return distinct_runs(with_replicates(units, request.replicates))
 
 
 def _with_common_draws(

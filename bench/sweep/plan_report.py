@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -159,7 +160,7 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
     """Describe the plan's configurations, each in one setting, over its seeds. `times`: of runs to do, by run key."""
     varied = varied_names(plan.units)
     configurations = []
-    for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
+    for _, members in groupby(plan.units, key=_configuration):
         units = list(members)
         unit, keys = units[0], [member.key for member in units]
         to_do = [key for key in keys if key in times]
@@ -172,7 +173,7 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
                 "setting": unit.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition_status(unit.setting, [member.seed for member in units], data_dir),
+                "partition": _partition_status(unit.setting, _partition_seeds(units), data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
@@ -196,6 +197,16 @@ def _second_stage_runs(plan: Plan) -> int:
 
     configurations = sum(plan.request.budget - len(stages.rates) for stages in planned(plan))
     return configurations * plan.request.seeds
+
+
+def _configuration(unit: RunSpec) -> tuple[Any, ...]:
+    """Return all that the seeds and replicates of a configuration share."""
+    return unit.algorithm, unit.hyperparameters, replace(unit.setting, partition_seed=None)
+
+
+def _partition_seeds(units: Sequence[RunSpec]) -> list[int]:
+    """List the seeds of the partitions of some runs, each once."""
+    return list(dict.fromkeys(unit.setting.partition_seed_of(unit.seed) for unit in units))
 
 
 def _confirming_to_do(plan: Plan, store: Store) -> int:
