@@ -10,12 +10,12 @@ import pandas as pd
 
 from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
-from leaderboards.problems import REFERENCES, cell_of
+from leaderboards.problems import CONFIGURATION, REFERENCES, cell_of
+from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.selection import selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
-CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
 # Columns that `confirmed.confirmed` adds to runs.
@@ -31,7 +31,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
     `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Configurations
     that diverged on a seed take part only if all did. Of the others only those with the most seeds
     do, so that a lucky single seed does not beat three. If nothing was held out to select on, a
-    lone configuration is selected, and none of several.
+    lone configuration is selected, and none of several. Replicates of a partition are averaged
+    first (`by_partition`): where there are any, a seed is that of a partition.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
@@ -56,8 +57,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
         `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a
         metric, `_count` is the number of runs that have it, and the other statistics are empty unless all runs do.
     """
-    runs = _one_run_per_seed(current(runs, tuned))
     metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
+    runs = by_partition(_one_run_per_seed(current(runs, tuned)), metrics)
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     flags = _flags(runs, _cells(runs["setting_json"], tuned))
     board = _identity(runs, tuned).join([_counts(runs), flags, *statistics]).reset_index()
@@ -100,9 +101,9 @@ def with_seeds(
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
-    runs = current(runs, tuned)
+    runs = _one_run_per_seed(current(runs, tuned))
+    runs = by_partition(runs, [metric.name for metric in metrics])
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
-    runs = _one_run_per_seed(runs)
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         measured = runs[runs[metric.name].notna()]

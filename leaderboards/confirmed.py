@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from leaderboards.board import CONFIGURATION, current, leaderboard
-from leaderboards.problems import base_model, setting_of
+from leaderboards.board import current, leaderboard
+from leaderboards.problems import CONFIGURATION, base_model, setting_of
+from leaderboards.replicates import FIELD, partitions
 from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import typed
 
@@ -29,7 +30,8 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
         with two columns: `configurations`, the number that it was chosen from, and
         `configurations_diverged`, how many of these diverged.
     """
-    searched = current(runs[runs["seed"] == SEARCH_SEED], tuned)
+    is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
+    searched = current(runs[is_search], tuned)
     matches = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
     searched = searched[searched["setting_json"].map(matches).astype(bool)]
     board = leaderboard(searched, tuned=tuned)
@@ -49,7 +51,7 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
         participation=0.2`.
     """
     winners = _add_elsewhere(chosen(runs, tuned, at), at)[[*_SAME, *_COUNTS]]
-    others = _add_elsewhere(runs[runs["seed"] != SEARCH_SEED], at)
+    others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")
     return confirming.assign(chosen_on=f"seed {SEARCH_SEED}" + (where and f" at {where}"))
@@ -62,12 +64,16 @@ def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
 
 
 def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
-    """Add a column `elsewhere`: the setting without the fields in `at` and their versions; of a model its variant."""
+    """Add a column `elsewhere`: the setting without the fields in `at`, their versions, and the partition's seed.
+
+    Of a model in `at` it has the variant.
+    """
 
     def without(setting_json: str) -> str:
         setting = json.loads(setting_json)
         variant = setting["model"].removeprefix(base_model(setting["model"]))
-        others = {name: value for name, value in setting.items() if name.removesuffix("_version") not in at}
+        left_out = {*at, FIELD}
+        others = {name: value for name, value in setting.items() if name.removesuffix("_version") not in left_out}
         return canonical_json(others | ({"model": variant} if "model" in at else {}))
 
     texts = {text: without(text) for text in runs["setting_json"].unique()}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
+from leaderboards.numbers import NUMBERS
 from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
@@ -35,7 +36,8 @@ class Results:
         source: the store that they come from.
         runs: one per run key, in the order of their end.
         records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts, in any
-            status, by seed, and `run_of_seed`, the finished ones among them.
+            status, by seed, and `run_of_seed`, the finished ones among them. Replicates of a partition are one run
+            there, with their means and the curve of the first.
     """
 
     source: Folders
@@ -62,15 +64,14 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     from leaderboards.board import current, leaderboard
+    from leaderboards.replicates import by_partition
 
     source = source_of(outs, tuned, confirmed_at)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
-    counting = set(current(frame, tuned)["run_key"])
     members: dict[tuple[str, str, str], list[Run]] = {}
-    for run in runs:
-        if run["run_key"] in counting:
-            members.setdefault(_configuration(run), []).append(run)
+    for run in records(by_partition(current(frame, tuned), NUMBERS)):
+        members.setdefault(_configuration(run), []).append(run)
     table = leaderboard(frame, tuned=tuned)
     rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
     board = []
