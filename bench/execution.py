@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import __version__
 from bench.errors import UsageError
+from leaderboards.selection import DEFAULT_RULE
 
 if TYPE_CHECKING:
     from resource import struct_rusage  # not on every system
@@ -56,6 +57,7 @@ class Execution:
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
+        chosen_by: rule of `leaderboards.selection.RULES` by which configurations are compared.
         rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
@@ -76,6 +78,7 @@ class Execution:
     device: str = "cpu"
     backend: str = "auto"
     threads: int = 1
+    chosen_by: str = DEFAULT_RULE
     rungs: tuple[int, ...] = ()
     force: bool = False
     keep_stopped: bool = False

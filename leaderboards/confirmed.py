@@ -12,6 +12,7 @@ from leaderboards.board import current, leaderboard
 from leaderboards.problems import CONFIGURATION, base_model, setting_of
 from leaderboards.replicates import FIELD, partitions
 from leaderboards.rows.schema import canonical_json
+from leaderboards.selection import DEFAULT_RULE
 from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
@@ -19,11 +20,13 @@ _COUNTS = ["configurations", "configurations_diverged"]
 _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # equal in a chosen run and in those that confirm it
 
 
-def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
+def chosen(
+    runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
+) -> pd.DataFrame:
     """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `board.leaderboard`.
 
-    `runs` and `tuned` are as there. `at` maps fields of the setting to their values in the cells that were tuned;
-    nothing is chosen in other cells.
+    `runs`, `tuned` and `chosen_by` are as there. `at` maps fields of the setting to their values in the cells that were
+    tuned; nothing is chosen in other cells.
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration,
@@ -34,12 +37,14 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
     searched = current(runs[is_search], tuned)
     matches = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
     searched = searched[searched["setting_json"].map(matches).astype(bool)]
-    board = leaderboard(searched, tuned=tuned)
+    board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
     return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)
 
 
-def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
+def confirmed(
+    runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
+) -> pd.DataFrame:
     """Select the confirming runs: those of every seed but 0 of the configurations that `chosen` selects.
 
     A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
@@ -50,7 +55,7 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
         many of these diverged on seed 0, and `chosen_on`, the place of that choice: `seed 0 at
         participation=0.2`.
     """
-    winners = _add_elsewhere(chosen(runs, tuned, at), at)[[*_SAME, *_COUNTS]]
+    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by), at)[[*_SAME, *_COUNTS]]
     others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")
