@@ -36,7 +36,8 @@ def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
 
 def norm(model: Params) -> Tensor:
     """Return the Euclidean norm over all entries of a model: a scalar."""
-    return torch.linalg.vector_norm(torch.cat([value.flatten() for value in model.values()]))
+    length: Tensor = torch.linalg.vector_norm(torch.cat([value.flatten() for value in model.values()]))
+    return length
 
 
 def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
