@@ -144,7 +144,7 @@ class Net(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all parameters and floating-point buffers."""
+        """The names of all parameters and floating-point buffers, without frozen ones, which are constants."""
 
     @property
     def trainable(self) -> tuple[str, ...]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench import data
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import STATE_VERSION, default_out, saved_runs
 from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.plan import make_plan
-from bench.planning.run_spec import trial_name, varied_names
+from bench.planning.run_spec import RunSpec, trial_name, varied_names
+from bench.planning.two_stage import second_stage
 from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import make_request
@@ -28,7 +30,7 @@ PROG = "python -m bench.status"
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
 With --algo and the other options of bench.sweep: the runs of that command, those that are missing included, and with
---confirm those of the configurations that are chosen so far."""
+--confirm or --tuning two-stage those of the configurations that are chosen so far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run without a problem
 _PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # differs between failures that are alike
@@ -102,11 +104,15 @@ def _status(argv: Sequence[str]) -> None:
 
 def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     plan = make_plan(make_request(options))
-    store = Store(out)
+    store = Store(out, data.hashes(plan.datasets, options.data_dir))
+    later: list[RunSpec] = []
     if plan.request.confirm:
         stand_ins(plan)
-        confirming = confirmation(plan, store.runs()).units if store.status() else ()
-        plan = replace(plan, units=(*plan.units, *confirming))
+    if plan.stages and store.status():
+        later += second_stage(plan, store.runs()).units
+    if plan.request.confirm and store.status():
+        later += confirmation(plan, store.runs()).units
+    plan = replace(plan, units=(*plan.units, *later))
     statuses, varied, states = store.status(), varied_names(plan.units), _under_way(out)
     stored = _stored_rows(store)
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}

@@ -75,10 +75,12 @@ One row for each algorithm, configuration and setting: the identity columns of `
 | `cell` | what competes: 16 hexadecimal digits of the setting without what an algorithm itself needs of it |
 | `n`, `failed`, `stopped` | seeds by status |
 | `configurations` | configurations of this algorithm here that finished a run, or were stopped by the search |
+| `configurations_diverged` | of these, configurations of which a run diverged |
 | `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds: \
 what selecting a round on validation promised beyond the test set |
-| `selected` | whether it is the one with the best mean `best_val_accuracy` of them |
+| `selected` | whether it is the one with the best mean `best_val_accuracy` of them that did not diverge |
 | `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several package versions |
+| `data_mixed` | a finished run has another copy of the data, or another partition, than most of the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
 | `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
 | `<metric>_rank` | by means in the cell among the selected, 1 is best; \
@@ -242,7 +244,8 @@ def _names() -> str:
     lines = [
         f"- Data sets, {'; '.join(datasets)}.",
         f"- Partitions, with an alpha: {', '.join(skewed)}; without one: {', '.join(others)}.",
-        f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm.",
+        f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm, "
+        "`+lora8` trains a DistilBERT by factors of rank 8.",
     ]
     wrapped = (textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
     return "\n".join(wrapped) + "\n"

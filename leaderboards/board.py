@@ -8,15 +8,18 @@ from typing import Any
 
 import pandas as pd
 
+from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
 from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.selection import selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
-CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
+# Columns that `confirmed.confirmed` adds to runs.
+CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
 
 def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
@@ -25,9 +28,10 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
     A *cell* holds results that are compared with each other: one setting, alpha and participation included; the
     variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is
     one algorithm with one variant in one cell; `selected` marks its configuration with the best mean
-    `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Only configurations with the most
-    seeds take part, so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
-    configuration is selected, and none of several.
+    `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Configurations
+    that diverged on a seed take part only if all did. Of the others only those with the most seeds
+    do, so that a lucky single seed does not beat three. If nothing was held out to select on, a
+    lone configuration is selected, and none of several.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
@@ -40,11 +44,13 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
         `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`: number of configurations in the contest
-        that finished a run or were stopped by the search; `validation_gap`: mean `best_val_accuracy` minus mean
+        that finished a run or were stopped by the search; `configurations_diverged`: number of
+        these of which a run diverged; `validation_gap`: mean `best_val_accuracy` minus mean
         `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
-        any finished run; `versions_mixed`: finished runs have different package versions; and for each metric of
-        `NUMBERS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
-        Student's t, from 3 seeds on; not below 0, of accuracies not above 1); `_rank` by means among the selected rows
+        any finished run; `versions_mixed`: finished runs have different package versions; `data_mixed`: a finished run
+        has other data than most of the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs:
+        `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
+        below 0, of accuracies not above 1); `_rank` by means among the selected rows
         of the cell (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for
         costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also
         `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a
@@ -53,10 +59,14 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
     runs = _one_run_per_seed(current(runs, tuned))
     metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
-    board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
+    flags = _flags(runs, _cells(runs["setting_json"], tuned))
+    board = _identity(runs, tuned).join([_counts(runs), flags, *statistics]).reset_index()
     if "configurations" not in board:
-        tried = (board["n"] + board["stopped"] > 0).astype("int64")
-        board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
+        tried = board["n"] + board["stopped"] > 0
+        contest = [board[name] for name in CONTEST]
+        board["configurations"] = tried.astype("int64").groupby(contest).transform("sum")
+        diverged = board["diverged"].astype("int64")
+        board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
@@ -146,11 +156,13 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
 
-def _flags(runs: pd.DataFrame) -> pd.DataFrame:
+def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
     packages = pd.Series(_version_ids(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
+    other_data = on_other_data(runs[finished], cells[finished])
+    flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
     return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
 
@@ -189,7 +201,10 @@ def _selected_configurations(board: pd.DataFrame) -> list[int]:
     alone = contests["n"].transform("size") == 1
     rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
     score = board["best_val_accuracy_mean"].where(rule == "validation", board["best_accuracy_mean"])
-    score = score.where(rule.isin(["validation", "test"]) & (board["n"] == contests["n"].transform("max")))
+    able = selectable(board, CONTEST)
+    seeds = board["n"].where(able)
+    most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
+    score = score.where(rule.isin(["validation", "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
@@ -221,4 +236,5 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
-    return [*first, "diverged", "shortened", "uncertified", "versions_mixed", *statistics]
+    flags = ["diverged", "shortened", "uncertified", "versions_mixed", "data_mixed"]
+    return [*first, *flags, *statistics]

@@ -14,6 +14,7 @@ from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
+_COUNTS = ["configurations", "configurations_diverged"]
 _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # equal in a chosen run and in those that confirm it
 
 
@@ -24,14 +25,15 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
     nothing is chosen in other cells.
 
     Returns:
-        One row for each algorithm and model variant in each cell that has a selected configuration, with a column
-        `configurations`: the number that it was chosen from.
+        One row for each algorithm and model variant in each cell that has a selected configuration,
+        with two columns: `configurations`, the number that it was chosen from, and
+        `configurations_diverged`, how many of these diverged.
     """
     searched = current(runs[runs["seed"] == SEARCH_SEED], tuned)
     matches = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
     searched = searched[searched["setting_json"].map(matches).astype(bool)]
     board = leaderboard(searched, tuned=tuned)
-    winners = board.loc[board["selected"], [*CONFIGURATION, "configurations"]]
+    winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
     return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)
 
 
@@ -41,10 +43,12 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
     A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
 
     Returns:
-        Some rows of `runs`, with two more columns, which their leaderboard has as well: `configurations`, the number
-        that the row's was chosen from, and `chosen_on`, the place of that choice: `seed 0 at participation=0.2`.
+        Some rows of `runs`, with three more columns, which their leaderboard has as well:
+        `configurations`, the number that the row's was chosen from, `configurations_diverged`, how
+        many of these diverged on seed 0, and `chosen_on`, the place of that choice: `seed 0 at
+        participation=0.2`.
     """
-    winners = _add_elsewhere(chosen(runs, tuned, at), at)[[*_SAME, "configurations"]]
+    winners = _add_elsewhere(chosen(runs, tuned, at), at)[[*_SAME, *_COUNTS]]
     others = _add_elsewhere(runs[runs["seed"] != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")

@@ -24,8 +24,8 @@ _FIRST = ("dataset", "model", "partition", "num_clients")
 
 
 def base_model(model: str) -> str:
-    """Strip a model's variants: `cnn` of `cnn+head`."""
-    return model.split("+")[0]
+    """Strip the forms that methods need of a model: `cnn` of `cnn+head`, `bert+lora8` of `bert+lora8+head`."""
+    return model.removesuffix("+bn").removesuffix("+head")
 
 
 def label_of(algorithm: str, model: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from leaderboards.board import current
+from leaderboards.flags import FLAGS
 from leaderboards.numbers import ANY, FRACTION, VARIANCE, Curve, Number
 from leaderboards.published import Candidate, PrintedCell
 from leaderboards.rows.frames import by_run
@@ -30,6 +31,7 @@ Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 
 _SHORTENED = "†"
 _INCOMPLETE = "§"
+_COPIES = FLAGS["data"].mark
 # State -> text in place of our number, and the note below the table.
 _STATES = {
     "missing": ("not run", ""),
@@ -56,6 +58,7 @@ class Replication:
         n: number of finished seeds.
         incomplete: number of seeds that failed or were stopped, if others finished.
         shortened: the fields that differ from the number's setting, with our values; empty for a run as printed.
+        copies: number of copies of the data that the finished runs were trained on.
     """
 
     candidate: Candidate
@@ -64,6 +67,7 @@ class Replication:
     n: int = 0
     incomplete: int = 0
     shortened: Mapping[str, Any] = field(default_factory=dict)
+    copies: int = 1
 
     @property
     def mean(self) -> float | None:
@@ -158,7 +162,9 @@ def _replication(
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if printed.rule == "to_target" else "unmeasured"
-    return Replication(candidate, state, values, len(finished), len(runs) - len(finished), shortened)
+    copies = len({run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])})
+    incomplete = len(runs) - len(finished)
+    return Replication(candidate, state, values, len(finished), incomplete, shortened, copies)
 
 
 def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
@@ -246,6 +252,8 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
 
 def _our_text(row: Replication) -> str:
     marks = _SHORTENED * bool(row.shortened) + _INCOMPLETE * bool(row.incomplete)
+    if row.copies > 1:
+        marks += _COPIES
     if row.state == "unreached":
         return f"reached {len(row.values)} of {row.n}{marks}"
     if row.mean is None:
@@ -292,6 +300,8 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
         yield f"{_SHORTENED} not the printed setting: {' | '.join(shortened)}"
     if any(row.incomplete for row in rows):
         yield f"{_INCOMPLETE} some seeds failed or were stopped"
+    if any(row.copies > 1 for row in rows):
+        yield f"{_COPIES} seeds run on different copies of the data"
     states = {row.state for row in rows}
     yield from (note for state, (_, note) in _STATES.items() if state in states and note)
     yield from (f"[{number}] {note}" for note, number in remarks.items())

@@ -56,7 +56,7 @@ class Setting:
     """
 
     dataset: str = _setting("digits", "registered data set")
-    model: str = _setting("mlp", "registered model; `+head` adds MOON's projection head, `+bn` its BatchNorm form")
+    model: str = _setting("mlp", "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA")
     partition: str = _setting("lda", "how training samples are assigned to clients", packable=True)
     alpha: float | None = _setting(
         0.5,
@@ -116,6 +116,13 @@ class Setting:
     )
     evaluate_every: int = _setting(1, "rounds between evaluations; the last round always is one", 1, packable=True)
     precision: str = _setting("fp32", "arithmetic of training", choices=PRECISIONS)
+    partition_seed: int | None = _setting(
+        None,
+        "seed of the data subset, the splits, the partition and w_0; none for the run's own seed",
+        0,
+        packable=True,
+        optional=True,
+    )
     start_from: str = _setting(
         "", "run key of a stored run, whose final model is w_0; empty for drawn weights", packable=True, optional=True
     )
@@ -138,6 +145,10 @@ class Setting:
     def cohort_size(self) -> int:
         """The number of clients that train in a round: C*K, a float, rounded half up; at least one."""
         return max(1, int(self.participation * self.num_clients + 0.5))
+
+    def partition_seed_of(self, seed: int) -> int:
+        """Return the seed of the partition of a run with this seed."""
+        return seed if self.partition_seed is None else self.partition_seed
 
     def as_dict(self) -> dict[str, Value]:
         """Return every field by name; an optional one only if it is not at its default."""

@@ -15,7 +15,8 @@ from algorithms import plugins
 from bench import data
 from bench.data import partition
 from bench.data import plugins as outside_data
-from bench.models import modules
+from bench.engine import own_draws
+from bench.models import outside
 from bench.models import table as outside_models
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
@@ -26,10 +27,11 @@ CACHES = (
     outside_data.source,
     outside_data.version,
     outside_models.info,
-    outside_models.version,
+    outside_models.source_version,
     partition.partition,
     partition.version,
-    modules.counted,
+    outside.examined,
+    own_draws.drawing_layer,
     data._read,
 )
 Part = tuple[np.ndarray, np.ndarray]

@@ -69,6 +69,23 @@ def test_the_choice_is_that_of_a_recomputation_by_hand_and_no_run_of_the_search_
         assert set(rows["n"]) == {3}
 
 
+def test_a_configuration_diverged_on_seed_0_confirms_nothing():
+    values = {0.1: 0.3, 1.0: 0.6}
+    rows = [
+        make_row("fedprox", {"mu": mu}, {}, seed, best_val_accuracy=value)
+        for mu, value in values.items()
+        for seed in range(3)
+    ]
+    rows[3]["diverged"] = True  # seed 0 of mu = 1
+    kept = confirmed(pd.DataFrame(rows), [], {})
+    assert kept["hp_json"].unique().tolist() == ['{"mu":0.1}']
+    counts = leaderboard(kept)[["configurations", "configurations_diverged"]]
+    assert counts.to_numpy().tolist() == [[2, 1]]
+    rows[3]["diverged"] = False
+    rows[2]["diverged"] = True  # seed 2 of mu = 0.1, which does not select
+    assert confirmed(pd.DataFrame(rows), [], {})["hp_json"].unique().tolist() == ['{"mu":1.0}']
+
+
 def test_failed_searches_choose_nothing_and_failed_confirmations_are_counted():
     setting = {"participation": 0.2}
     good, better = make_row("fedprox", {"mu": 0.1}, setting), failed_row("fedprox", {"mu": 1.0}, setting)
@@ -110,7 +127,7 @@ def test_a_variant_of_a_model_confirms_its_own_choice():
     assert "cnn_digits" not in set(confirmed(pd.DataFrame(rows), [], {})["model"])
 
 
-def plan_of(*algorithms: str, confirm: int = 2, **options: Any) -> Plan:
+def plan_of(*algorithms: str, confirm: tuple[int, ...] = (1, 2), **options: Any) -> Plan:
     return make_plan(Request(algorithms=algorithms, confirm=confirm, **options))
 
 
@@ -164,7 +181,6 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
     ("options", "problem"),
     [
         ("--seeds 3", "--seeds"),
-        ("--confirm 0", "--confirm"),
         ("--confirm-at lr=1", "--confirm 3"),
         ("--confirm-at participation=2", "--confirm-at"),
         ("--confirm-at dataset=mnist", "dataset"),

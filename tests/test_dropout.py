@@ -122,7 +122,7 @@ def test_without_a_key_or_in_evaluation_nothing_is_dropped() -> None:
             assert torch.equal(module.train()(x), x)
 
 
-def test_replacing_finds_every_layer_and_refuses_what_it_cannot_repeat() -> None:
+def test_replacing_finds_every_layer_of_its_kinds() -> None:
     module = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(2, 2), nn.Dropout2d(0.2)), nn.ReLU()).eval()
     assert replace_dropout(module) is not None
     kinds = [type(part) for part in module.modules()]
@@ -131,8 +131,7 @@ def test_replacing_finds_every_layer_and_refuses_what_it_cannot_repeat() -> None
     assert [part.p for part in module.modules() if isinstance(part, Dropout)] == [0.1, 0.2]
     assert not any(part.training for part in module.modules())
     assert replace_dropout(nn.Sequential(nn.Linear(2, 2))) is None
-    with pytest.raises(TypeError, match="AlphaDropout"):
-        replace_dropout(nn.Sequential(nn.AlphaDropout(0.1)))
+    assert replace_dropout(nn.Sequential(nn.AlphaDropout(0.1))) is None
 
 
 # Runs

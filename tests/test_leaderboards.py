@@ -138,6 +138,26 @@ def test_a_lucky_single_seed_is_not_selected_before_three():
     assert board["configurations"].eq(4).all()
 
 
+def test_diverged_configurations_win_only_alone():
+    """The configuration x = 2 diverged on seed 1; of FedAvg all did."""
+    rows = fixture_rows()
+    for row in rows:
+        row["diverged"] = row["hp_json"] == '{"x":2}' and row["seed"] == 1
+        if row["algorithm"] == "fedavg":
+            row["diverged"] = True
+    board = board_of(rows)
+    assert selected(board) == {"fedavg": [3], "fedprox": [1], "fedgkd": [3]}
+    counts = board.groupby("algorithm")["configurations_diverged"].unique().map(list).to_dict()
+    assert counts == {"fedavg": [3], "fedprox": [1], "fedgkd": [1]}
+    (table,) = tables_of(board, [BEST])
+    assert any("fedavg 3, fedgkd 1, fedprox 1" in line for line in table.captions)
+
+
+def test_one_finite_seed_precedes_three_diverged():
+    rows = [run("a", 1, seed, 60, 60, diverged=seed == 2) for seed in range(3)]
+    assert selected(board_of([*rows, run("a", 2, 0, 30, 30), run("a", 3, 0, 40, 40)])) == {"a": [3]}
+
+
 def test_each_cell_selects_for_itself():
     def cell(best: int, **setting: float) -> list[dict[str, Any]]:
         return [run("fedavg", x, 0, 50 if x == best else 40, 40, setting=setting) for x in (1, 2, 3)]

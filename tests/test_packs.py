@@ -18,7 +18,7 @@ from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.sweep.command import main
-from bench.trial.halving import losers, next_rung, rungs_of
+from bench.trial.halving import losers, next_rung, objective, rungs_of
 from bench.trial.trial import RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -128,6 +128,7 @@ class Stood:
     value: float
     round: int = 100
     status: str = "running"
+    diverged: bool = False
 
     def number(self, name: str, until: float = math.inf) -> float:
         assert name == "best_val_accuracy"
@@ -162,6 +163,16 @@ def test_a_seed_that_ended_before_the_rung_counts_with_its_configuration(status:
     runs = [Stood(unit(mu, seed), 0.5) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
     runs += [Stood(unit(0.4, 0), 0.8), Stood(unit(0.4, 1), 0.1, round=3, status=status)]
     assert {run.unit.hyperparameters["mu"] for run in losers(runs, [10])} == {0.2, 0.3, 0.4}
+
+
+def test_a_diverged_seed_loses_at_later_rungs() -> None:
+    early = Stood(unit(0.4, 1), 0.9, round=9, status="finished", diverged=True)
+    late = Stood(unit(0.3, 1), 0.8, round=11, status="finished", diverged=True)
+    values = {0.1: 0.2, 0.2: 0.1, 0.3: 0.8, 0.4: 0.9}
+    runs = [early, late, *(Stood(unit(mu, 0), value) for mu, value in values.items())]
+    assert {run.unit.hyperparameters["mu"] for run in losers(runs, [10])} == {0.1, 0.2, 0.4}
+    assert {run.unit.hyperparameters["mu"] for run in losers(runs, [12])} == {0.2, 0.3, 0.4}
+    assert objective([early]) == pytest.approx(-0.1), "of several that diverged the best goes on"
 
 
 def test_a_rung_judges_alike_however_often_and_when_it_is_asked() -> None:

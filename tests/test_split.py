@@ -124,7 +124,7 @@ def test_a_split_is_made_of_the_fields_that_are_said_to_make_it(name):
     setting, labels, groups = problem_for(name)
     watched = Watched(setting)
     split(watched, labels, 0, groups)
-    assert {"partition", "fraction"} <= watched.read <= set(FIELDS)
+    assert {"partition", "fraction"} <= watched.read <= {*FIELDS, "partition_seed_of"}
 
 
 def test_settings_of_one_split_are_alike_and_those_of_two_are_not():

@@ -17,7 +17,7 @@ import pytest
 from commands import assert_equal_results, run
 from filelock import FileLock
 from keep import stored_row
-from rows import failed_row, hyperparameter, make_row
+from rows import CURVE, failed_row, hyperparameter, make_row
 
 from algorithms import entry
 from bench.engine.state import StateFolder
@@ -163,6 +163,18 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     under_asha = replace(plan, request=replace(plan.request, scheduler="asha"))
     (found,) = histories(under_asha, plan.searches, str(tmp_path))
     assert [chosen for chosen, _ in found.known] == [{"mu": 0.1}]
+
+
+def test_a_diverged_configuration_is_known_as_worse(tmp_path: Path) -> None:
+    values = {"mu": ("0.1", "1"), "rounds": ("1",)}
+    for unit in make_plan(Request(("fedprox",), values=values)).units:
+        diverged = unit.hyperparameters["mu"] == 1
+        identity = identity_columns(*unit.identity(entry("fedprox")))
+        told = {"diverged": diverged, "best_val_accuracy": 0.5 + diverged / 4}
+        Store(tmp_path).write(make_row() | identity | told, CURVE)
+    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
+    (found,) = histories(plan, plan.searches, str(tmp_path))
+    assert found.known == [({"mu": 0.1}, 0.5), ({"mu": 1.0}, -0.25)]
 
 
 BAD = {

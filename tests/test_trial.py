@@ -12,13 +12,15 @@ from commands import finish
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
+from bench.engine.simulation import Progress
 from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
-from bench.trial.results import at_chance
+from bench.trial.results import at_chance, fell_below_chance, rows_of
 from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
-from search_spaces import SETTINGS
+from search_spaces import SETTINGS, Setting
 
+COUNTERS = ("communications", "bytes_down", "bytes_up", "train_steps")
 SETTING = replace(SETTINGS["fedkd", "digits"], rounds=3, local_epochs=1)
 
 
@@ -104,6 +106,36 @@ def test_guessing_the_largest_class_is_guessing() -> None:
     assert at_chance(0.10 + 0.009, 0.1, 10_000)
     assert not at_chance(0.10 + 0.01, 0.1, 10_000)
     assert at_chance(0.196, 0.196, 26_032), "SVHN, of which a fifth are ones"
+
+
+def test_falling_below_guessing_is_divergence() -> None:
+    assert fell_below_chance(best=0.19, final=0.0888, chance=0.1, samples=10_000)
+    assert not fell_below_chance(best=0.19, final=0.0911, chance=0.1, samples=10_000), "may guess"
+    assert not fell_below_chance(best=0.10, final=0.0888, chance=0.1, samples=10_000), "too early"
+
+
+@pytest.mark.parametrize("rounds", [SETTING.rounds, Setting.rounds])
+@pytest.mark.parametrize(("last", "short", "full"), [(0.4, False, False), (0.1, False, True), (0.05, True, True)])
+def test_shortened_runs_may_end_guessing(rounds: int, last: float, short: bool, full: bool) -> None:
+    curve = [
+        (at, name, value)
+        for at, accuracy in enumerate((0.3, last), start=1)
+        for name, value in {"accuracy": accuracy, **dict.fromkeys(COUNTERS, 1.0)}.items()
+    ]
+    run = replace(unit(), setting=replace(SETTING, rounds=rounds))
+    ((row, _),) = rows_of(run, Progress({"": curve}), {}, chance=0.1, test_samples=10_000)
+    assert row["diverged"] is (full if rounds == Setting.rounds else short)
+
+
+def test_one_loss_not_finite_lowers_the_objective(execution: Execution, tmp_path: Path) -> None:
+    """Live, and told again to whoever proposes the stored run."""
+    wild = replace(unit(0), setting=replace(SETTING, lr=1e9))
+    first = finish(RunGroup([wild], execution))
+    assert -1 <= first["objective"] < 0
+    assert RunGroup([wild], execution).report()["objective"] == first["objective"]
+    stored = Store(tmp_path).runs()
+    assert stored["diverged"].all()
+    assert first["objective"] == stored["best_val_accuracy"].iloc[0] - 1
 
 
 def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:

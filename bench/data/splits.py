@@ -34,6 +34,7 @@ FIELDS = (
     "validation_rule",
     "auxiliary_per_class",
     "local_test_fraction",
+    "partition_seed",
 )
 
 
@@ -58,12 +59,14 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
     In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
     validation share, of the samples kept, is taken from those that remain; the rest is partitioned; each client holds
     back its local test share. Shares are rounded half up. `train_labels` are (N,), as are `groups`: the source or
-    writer of each training sample, if the data set records it (`Dataset.train_groups`).
+    writer of each training sample, if the data set records it (`Dataset.train_groups`). The draws are those of the
+    setting's `partition_seed`, if it has one, else those of `seed`.
 
     Raises:
         UsageError: the setting asks for more samples than there are, or names an unknown partition, or no draw is
             accepted.
     """
+    seed = setting.partition_seed_of(seed)
     auxiliary, validation, dealt = _divide(setting, train_labels, seed, groups)
     ranks = _ranks(seed, "local_test", len(train_labels))
     # A client always keeps one sample to train on.

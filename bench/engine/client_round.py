@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -28,7 +29,7 @@ from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
-from bench.engine.rng import stream
+from bench.engine.rng import seeded, stream
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
 from leaderboards.numbers import check_own
@@ -39,7 +40,10 @@ LOSS = ""  # among means over steps: that of the loss itself, beside those of it
 
 @dataclass(frozen=True)
 class Problem:
-    """The parts of a run that do not change."""
+    """The parts of a run that do not change.
+
+    `draws` is the layer by which the model draws from global generators (`bench.engine.own_draws`); empty for none.
+    """
 
     algorithm: Algorithm
     setting: Setting
@@ -48,6 +52,11 @@ class Problem:
     fed: FedView
     federation: Federation
     optimizer: Optimizer
+    draws: str = ""
+
+    def own_draws(self, *keys: str | int) -> AbstractContextManager[None]:
+        """Within this context, seed what the model draws by itself from the run's stream of these keys."""
+        return seeded(stream(self.seed, "own draws", *keys)) if self.draws else nullcontext()
 
     def fed_of(self, client: int) -> FedView:
         """Return the `fed` of a client's own hooks: the server's, with the client's number and sample counts."""

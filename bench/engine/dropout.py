@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 WORD = 2**32 - 1
 KINDS: dict[type[nn.Module], bool] = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
@@ -112,19 +111,18 @@ class Dropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
-    """Replace every dropout layer of `module` by its keyed form, in place; returns their masks, or None if no layer.
+    """Replace the dropout layers of `KINDS` in `module` by their keyed form, in place.
 
-    Raises:
-        TypeError: a dropout layer has no keyed form.
+    Others, such as `nn.AlphaDropout`, stay: they draw by themselves (`bench.engine.own_draws`).
+
+    Returns:
+        Their masks, or None if there is no such layer.
     """
     masks, replaced = Masks(length), False
     for part in list(module.modules()):
         for name, layer in part.named_children():
-            if not isinstance(layer, _DropoutNd):
-                continue
             if type(layer) not in KINDS:
-                kinds = ", ".join(kind.__name__ for kind in KINDS)
-                raise TypeError(f"{type(layer).__name__} cannot be repeated from a key; use one of {kinds}")
-            setattr(part, name, Dropout(layer.p, KINDS[type(layer)], masks).train(layer.training))
+                continue
+            setattr(part, name, Dropout(layer.p, KINDS[type(layer)], masks).train(layer.training))  # type: ignore[arg-type]
             replaced = True
     return masks if replaced else None

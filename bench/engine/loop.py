@@ -39,7 +39,8 @@ class Loop:
         results = []
         for work in job.clients:
             try:
-                results.append(self._client(job, work))
+                with job.problem.own_draws("client", job.round, work.client):
+                    results.append(self._client(job, work))
             except Exception as error:
                 reason = of_hook(error, job.message, work.memory)
                 raise RuntimeError(f"round {job.round}, client {work.client}: {reason}") from error
@@ -81,7 +82,7 @@ class Loop:
 
 def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
     """Make the batch of one step: at the end of an epoch it may be short, unless BatchNorm needs it filled up."""
-    size = problem.setting.batch_size if problem.net.batchnorm else work.schedule.sizes[step]
+    size = problem.setting.batch_size if problem.net.batch_statistics else work.schedule.sizes[step]
     positions = work.schedule.positions[step, :size]
     x = work.source.take(step, size)
     teacher = {name: Outputs(out.logits[positions], out.features[positions]) for name, out in work.tables.items()}

@@ -21,9 +21,13 @@ NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 class Network:
     """A module without values of its own, called with `{name: tensor}`. Implements `algorithms.base.Net`.
 
-    Floating-point buffers (BatchNorm's running statistics) are part of the parameters, so that servers average them;
-    in training mode they are updated in place in the tensors that were passed. Calls are strict: a missing or unknown
-    name is an error, never the module's own value.
+    Frozen parameters (`requires_grad=False`) are constants of the network: no client trains them, and no message or
+    mean has them. So are the floating-point buffers of layers that stay in evaluation mode when the module is set to
+    train, as a frozen BatchNorm does whose `train` method keeps it there.
+
+    All other floating-point buffers (BatchNorm's running statistics) are part of the parameters, so that servers
+    average them; in training mode they are updated in place in the tensors that were passed. Calls are strict: a
+    missing or unknown name is an error, never the module's own value.
 
     Dropout layers take their masks from a key (`bench.engine.dropout`), which the backends set for the duration of a
     client's `local_loss`, and of the loss of `cohort.gradients`. Elsewhere, on the server and in other hooks, training
@@ -38,7 +42,9 @@ class Network:
         pixel_std: per channel, likewise.
 
     Attributes:
-        tied: by further name of a tensor that several layers share, the name of it in `names`.
+        constants: the values of frozen parameters and buffers, by name.
+        tied: by further name of a tensor that several layers share, the name of it in `names` or `constants`.
+        batch_statistics: whether a layer takes the statistics of its batch in training mode.
     """
 
     def __init__(
@@ -55,30 +61,39 @@ class Network:
         first = next(part for part in module.head.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
         self.feature_dim = first.in_features
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
-        self.trainable = tuple(name for name, _ in module.named_parameters())
-        buffers = tuple(name for name, value in module.named_buffers() if value.is_floating_point())
-        self.names = self.trainable + buffers
+        fixed = constant_names(module)
+        training = copy.deepcopy(module).train()
+        parameters = [name for name, _ in module.named_parameters() if name not in fixed]
+        buffers = [name for name in _float_buffers(module) if name not in fixed]
+        self.trainable = tuple(parameters)
+        self.names = (*parameters, *buffers)
+        values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        self.constants = {name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)}
         state = module.state_dict(keep_vars=True)
-        listed = {id(state[name]): name for name in self.names if name in state}
-        self.tied = {name: listed[id(v)] for name, v in state.items() if name not in self.names and id(v) in listed}
+        listed = {id(state[name]): name for name in (*self.names, *self.constants) if name in state}
+        aliases = [name for name in state if name not in self.names and name not in self.constants]
+        self.tied = {name: listed[id(state[name])] for name in aliases if id(state[name]) in listed}
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
+        self.batch_statistics = any(isinstance(part, _BatchNorm) and part.training for part in training.modules())
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.autocasts = precision == "bf16"
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
-        training = copy.deepcopy(module).train()
         longest = input_shape[0] if len(input_shape) == 1 else 0  # of texts, which are padded batch by batch
         self._masks = replace_dropout(training, longest)
-        self._train = _Stateless(training)
-        self._eval = _Stateless(copy.deepcopy(module).eval())
-        self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
+        self._train = _Stateless(training, self.constants)
+        self._eval = _Stateless(copy.deepcopy(module).eval(), self.constants)
+        head: nn.Module = copy.deepcopy(module.head)  # type: ignore[assignment]
+        self._head = _Stateless(head, _of_head(self.constants))
 
     def to(self, device: torch.device) -> Network:
-        """Move what is no parameter, such as a buffer of whole numbers, to a device; return the network."""
-        for module in (self._train, self._eval, self._head):
-            module.to(device)
+        """Move constants and buffers of whole numbers to a device; return the network."""
+        self.constants = {name: value.to(device) for name, value in self.constants.items()}
+        self._train.to(device, self.constants)
+        self._eval.to(device, self.constants)
+        self._head.to(device, _of_head(self.constants))
         self._pixel_mean, self._pixel_std = self._pixel_mean.to(device), self._pixel_std.to(device)
         return self
 
@@ -104,8 +119,7 @@ class Network:
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Return the logits (B, C) of features (B, D)."""
-        head_params = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
-        logits: Tensor = self._head(head_params, features)
+        logits: Tensor = self._head(_of_head(params), features)
         return logits
 
     def normalise(self, x: Tensor) -> Tensor:
@@ -122,22 +136,32 @@ class Network:
 
 
 class _Stateless:
-    """A module that is called with the tensors to use.
+    """A module that is called with the tensors to use, beside its constants.
 
     `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of a small model's
     step; here the places are looked up once.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, constants: Params) -> None:
         self._module = module
-        self._places = list(_places(module))
+        places = list(_places(module))
+        self._places = [place for place in places if place[2] not in constants]
+        self._fixed = [place for place in places if place[2] in constants]
         self._names = frozenset(name for _, _, name in self._places)
-        for table, key, _ in self._places:
+        for table, key, _ in places:
             table[key] = None  # a large model's own values would only fill memory
+        self._keep(constants)
 
-    def to(self, device: torch.device) -> None:
-        """Move the module's own buffers."""
+    def to(self, device: torch.device, constants: Params) -> None:
+        """Move the module's own buffers, and take constants that are on the device."""
+        for table, key, _ in self._fixed:
+            table[key] = None
         self._module.to(device)
+        self._keep(constants)
+
+    def _keep(self, constants: Params) -> None:
+        for table, key, name in self._fixed:
+            table[key] = constants[name]
 
     def __call__(self, params: Params, x: Tensor) -> Any:
         """Call the module; raises KeyError if a name is missing, or unknown to the module."""
@@ -150,6 +174,27 @@ class _Stateless:
             unknown = sorted(set(params) - self._names)
             raise KeyError(f"the network has no parameter {unknown[0]!r}")
         return self._module(x)
+
+
+def _of_head(params: Params) -> Params:
+    """Select the tensors of the head, by their names within it."""
+    return {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
+
+
+def constant_names(module: nn.Module) -> frozenset[str]:
+    """Return the names of a module's constants, as `Network` describes them."""
+    modes = {part: part.training for part in module.modules()}
+    module.train()
+    resting = {id(value) for part in modes if not part.training for value in part.buffers(recurse=False)}
+    for part, training in modes.items():
+        part.training = training
+    frozen = {name for name, value in module.named_parameters() if not value.requires_grad}
+    buffers = {name for name, value in _float_buffers(module).items() if id(value) in resting}
+    return frozenset(frozen | buffers)
+
+
+def _float_buffers(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value for name, value in module.named_buffers() if value.is_floating_point()}
 
 
 def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
@@ -197,10 +242,19 @@ def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -
 
 
 def initial_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
-    """Return w_0: copies of the module's parameters and floating-point buffers."""
-    values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    """Return w_0: copies of the module's parameters and floating-point buffers, without its constants."""
+    fixed = constant_names(module)
+    values = {**dict(module.named_parameters()), **_float_buffers(module)}
     return {
         name: value.detach().to(device=device, dtype=dtype, copy=True)
         for name, value in values.items()
-        if value.is_floating_point()
+        if name not in fixed
     }
+
+
+@torch.no_grad()
+def take_constants(module: nn.Module, params: Params) -> None:
+    """Replace a module's constants by those among `params`, in place."""
+    values = {**dict(module.named_parameters()), **_float_buffers(module)}
+    for name in constant_names(module) & params.keys():
+        values[name].copy_(params[name])

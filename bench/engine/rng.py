@@ -7,7 +7,11 @@ see the same clients and the same batches.
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 
@@ -16,3 +20,30 @@ def stream(seed: int, *keys: str | int) -> torch.Generator:
     digest = hashlib.sha256(repr((int(seed), *keys)).encode()).digest()
     # Torch's Mersenne twister takes 32 bits of its seed.
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Seed the global CPU generators of torch, numpy and Python from `generator` within this context.
+
+    Afterwards they go on as if nothing had been drawn.
+    """
+    seed = int(torch.randint(2**32, (), generator=generator))
+    numpy_state = np.random.get_state()
+    python_state = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
+
+
+def global_states() -> tuple[object, ...]:
+    """Return the states of the global CPU generators of torch, numpy and Python; equal if nothing was drawn."""
+    torch_state = torch.random.get_rng_state().numpy().tobytes()
+    numpy_state = np.random.get_state(legacy=False)["state"]
+    return torch_state, numpy_state["key"].tobytes(), numpy_state["pos"], random.getstate()

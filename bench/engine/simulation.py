@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,13 +23,15 @@ from bench.engine.cohort import ClientCohort, Traffic
 from bench.engine.evaluate import Evaluator, Scores, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
-from bench.engine.network import Network, drawn_module, initial_params, make_module
+from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
+from bench.engine.own_draws import drawing_layer, refuse
 from bench.engine.pytree import num_bytes, stack, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
+from bench.errors import Slower
 from bench.execution import BACKENDS
 from search_spaces.setting import Setting
 
@@ -65,7 +68,7 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        seed: of every random stream; the data set's own test split does not depend on it.
+        seed: of every random stream except those of the split and w_0, if the setting has a `partition_seed`.
         dataset: pixels and labels, the images of their own size.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
@@ -98,9 +101,12 @@ class Simulation:
             torch.backends.cudnn.allow_tf32 = setting.precision == "tf32"
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
+        self._data_hash = dataset.hash
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
-        module = make_module(factory, seed)
+        module = make_module(factory, setting.partition_seed_of(seed))
+        if initial:
+            take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std).to(self.device)
         dtype, run_device = self.net.dtype, self.device  # not `self`, which the lambdas below must not hold
@@ -117,10 +123,14 @@ class Simulation:
             initialise=lambda generator: initial_params(drawn_module(factory, generator), dtype, run_device),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
-        self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
+        draws = drawing_layer(setting.model, info.input_shape)
+        if draws and (self.backend != "loop" or self.device.type != "cpu"):
+            raise refuse(setting.model, draws, "in a stack or on a GPU")
+        self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws)
         drawn = initial_params(module, dtype, run_device)
         self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
-        self.server: Server = algorithm.init_server(self.fed, self._initial)
+        with self.problem.own_draws("server", 0):
+            self.server: Server = algorithm.init_server(self.fed, self._initial)
         declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
         if set(declared) != set(rows):
             name = type(algorithm).__name__
@@ -165,12 +175,21 @@ class Simulation:
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
         facts = {"backend": self.backend, "track": sorted(self.tracker.what)}
+        facts["data"] = self._data_hash
         self.folder.save(self.round, server, changed, facts)
         self._changed.clear()
 
     def load(self) -> bool:
-        """Load the folder's state to go on from; returns False if there is none."""
+        """Load the folder's state to go on from; returns False if there is none.
+
+        A state of a run on another copy of the data is removed, with a warning.
+        """
         if self.folder is None or (manifest := self.folder.manifest()) is None:
+            return False
+        if manifest.get("data", self._data_hash) != self._data_hash:
+            reason = f"the saved state {self.folder.path} is of another copy of the data"
+            warnings.warn(f"{reason}: its run begins anew", Slower, stacklevel=2)
+            self.folder.remove()
             return False
         server, memories = self.folder.load(manifest, self.device)
         self.server = Server(server["params"], manifest["round"], server["extra"])
@@ -212,15 +231,21 @@ class Simulation:
     def begin(self) -> RoundWork:
         """Prepare the next round without changing the run."""
         number = self.round + 1
-        message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
-        clients = [
-            make_work(self.problem, client, number, message, self._memory(client))
-            for client in self.participants(number)
-        ]
+        lr = self.setting.lr * self.setting.lr_decay**self.round
+        with self.problem.own_draws("start", number):
+            message = self._message()
+            clients = [
+                make_work(self.problem, client, number, message, self._memory(client))
+                for client in self.participants(number)
+            ]
         return RoundWork(self.problem, clients, message, number, lr)
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
+        with self.problem.own_draws("server", job.round):
+            self._end(job, trained)
+
+    def _end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)

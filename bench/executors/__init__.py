@@ -22,7 +22,8 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
 
     Returns:
         A class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the
-        best validation accuracy so far, -1 of a run that failed) and `done`; the finished run's row goes to `out`.
+        best validation accuracy so far, less 1 of a run that diverged, -1 of one that failed) and
+        `done`; the finished run's row goes to `out`.
 
     Raises:
         UsageError: no such algorithm, or a default has an unknown name or a value that is not allowed.

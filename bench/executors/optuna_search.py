@@ -15,12 +15,16 @@ from algorithms import entry
 from bench.execution import STATE_VERSION, enough, saved_runs
 from bench.planning.run_spec import Plan, RunSpec, Search, Varied, setting_of, units_of, varied_names
 from leaderboards import Store, canonical_json
+from leaderboards.selection import selection_value
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
 
 if TYPE_CHECKING:
     import optuna
 
-_READ = ("algorithm", "setting_json", "run_key", "status", "best_val_accuracy", "hp_json")
+_READ = (
+    *("algorithm", "setting_json", "hp_json", "run_key"),
+    *("status", "diverged", "best_val_accuracy"),
+)
 FIELD = "setting."  # prefix of the name of a setting field, because a hyper-parameter may be called `lr` as well
 PATIENCE = 20  # proposals per wanted configuration: if few are left, a sampler repeats itself
 
@@ -146,14 +150,22 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
     return first + [chosen for chosen in choices if chosen not in seen]
 
 
-def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]:
+def histories(
+    plan: Plan,
+    searches: Sequence[Search],
+    out: str,
+    data_hashes: Mapping[str, str] | None = None,
+) -> list[History]:
     """Read the history of each search, empty with `--force`; the store is read only once.
 
+    `data_hashes`: data set -> hash of the copy of the data whose results count, as for `Store`.
+
     Under ASHA a stopped configuration counts as tried, with the accuracy that it had reached.
+    A configuration that diverged on a seed is worse than any that did not (`selection_value`).
     """
     if plan.request.force or not searches:
         return [History() for _ in searches]
-    runs = Store(Path(out)).runs(columns=_READ)
+    runs = Store(Path(out), data_hashes).runs(columns=_READ)
     states: dict[str, dict[str, str]] = {}  # without damaged ones, which the runs that need them report
     for key, manifest in saved_runs(Path(out)).items():
         with suppress(LookupError, TypeError):
@@ -192,7 +204,9 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
         keys = [unit.key for unit in chosen_units(search, chosen, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
-            history.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
+            accuracies = [row.best_val_accuracy for row in stored]
+            diverged = any(row.status == "finished" and row.diverged for row in stored)
+            history.known.append((chosen, selection_value(accuracies, diverged)))
             continue
         resumable = any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys)
         if resumable or any(row.status == "failed" for row in stored):

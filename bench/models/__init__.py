@@ -7,11 +7,12 @@ input into features (B, D); `Classifier` adds the head that gives logits, and MO
 from __future__ import annotations
 
 import importlib
+import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
-from bench.models.table import MODELS, ModelInfo, info, parse, version
+from bench.models.table import MODELS, Form, ModelInfo, info, parse, source_version
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,20 +21,37 @@ PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
 
 def spelt(name: str) -> str:
-    """Return the model's canonical name, `+head` before `+bn`; raises as `parse` does."""
-    _, head, batchnorm = parse(name)
-    return name.partition("+")[0] + "+head" * head + "+bn" * batchnorm
+    """Return the model's canonical name, `+lora8` before `+head` before `+bn`; raises as `parse` does."""
+    return parse(name).name
 
 
 def has_batchnorm(name: str) -> bool:
     """Return whether a model has BatchNorm layers, in its `+bn` form or as it is; raises as `parse` does."""
-    entry, _, batchnorm = parse(name)
-    return batchnorm or entry.always_batchnorm
+    form = parse(name)
+    return form.batchnorm or form.entry.always_batchnorm
+
+
+def version(name: str, input_shape: tuple[int, ...]) -> int | None:
+    """Return a number that changes with a model from outside: its source, and frozen weights that it loads.
+
+    It is None for this suite's own models.
+
+    Raises:
+        UsageError: a model from outside is invalid.
+    """
+    base = parse(name).base
+    source = source_version(base)
+    if source is None:
+        return None
+    from bench.models.outside import examined
+
+    frozen = examined(name, input_shape).frozen
+    return source if frozen is None else zlib.crc32(frozen.to_bytes(4, "big"), source)
 
 
 def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None) -> None:
     """Raise UsageError if there is no such model or it cannot take such inputs; arguments as in `ModelInfo.fits`."""
-    entry, _, _ = parse(name)
+    entry = parse(name).entry
     if not entry.fits(input_shape, kind):
         fitting = ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind)) or "none here"
         has = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
@@ -43,12 +61,12 @@ def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None
 
 def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
     """Return the number of a model's trainable parameters; build it only if its entry does not state them."""
-    entry, head, _ = parse(name)
+    form = parse(name)
     features, total = _body_size(name, input_shape)
     widths = [
         features,
-        *([features, PROJECTION] if head else []),
-        *([entry.hidden] if entry.hidden else []),
+        *([features, PROJECTION] if form.head else []),
+        *([form.entry.hidden] if form.entry.hidden else []),
         num_classes,
     ]
     return total + sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
@@ -56,13 +74,17 @@ def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) ->
 
 def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     """Return the features and trainable numbers of a model's body, as stated or else counted."""
-    entry, _, batchnorm = parse(name)
+    form = parse(name)
+    entry = form.entry
+    if entry.features and form.lora and entry.lora_parameters:
+        return entry.features, entry.lora_parameters(form.lora)
     if entry.features and entry.body_parameters:
-        added = entry.batchnorm_parameters if batchnorm else 0
+        added = entry.batchnorm_parameters if form.batchnorm else 0
         return entry.features, entry.body_parameters(input_shape[0]) + added
-    from bench.models.modules import counted
+    from bench.models.outside import examined
 
-    return counted(name, input_shape)
+    facts = examined(name, input_shape)
+    return facts.features, facts.trainable
 
 
 def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -72,21 +94,34 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
         UsageError: no such model, or inputs of another size.
         EnvironmentProblem: its pretrained weights are not here and cannot be fetched.
     """
-    from bench.models.modules import Classifier, body_of
+    from bench.models.modules import Classifier
 
     check_model(name, input_shape)
-    entry, head, batchnorm = parse(name)
+    form = parse(name)
     features, _ = _body_size(name, input_shape)
-    if name.partition("+")[0] not in MODELS:
-        body = body_of(name, input_shape)
+    if form.base in MODELS:
+        body = _own_body(form, input_shape)
     else:
-        module, _, function = entry.factory.partition(":")
-        body = getattr(importlib.import_module(module), function)(input_shape[0], batchnorm)
-    return Classifier(body, features, num_classes, PROJECTION if head else None, entry.hidden)
+        from bench.models.outside import body_of
+
+        body = body_of(name, input_shape)
+    projection = PROJECTION if form.head else None
+    return Classifier(body, features, num_classes, projection, form.entry.hidden)
+
+
+def _own_body(form: Form, input_shape: tuple[int, ...]) -> nn.Module:
+    """Build the body of one of this suite's models."""
+    module, _, function = form.entry.factory.partition(":")
+    factory = getattr(importlib.import_module(module), function)
+    body: nn.Module = factory(input_shape[0], form.batchnorm)
+    if form.lora:
+        body.add_factors(form.lora)  # type: ignore[operator]
+    return body
 
 
 __all__ = [
     "MODELS",
+    "Form",
     "ModelInfo",
     "check_model",
     "has_batchnorm",

@@ -6,10 +6,12 @@ goes through Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in
 
 from __future__ import annotations
 
+import math
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.data.dataset import PAD
@@ -59,6 +61,42 @@ class DistilBert(nn.Module):
         hidden = self.encoder.transformer(hidden, mask).last_hidden_state
         features: Tensor = self.dropout(torch.relu(self.dense(hidden[:, 0])))
         return features
+
+    def add_factors(self, rank: int) -> None:
+        """Freeze the encoder and add trainable factors of this rank to each attention's query and value (LoRA).
+
+        The dense layer, which no pretrained weights cover, stays trainable, like the classifier.
+        """
+        self.encoder.requires_grad_(False)
+        for layer in self.encoder.transformer.layer:
+            attention: Any = layer.attention
+            attention.q_lin = LowRank(attention.q_lin, rank)
+            attention.v_lin = LowRank(attention.v_lin, rank)
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer with trainable factors: x W' + b + x A' B' (Hu et al. 2022, LoRA, Eq. 3).
+
+    The factors are not scaled: the paper's alpha is the rank. As in its code, A is drawn as a linear layer's weights
+    are and B is zero, so that the layer begins as the frozen one.
+
+    Args:
+        layer: the linear layer, whose weights and names are kept.
+        rank: r; A is (r, inputs), B is (outputs, r).
+    """
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.weight = layer.weight
+        self.bias = layer.bias
+        self.lora_a = nn.Parameter(torch.empty(rank, layer.in_features))
+        self.lora_b = nn.Parameter(torch.zeros(layer.out_features, rank))
+        nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x (..., inputs) to (..., outputs)."""
+        change = F.linear(F.linear(x, self.lora_a), self.lora_b)
+        return F.linear(x, self.weight, self.bias) + change
 
 
 def pretrained(tokens: int, batchnorm: bool) -> nn.Module:

@@ -1,24 +1,19 @@
-"""The models as torch modules: bodies without residuals, bodies of other packages, and the head on any body.
+"""The models as torch modules: bodies without residuals, and the head on any body.
 
 If a paper has ReLU and then MaxPool, ReLU is applied after the pooling here, to a quarter of the values: it keeps their
-order, so that values and gradients are the same to the last bit. A body from outside is made, run on two inputs and
-checked.
+order, so that values and gradients are the same to the last bit.
 
 Axes: B examples, C channels, H rows, W columns, L tokens, D features.
 """
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs
-from bench.models.table import KIND, parse
 
-BATCH = 2  # more than one, to detect a body that flattens too much
 ReLU = partial(nn.ReLU, inplace=True)  # its input is not read again
 
 
@@ -162,73 +157,3 @@ def VGG9(channels: int, batchnorm: bool) -> nn.Module:
 def _pooled_relu() -> list[nn.Module]:
     """Return ReLU and MaxPool2, in the cheaper order."""
     return [nn.MaxPool2d(2), ReLU()]
-
-
-# Bodies from outside.
-
-
-@cache
-def counted(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Count (D, trainable numbers) of a model's body for inputs (C, H, W) or (L,), without advancing a generator.
-
-    Raises:
-        UsageError: the body cannot be made, or contradicts its entry.
-    """
-    with torch.random.fork_rng(devices=[]):
-        body = body_of(name, input_shape)
-    return _feature_dim(name, body, input_shape), _num_trainable(body)
-
-
-def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
-    """Build a model's body, initialised from torch's current generator.
-
-    Raises:
-        UsageError: it cannot be made, or contradicts its entry.
-    """
-    entry, _, batchnorm = parse(name)
-    factory = KIND.load(name, entry.factory)
-    try:
-        body = factory(input_shape[0], batchnorm)
-    except Exception as error:
-        call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={batchnorm})"
-        raise KIND.error(name, f"{call} raises {type(error).__name__}: {error}") from error
-    if not isinstance(body, nn.Module):
-        raise KIND.error(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
-    has, expected = any(isinstance(part, _BatchNorm) for part in body.modules()), batchnorm or entry.always_batchnorm
-    if has != expected:
-        layers = "has BatchNorm layers" if has else "has no BatchNorm layer"
-        raise KIND.error(
-            name, f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has"
-        )
-    features = _feature_dim(name, body, input_shape)
-    if entry.features and entry.features != features:
-        raise KIND.error(name, f"features is {entry.features}, the body returns {features}; 0 counts them")
-    if entry.body_parameters:
-        total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
-        if total != _num_trainable(body):
-            raise KIND.error(
-                name, f"body_parameters is {total:,}, the body has {_num_trainable(body):,}; None counts them"
-            )
-    return body
-
-
-@torch.no_grad()
-def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Return D, from the output for two examples of zeros; the body stays as it was."""
-    entry, _, _ = parse(name)
-    x = torch.zeros(BATCH, *input_shape, dtype=torch.long if entry.tokens else torch.float32)
-    training = body.training
-    try:
-        out = body.eval()(x)
-    except Exception as error:
-        raise KIND.error(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
-    finally:
-        body.train(training)
-    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
-        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}")
-    return out.shape[1]
-
-
-def _num_trainable(body: nn.Module) -> int:
-    return sum(value.numel() for value in body.parameters())

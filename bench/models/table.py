@@ -35,8 +35,11 @@ class ModelInfo:
         vectors: whether the model takes vectors, of any length.
         batchnorm_form: whether a `+bn` form exists.
         batchnorm_parameters: trainable numbers that the `+bn` form adds.
-        always_batchnorm: whether the model has BatchNorm without a `+bn` form.
+        always_batchnorm: whether the model has BatchNorm without a `+bn` form. Layers that stay in evaluation mode
+            and have frozen weights do not count.
         hidden: units of a dense layer between features and classifier, which belongs to the head; 0 for none.
+        lora_parameters: trainable numbers of the body in its `+lora` form, by rank; None if it has no such form. A
+            body that has one has a method `add_factors(rank)`, which freezes weights and adds what is trained.
     """
 
     factory: str
@@ -50,6 +53,7 @@ class ModelInfo:
     batchnorm_parameters: int = 0
     always_batchnorm: bool = False
     hidden: int = 0
+    lora_parameters: Callable[[int], int] | None = None
 
     @property
     def kind(self) -> str:
@@ -74,8 +78,22 @@ class ModelInfo:
         return len(input_shape) == 3 and (not self.size or input_shape[1:] == (self.size, self.size))
 
 
-def _distilbert(factory: str, summary: str, features: int, total: int) -> ModelInfo:
-    return ModelInfo(f"bench.models.distilbert:{factory}", summary, features, lambda tokens: total, tokens=TOKENS)
+def _distilbert(factory: str, summary: str, width: int, layers: int, total: int) -> ModelInfo:
+    """Make the entry of a DistilBERT of so many layers, whose body has `total` trainable numbers."""
+    dense = (width + 1) * width
+
+    def lora_parameters(rank: int) -> int:
+        factors_of_a_layer = 2 * 2 * rank * width  # two factors of the query, two of the value
+        return layers * factors_of_a_layer + dense
+
+    return ModelInfo(
+        f"bench.models.distilbert:{factory}",
+        summary,
+        width,
+        lambda tokens: total,
+        tokens=TOKENS,
+        lora_parameters=lora_parameters,
+    )
 
 
 MODELS: dict[str, ModelInfo] = {
@@ -187,11 +205,36 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_form=True,
     ),
     "distilbert": _distilbert(
-        "pretrained", "FedGKD: DistilBERT, pretrained, and a dense layer of 768", 768, 66_953_472
+        "pretrained", "FedGKD: DistilBERT, pretrained, and a dense layer of 768", 768, 6, 66_953_472
     ),
-    "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 66_953_472),
-    "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 1_011_296),
+    "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 6, 66_953_472),
+    "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 2, 1_011_296),
 }
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model by its name: the entry, and the forms that the name adds to it.
+
+    Args:
+        base: name of the entry.
+        entry: the model's entry.
+        lora: rank of the factors that are trained in place of the body's weights; 0 trains the weights.
+        head: whether the model has MOON's projection head.
+        batchnorm: whether it is the form with BatchNorm.
+    """
+
+    base: str
+    entry: ModelInfo
+    lora: int = 0
+    head: bool = False
+    batchnorm: bool = False
+
+    @property
+    def name(self) -> str:
+        """The canonical name: `+lora8`, which is part of the problem, before `+head` and `+bn`, which methods need."""
+        lora = f"+lora{self.lora}" if self.lora else ""
+        return self.base + lora + "+head" * self.head + "+bn" * self.batchnorm
 
 
 @cache
@@ -212,37 +255,60 @@ def info(name: str) -> ModelInfo:
     return entry
 
 
-def parse(name: str) -> tuple[ModelInfo, bool, bool]:
-    """Return a model's entry, whether it has a projection head, and whether it is the BatchNorm form.
+def parse(name: str) -> Form:
+    """Return a model's entry and forms.
 
     Raises:
         UsageError: no such model, or no such form of it.
     """
     base, *forms = name.split("+")
     entry = info(base)
-    other = sorted(set(forms) - {"head", "bn"})
-    if other or len(set(forms)) != len(forms):
-        raise UsageError(f"model {name!r}: a form is +head or +bn, each once, got {'+'.join(forms)!r}")
-    if "bn" in forms and entry.always_batchnorm:
+    ranks = [form.removeprefix("lora") for form in forms if form.startswith("lora")]
+    plain = [form for form in forms if not form.startswith("lora")]
+    if set(plain) - {"head", "bn"} or len(set(plain)) != len(plain) or len(ranks) > 1:
+        raise UsageError(
+            f"model {name!r}: a form is +head, +bn or +lora and a rank (+lora8), each once, got {'+'.join(forms)!r}"
+        )
+    if ranks:
+        _check_lora(base, entry, ranks[0])
+    if "bn" in plain:
+        _check_batchnorm(base, entry)
+    rank = int(ranks[0]) if ranks else 0
+    return Form(base, entry, rank, "head" in plain, "bn" in plain)
+
+
+def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
+    """Raise UsageError unless the model has a `+lora` form and the rank is a whole number from 1 on."""
+    if entry.lora_parameters is None:
+        having = ", ".join(key for key, value in MODELS.items() if value.lora_parameters)
+        raise UsageError(f"model {base!r} has no +lora form; models that have one: {having}")
+    if not (rank.isascii() and rank.isdigit() and len(rank) < 6 and 1 <= int(rank) <= entry.features):
+        raise UsageError(
+            f"model {base!r}: the rank of +lora is a whole number from 1 to {entry.features}, as in +lora8, "
+            f"got {'+lora' + rank!r}"
+        )
+
+
+def _check_batchnorm(base: str, entry: ModelInfo) -> None:
+    """Raise UsageError unless the model has a `+bn` form."""
+    if entry.always_batchnorm:
         raise UsageError(f"model {base!r} has BatchNorm as it is: leave out +bn")
-    if "bn" in forms and not entry.batchnorm_form:
+    if not entry.batchnorm_form:
         having = ", ".join(key for key, value in MODELS.items() if value.batchnorm_form)
         always = ", ".join(key for key, value in MODELS.items() if value.always_batchnorm)
         raise UsageError(
             f"model {base!r} has no +bn form; models that have one: {having}; with BatchNorm as they are: {always}"
         )
-    return entry, "head" in forms, "bn" in forms
 
 
 @cache
-def version(name: str) -> int | None:
-    """Return a number that changes with the source of a model from outside, in any form; None for this suite's own.
+def source_version(name: str) -> int | None:
+    """Return a number that changes with the source of a model from outside; None for this suite's own.
 
     Raises:
         UsageError: a model from outside is invalid.
     """
-    base = name.partition("+")[0]
-    if base in MODELS:
+    if name in MODELS:
         return None
-    paths = (KIND.path(base) or "", info(base).factory)
+    paths = (KIND.path(name) or "", info(name).factory)
     return fingerprint(dict.fromkeys(path.partition(":")[0] for path in paths))

@@ -33,14 +33,14 @@ def configurations_of(algorithm: Entry, search: Search, request: Request, notes:
     For Optuna, which chooses as it goes, list those of the grid. Raises UsageError if a value is not allowed, or no
     combination satisfies the relations.
     """
-    _check_values(algorithm, search.values)
+    check_values(algorithm, search.values)
     if request.search == "random":
         candidates = _draw_distinct(algorithm, search, request.num_samples)
     else:
         candidates = list(combinations(search.values))
     valid = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
     if not valid:
-        raise _unsatisfiable(algorithm, search)
+        raise unsatisfiable(algorithm, search)
     if len(valid) < len(candidates):
         dropped, broken = len(candidates) - len(valid), " and ".join(search.where)
         notes.append(f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
@@ -55,7 +55,7 @@ def tries(
     `rates` are learning rates to take in turn; if there are none, they are drawn. Raises UsageError if a value is not
     allowed, no combination satisfies the relations, or there are too few with these rates.
     """
-    _check_values(algorithm, search.values)
+    check_values(algorithm, search.values)
     generator = random.Random(f"fedkd-bench budget {algorithm.name}")
     configurations: list[tuple[Mapping[str, Value], Setting]] = []
     used: Counter[tuple[Value, ...]] = Counter()
@@ -66,7 +66,7 @@ def tries(
             left = (values for values in combinations(search.values) if (lr, *values.values()) not in seen)
             drawn = [*islice((values for values in left if all(holds(rule, values) for rule in search.where)), 1)]
         if not configurations and not drawn:
-            raise _unsatisfiable(algorithm, search)
+            raise unsatisfiable(algorithm, search)
         if not drawn:
             raise too_few(algorithm, len(configurations), count)
         values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of the least tried ones
@@ -124,7 +124,7 @@ def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[st
     return list(drawn.values())
 
 
-def _check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
+def check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
     """Check the bounds of every value, before relations, which a value out of bounds may violate as well."""
     try:
         for field in algorithm.fields:
@@ -134,7 +134,7 @@ def _check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
         raise UsageError(str(error)) from None
 
 
-def _unsatisfiable(algorithm: Entry, search: Search) -> UsageError:
+def unsatisfiable(algorithm: Entry, search: Search) -> UsageError:
     """Make the error for a space in which no combination satisfies the relations, with the values involved."""
     involved = {name for relation in search.where for name in names_in(relation)}
     got = ", ".join(f"{name} in {value}" for name, value in search.values.items() if name in involved)

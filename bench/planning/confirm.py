@@ -1,4 +1,4 @@
-"""`--confirm N`: runs of seeds 1 to N with the configurations that a search on seed 0 chose.
+"""`--confirm SEEDS`: runs of other seeds with the configurations that a search on seed 0 chose.
 
 `leaderboards.confirmed` chooses from stored rows, so the search of the same plan has to be stored before. Imports
 neither torch nor ray.
@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 from algorithms import entry
 from bench.errors import UsageError
 from bench.planning.request import canonical, distinct, supply
-from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, setting_of, shortened
-from bench.terminal.words import counted, unknown
+from bench.planning.run_spec import (
+    Plan,
+    RunSpec,
+    Search,
+    distinct_runs,
+    setting_of,
+    shortened,
+    with_replicates,
+)
+from bench.terminal.words import seeds_in_words, unknown
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 
 if TYPE_CHECKING:
@@ -38,20 +46,20 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
             setting = supply(entry(algorithm), target)
             cell, origin = (algorithm, _without_tuned(plan, setting)), _without_tuned(plan, tuned)
             if cell not in origins:
-                units += [RunSpec(algorithm, {}, setting, seed) for seed in _seeds(plan)]
+                units += [RunSpec(algorithm, {}, setting, seed) for seed in plan.request.confirm]
             if (other := origins.setdefault(cell, origin)) != origin:
-                differing = [name for name, value in other.as_dict().items() if value != origin.as_dict()[name]]
+                differing = [name for name, value in vars(other).items() if value != vars(origin)[name]]
                 names = ", ".join(differing)
                 raise UsageError(
                     f"--confirm-at {' '.join(plan.request.confirm_at)}=... would confirm in one cell what was tuned in "
                     f"several, which differ in {names}: tune at one value of {names}"
                 )
-    return units
+    return with_replicates(units, plan.request.replicates)
 
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
     """Return the setting fields in which confirming cells differ from tuned cells, with the values of the latter."""
-    pairs = [(tuned.as_dict(), target.as_dict()) for tuned in plan.settings for target in _target_settings(plan, tuned)]
+    pairs = [(vars(tuned), vars(target)) for tuned in plan.settings for target in _target_settings(plan, tuned)]
     return {name: value for old, new in pairs for name, value in old.items() if value != new[name]}
 
 
@@ -71,12 +79,12 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
             for target in _target_settings(plan, tuned):
                 setting = supply(entry(algorithm), target)
                 short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])
-                units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in _seeds(plan)]
-    note = f"confirming the configurations chosen on seed 0, on {counted(plan.request.confirm, 'other seed')}"
+                units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in plan.request.confirm]
+    note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(plan.request.confirm)}"
     return replace(
         plan,
-        request=replace(plan.request, seeds=plan.request.confirm, scheduler="none"),
-        units=tuple(distinct_runs(units)),
+        request=replace(plan.request, seeds=len(plan.request.confirm), scheduler="none"),
+        units=tuple(distinct_runs(with_replicates(units, plan.request.replicates))),
         searches=(),
         settings=tuple(dict.fromkeys(target for tuned in plan.settings for target in _target_settings(plan, tuned))),
         notes=(note,),
@@ -98,17 +106,13 @@ def _without_tuned(plan: Plan, setting: Setting) -> Setting:
     return replace(setting, **{name: getattr(Setting(), name) for name in plan.tuned})
 
 
-def _seeds(plan: Plan) -> range:
-    return range(1, plan.request.confirm + 1)
-
-
 def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
     """List the settings in which the choice made in a tuned setting is confirmed."""
     fields, values_at = setting_fields(), plan.request.confirm_at
     for name in values_at:
         if name not in fields:
             raise unknown("field for --confirm-at", name, fields)
-        if name in ("dataset", "start_from", *plan.tuned):
+        if name in ("dataset", "start_from", "partition_seed", *plan.tuned):
             why = "is selected over by this search" if name in plan.tuned else "makes another problem"
             raise UsageError(f"--confirm-at {name}=...: {name} {why}; take another field, such as participation")
     grids = {name: distinct(name, values, str(fields[name].type), _PLACE) for name, values in values_at.items()}

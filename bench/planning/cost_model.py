@@ -17,12 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from algorithms import entry
-from bench import models
 from bench.data.download import cache_dir
 from bench.errors import UsageError
 from bench.execution import process_columns
 from bench.planning.packing import program_of
-from bench.planning.run_spec import RunSpec, clients_of, samples_of
+from bench.planning.run_spec import RunSpec, clients_of, model_version, samples_of
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
@@ -198,7 +197,7 @@ def _pace_file(unit: RunSpec, threads: int) -> Path:
     """Return the file of a pace, named by processor, torch, threads, program, and versions of algorithm and model."""
     process = process_columns("cpu")
     machine = [process["cpu"], process["versions"].get("torch"), threads]
-    versions = [entry(unit.algorithm).version, models.version(unit.setting.model)]
+    versions = [entry(unit.algorithm).version, model_version(unit.setting)]
     key = sha256(json.dumps([*machine, *versions, program_of(unit)]).encode()).hexdigest()[:16]
     return cache_dir() / "paces" / f"{key}.json"
 

@@ -14,6 +14,7 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
 from bench.planning.request import (
+    TWO_STAGE,
     Request,
     check_names,
     choose_setting,
@@ -22,7 +23,17 @@ from bench.planning.request import (
     sort_values,
     supply,
 )
-from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, shortened, units_of
+from bench.planning.run_spec import (
+    Plan,
+    RunSpec,
+    Search,
+    TwoStages,
+    distinct_runs,
+    shortened,
+    units_of,
+    with_replicates,
+)
+from bench.planning.two_stage import first_stage, two_stages
 from bench.terminal.words import text
 from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
 
@@ -48,6 +59,7 @@ def make_plan(request: Request) -> Plan:
     given_names = {*fields, *tuned}
     units: list[RunSpec] = []
     searches: list[Search] = []
+    stages: list[TwoStages] = []
     for setting, algorithm in product(settings, entries):
         own_fields = _own_fields(algorithm, setting, paper, given_names)
         try:
@@ -59,7 +71,7 @@ def make_plan(request: Request) -> Plan:
             continue
         spaces = [_space_of(algorithm, fit, paper, hyper, paper is not None and shortened(fit, base)) for fit in fitted]
         if request.budget:
-            runs, budget_searches = _budget_runs(algorithm, spaces[0], rates, request, notes)
+            runs, budget_searches = _budget_runs(algorithm, spaces[0], rates, request, notes, stages)
             units += runs
             searches += budget_searches
             continue
@@ -76,12 +88,32 @@ def make_plan(request: Request) -> Plan:
             cases = product(spaces, configurations)
             units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
+    units = _replicated(units, request, notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"]))
     distinct_notes = tuple(dict.fromkeys(notes))
     return Plan(
-        request, paper, tuple(units), tuple(searches), tuple(settings), origins, distinct_notes, tuned=tuple(tuned)
+        request,
+        paper,
+        tuple(units),
+        tuple(searches),
+        tuple(settings),
+        origins,
+        distinct_notes,
+        tuned=tuple(tuned),
+        stages=tuple(stages),
     )
+
+
+def _replicated(units: list[RunSpec], request: Request, notes: list[str]) -> list[RunSpec]:
+    """Add the replicates of runs that are reported; those of a search have none."""
+    if request.confirm:
+        return units
+    if request.tuning == TWO_STAGE:
+        if request.replicates:
+            notes.append("--replicates are of the runs that --confirm reports; tuning has none")
+        return units
+    return distinct_runs(with_replicates(units, request.replicates))
 
 
 def _with_common_draws(
@@ -92,7 +124,7 @@ def _with_common_draws(
     Fields that the other lacks keep their draws, and so do all fields of an algorithm with given values of its own in
     `hyper`.
     """
-    if not request.budget and request.search != "random":
+    if request.tuning == TWO_STAGE or (not request.budget and request.search != "random"):
         return units
     units_of_algorithm: dict[str, list[RunSpec]] = {}
     for unit in units:
@@ -130,15 +162,26 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
 
 
 def _budget_runs(
-    algorithm: Entry, search: Search, rates: list[float], request: Request, notes: list[str]
+    algorithm: Entry,
+    search: Search,
+    rates: list[float],
+    request: Request,
+    notes: list[str],
+    stages: list[TwoStages],
 ) -> tuple[list[RunSpec], list[Search]]:
-    """Return the runs of an algorithm under `--budget`, over all seeds, or under Optuna its search."""
+    """Return the runs of an algorithm under `--budget`, over all seeds, or under Optuna its search.
+
+    Of two-stage tuning these are the runs of the first stage; both stages are added to `stages`.
+    """
     setting, budget = search.setting, request.budget
     if budget > 1 and not setting.validation_fraction:
         raise UsageError(
             f"--budget {budget} chooses among configurations and validation_fraction is 0: selecting on the test set "
             "is not supported; set validation_fraction above 0"
         )
+    if request.tuning == TWO_STAGE:
+        stages.append(two_stages(algorithm, search, rates, budget))
+        return first_stage(stages[-1], request.seeds), []
     if request.search != "optuna":
         cases = tries(algorithm, search, rates, budget)
         return [

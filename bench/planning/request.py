@@ -19,6 +19,8 @@ EMBEDDED_DATASET = "digits"
 FALLBACK_PAPER = "fedgkd"
 AUXILIARY_PER_CLASS = 32  # FedCAD, Experiments: "using only 32 samples for each class"
 VALIDATION_FRACTION = 0.1
+AT_ONCE, TWO_STAGE = TUNINGS = ("at-once", "two-stage")
+REPLICATE_STEP = 1000  # replicate r of seed p has seed p + 1000 r
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,10 @@ class Request:
 
     Args:
         values: setting fields and hyper-parameters given, each with its values as text.
-        confirm: number of seeds, from 1 on, that run the configurations chosen on seed 0; 0 for no confirmation.
+        tuning: one of `TUNINGS`; the second stage of `TWO_STAGE` is planned from the first one's results.
+        confirm: seeds, 0 not among them, that run the configurations chosen on seed 0; empty for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
+        replicates: name of a row -> number of runs of each of its seeds.
     """
 
     algorithms: tuple[str, ...]  # registry names, or `all`; for a table, empty means all
@@ -41,8 +45,10 @@ class Request:
     num_samples: int = 10  # configurations per algorithm, for random and Optuna without `budget`
     budget: int = 0  # configurations that every algorithm gets, with the learning rate tuned as well; 0 for none
     scheduler: str = "none"
-    confirm: int = 0
+    tuning: str = AT_ONCE
+    confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    replicates: Mapping[str, int] = field(default_factory=dict)
     force: bool = False
     table: str | None = None  # printed name of a table of `paper`, whose cells are run; None for an ordinary sweep
 
@@ -78,6 +84,22 @@ def check_names(request: Request) -> None:
         raise UsageError(
             f"--budget draws configurations itself, or has Optuna choose them, and runs all of them: leave out {flags}"
         )
+    if request.tuning == TWO_STAGE and (not request.budget or request.search != "grid"):
+        raise UsageError("--tuning two-stage divides the configurations of --budget: give --budget 6, without --search")
+    _check_replicates(request)
+
+
+def _check_replicates(request: Request) -> None:
+    """Raise UsageError if `replicates` names an algorithm that does not run, or seeds would not be distinct."""
+    everything = request.algorithms == ("all",)
+    for name in request.replicates:
+        if not everything and name not in request.algorithms:
+            raise unknown("algorithm for --replicates", name, request.algorithms)
+    largest = max([request.seeds - 1, *request.confirm])
+    if request.replicates and largest >= REPLICATE_STEP:
+        raise UsageError(f"--replicates needs seeds below {REPLICATE_STEP}, got {largest}: they number the partitions")
+    if request.replicates and request.search == "optuna":
+        raise UsageError("--replicates are runs of configurations that are known: leave out --search optuna")
 
 
 def find_algorithm(name: str) -> Entry:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
-from bench.planning.request import Request
+from bench.planning.request import REPLICATE_STEP, Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
 from leaderboards.rows.schema import SHORTENING, own_name
@@ -57,7 +57,10 @@ class RunSpec:
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
         values = {name: self.hyperparameters[name] for name in row.defaults()}
-        return row.name, row.version, values, setting_identity(self.setting), self.seed
+        setting = self.setting
+        if setting.partition_seed == self.seed:  # the default, spelt out
+            setting = replace(setting, partition_seed=None)
+        return row.name, row.version, values, setting_identity(setting), self.seed
 
     @property
     def named_by(self) -> dict[str, str | int]:
@@ -80,6 +83,21 @@ def distinct_runs(units: Iterable[RunSpec]) -> list[RunSpec]:
     return [unit for key, unit in by_key.items() if key not in other_keys]
 
 
+def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> list[RunSpec]:
+    """Follow each unit by its replicates: other seeds on its partition and first weights.
+
+    `replicates` has, by the name of a row, the number of runs of each seed; of a unit with several rows the most count.
+    """
+    all_units: list[RunSpec] = []
+    for unit in units:
+        count = max(replicates.get(name, 1) for name in unit.row_names.values())
+        partition_seed = unit.setting.partition_seed_of(unit.seed)
+        setting = replace(unit.setting, partition_seed=partition_seed)
+        seeds = [unit.seed + REPLICATE_STEP * number for number in range(1, count)]
+        all_units += [unit, *(replace(unit, setting=setting, seed=seed) for seed in seeds)]
+    return all_units
+
+
 def row_entry(algorithm: str, suffix: str) -> Entry:
     """Return the entry of a row: a registered one, or that of an algorithm from outside under the row's name."""
     own_entry = entry(algorithm)
@@ -99,10 +117,18 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
 
     versions: dict[str, Value] = {
         "dataset_version": data.version(setting.dataset),
-        "model_version": models.version(setting.model),
+        "model_version": model_version(setting),
         "partition_version": version(setting.partition),
     }
     return setting.as_dict() | {name: value for name, value in versions.items() if value is not None}
+
+
+def model_version(setting: Setting) -> int | None:
+    """Return the version of the setting's model, for the inputs of its data set; None for this suite's own models."""
+    if models.parse(setting.model).base in models.MODELS:
+        return None
+    inputs = data.info(setting.dataset).sized(setting.image_size)
+    return models.version(setting.model, inputs.input_shape)
 
 
 def setting_of(text: str) -> Setting:
@@ -184,6 +210,21 @@ class Search:
 
 
 @dataclass(frozen=True)
+class TwoStages:
+    """The configurations of one algorithm in one setting, tried in two stages (`bench.planning.two_stage`).
+
+    Args:
+        search: the algorithm, its setting and its values.
+        rates: learning rates of the first stage.
+        own: configurations of the algorithm's own hyper-parameters; the first is that of the first stage.
+    """
+
+    search: Search
+    rates: tuple[float, ...]
+    own: tuple[Mapping[str, Value], ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """All runs and searches of a sweep."""
 
@@ -196,6 +237,13 @@ class Plan:
     notes: tuple[str, ...]  # what was left out or added, in sentences
     cells: tuple[Cell, ...] = ()
     tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
+    stages: tuple[TwoStages, ...] = ()  # of `--tuning two-stage`; `units` are the runs of the first stages
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets of its runs and searches."""
+        items: list[RunSpec | Search] = [*self.units, *self.searches]
+        return tuple(dict.fromkeys(item.setting.dataset for item in items))
 
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
@@ -236,7 +284,7 @@ def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
     names = {}
     for algorithm, runs in by_algorithm.items():
         settings = {id(unit.setting): unit.setting for unit in runs}  # the seeds of a configuration share one
-        fields = _differing(setting.as_dict() for setting in settings.values())
+        fields = _differing(_named_fields(setting) for setting in settings.values())
         if "model" not in fields and runs[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
         values = {id(unit.hyperparameters): unit.hyperparameters for unit in runs}
@@ -248,7 +296,7 @@ def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """Name the trial of some seeds of one configuration, or of some runs of one algorithm."""
     unit = units[0]
     differing, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
-    fields, values = unit.setting.as_dict(), unit.hyperparameters
+    fields, values = _named_fields(unit.setting), unit.hyperparameters
     parts = [f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields]
     names = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
     parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in names]
@@ -258,6 +306,11 @@ def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
         return " ".join([unit.algorithm, *parts, seeds])
     one_seed = f" of seed {unit.seed}" if len({member.seed for member in units}) == 1 else ""
     return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
+
+
+def _named_fields(setting: Setting) -> dict[str, Any]:
+    """Return the fields that may name a trial: not the partition's seed, which a run's own seed tells."""
+    return {name: value for name, value in vars(setting).items() if name != "partition_seed"}
 
 
 def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from bench.planning.request import Request, canonical, distinct, given_grids, so
 from bench.planning.run_spec import Cell, Plan, RunSpec, distinct_runs, shortened
 from bench.planning.tables import cells_of
 from bench.terminal.words import text
+from leaderboards.problems import base_model
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, combinations, holds, setting_fields
 
@@ -133,7 +134,7 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
             f"{cell.printed.printed} on {base.dataset}: {error}; or select by --algo and --dataset what can run so"
         ) from None
     fitted = fits[base]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
-    short = shortened(fitted, base) or fitted.model.partition("+")[0] != base.model.partition("+")[0]
+    short = shortened(fitted, base) or base_model(fitted.model) != base_model(base.model)
     return [replace(unit, setting=fits[unit.setting], shortened=short) for unit in cell.units]
 
 

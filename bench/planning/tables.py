@@ -14,6 +14,7 @@ from bench.planning.request import canonical, supply
 from bench.planning.run_spec import Cell, RunSpec
 from bench.terminal.words import unknown
 from leaderboards import canonical_json
+from leaderboards.problems import base_model
 from leaderboards.published import Candidate, PrintedCell, printed_cells
 from search_spaces import (
     PAPERS,
@@ -88,7 +89,7 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
     return next(
         setting
         for setting in table.settings
-        if (setting.dataset, setting.model.partition("+")[0], setting.alpha) == wanted
+        if (setting.dataset, base_model(setting.model), setting.alpha) == wanted
         and (setting.num_clients, setting.participation, setting.local_epochs) == shape
     )
 

@@ -12,9 +12,19 @@ from typing import Any
 
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
-from bench.planning.request import EMBEDDED_DATASET
+from bench.planning.request import EMBEDDED_DATASET, TUNINGS
 from bench.terminal.console import Parser
-from bench.terminal.words import DATA_DIR, OUT, flag, logs_of, pack_size, split_list, tracks_of, unknown
+from bench.terminal.words import (
+    DATA_DIR,
+    OUT,
+    flag,
+    logs_of,
+    pack_size,
+    seeds_to_confirm,
+    split_list,
+    tracks_of,
+    unknown,
+)
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
 
@@ -117,7 +127,7 @@ class SweepOptions:
         "T",
     )
     model: tuple[str, ...] = _several(
-        RUN, "model; +head adds a projection head, +bn BatchNorm", "NAME", setting="model"
+        RUN, "model; +head adds a projection head, +bn BatchNorm, +lora8 factors of rank 8", "NAME", setting="model"
     )
     alpha: tuple[str, ...] = _several(RUN, "Dirichlet concentration; the smaller, the less IID", "A", setting="alpha")
     participation: tuple[str, ...] = _several(
@@ -133,6 +143,12 @@ class SweepOptions:
         RUN, "start from the final model of a run in OUT that had --track models", "RUN_KEY", setting="start_from"
     )
     seeds: int = _option(RUN, "seeds 0 to N-1; for a table as many as the paper used", "N", 1, bounds=COUNT)
+    replicates: Mapping[str, Texts] = _several(
+        RUN,
+        "runs of each seed of an algorithm, which share its partition and first weights; comparisons average them",
+        "NAME=N",
+        read=partial(parse_set, option="--replicates"),
+    )
     set: Mapping[str, Texts] = _several(
         RUN,
         "any setting field or hyper-parameter (fedcad.gamma=0.5: of that algorithm only)",
@@ -150,11 +166,20 @@ class SweepOptions:
         bounds=COUNT,
     )
     scheduler: str = _option(SEARCH, "stop weak configurations early", None, "none", choices=("none", "asha"))
-    confirm: int | None = _option(
+    tuning: str = _option(
         SEARCH,
-        "search on seed 0, then run the configuration that validation chose on seeds 1 to N, and report only these",
-        "N",
-        bounds=COUNT,
+        "with --budget: all configurations at once, or the learning rates at the middle own value first and then "
+        "other own values at the best rate",
+        None,
+        "at-once",
+        choices=TUNINGS,
+    )
+    confirm: tuple[int, ...] | None = _option(
+        SEARCH,
+        "search on seed 0, then run the configuration that validation chose on other seeds, and report only these: "
+        "5 is seeds 1 to 5, 101-150 are given ones",
+        "SEEDS",
+        parse=seeds_to_confirm,
     )
     confirm_at: Mapping[str, Texts] = _several(
         SEARCH,

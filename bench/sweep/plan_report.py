@@ -9,13 +9,13 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.data import info, read
+from bench.data import hashes, info, read
 from bench.errors import UsageError
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
@@ -25,7 +25,7 @@ from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import Plan, RunSpec, Search, Varied, trial_name, units_of, varied_names
 from bench.planning.tables import name_in_print
 from bench.sweep.options import SweepOptions
-from bench.sweep.preflight import Resolved, mirror_url, trial_share
+from bench.sweep.preflight import Resolved, mirror_url, other_data_notes, trial_share
 from bench.sync.mirror import check_place
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
@@ -36,6 +36,8 @@ from search_spaces import Grid, Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from bench.executors.optuna_search import History
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
 CHECKED_SEEDS = 100  # of a configuration; their partitions are drawn, in milliseconds each; a sweep draws all
@@ -58,7 +60,8 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
 
     Times are in seconds, None if unknown. Raises UsageError for an invalid mirror.
     """
-    store = Store(resolved.out)
+    data_hashes = hashes(plan.datasets, options.data_dir)
+    store = Store(resolved.out, data_hashes)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
     if mirror:
@@ -66,7 +69,13 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     mirrored = f"mirror {mirror}: not contacted; runs that it already has are fetched first and not repeated"
     samples = [_sample_run(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *samples])
-    searches = _search_reports(plan, resolved.out, [times[unit.key] for unit in samples], options.data_dir)
+    pasts: Sequence[History] = ()
+    if plan.searches:
+        from bench.executors.optuna_search import histories
+
+        pasts = histories(plan, plan.searches, str(resolved.out), data_hashes)
+    sample_times = [times[unit.key] for unit in samples]
+    searches = _search_reports(plan, pasts, sample_times, options.data_dir)
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     sizes = [len(trial) for trial in trials_of(plan, missing, resolved.pack)]
     largest = max([*sizes, *[plan.request.seeds] * bool(searches)], default=1)
@@ -85,6 +94,8 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     )
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
+    second = _second_stage(plan, store) if plan.stages and not missing else None
+    searched = not (missing or searches or second)
     return {
         **({"table": plan.cells[0].printed.table, **_counts(plan)} if plan.cells else {}),
         "paper": plan.paper,  # that the setting is from
@@ -103,11 +114,18 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         # Of new rows, and of the states of runs at work.
         "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
         "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
+        "second_stage_runs": _second_stage_runs(plan),  # that follow the first stage, stored ones included
+        "second_stage_to_do": None if second is None else len(second),
         "confirming_runs_at_most": len(confirming),  # that may follow the search, stored ones included
-        "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and not (missing or searches) else None,
+        "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and searched else None,
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
-        "notes": [*plan.notes, *_infeasible_confirmations(confirming, options.data_dir), *[mirrored] * bool(mirror)],
+        "notes": [
+            *plan.notes,
+            *other_data_notes(plan, resolved.out, data_hashes),
+            *_infeasible_confirmations(confirming, options.data_dir),
+            *[mirrored] * bool(mirror),
+        ],
         "trials": _configuration_reports(plan, times, options.data_dir),
         "searches": searches,
     }
@@ -142,7 +160,7 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
     """Describe the plan's configurations, each in one setting, over its seeds. `times`: of runs to do, by run key."""
     varied = varied_names(plan.units)
     configurations = []
-    for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
+    for _, members in groupby(plan.units, key=_configuration):
         units = list(members)
         unit, keys = units[0], [member.key for member in units]
         to_do = [key for key in keys if key in times]
@@ -155,13 +173,40 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
                 "setting": unit.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition_status(unit.setting, [member.seed for member in units], data_dir),
+                "partition": _partition_status(unit.setting, _partition_seeds(units), data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
         )
     return configurations
+
+
+def _second_stage(plan: Plan, store: Store) -> list[RunSpec]:
+    """List the runs of the second stage that are not stored; all runs of the first are."""
+    from bench.planning.two_stage import second_stage
+
+    return missing_units(second_stage(plan, store.runs()), store)
+
+
+def _second_stage_runs(plan: Plan) -> int:
+    """Count the runs of the second stage, stored ones included."""
+    if not plan.stages:
+        return 0
+    from bench.planning.two_stage import planned
+
+    configurations = sum(plan.request.budget - len(stages.rates) for stages in planned(plan))
+    return configurations * plan.request.seeds
+
+
+def _configuration(unit: RunSpec) -> tuple[Any, ...]:
+    """Return all that the seeds and replicates of a configuration share."""
+    return unit.algorithm, unit.hyperparameters, replace(unit.setting, partition_seed=None)
+
+
+def _partition_seeds(units: Sequence[RunSpec]) -> list[int]:
+    """List the seeds of the partitions of some runs, each once."""
+    return list(dict.fromkeys(unit.setting.partition_seed_of(unit.seed) for unit in units))
 
 
 def _confirming_to_do(plan: Plan, store: Store) -> int:
@@ -180,14 +225,22 @@ def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | Non
     yield from dict.fromkeys(f"confirming runs are {status}" for status in statuses if status.startswith("NOT"))
 
 
-def _search_reports(plan: Plan, out: Path, times: Sequence[Time], data_dir: str | None) -> list[Report]:
-    """Describe the plan's searches by Optuna, and the runs that they may add. `times`: of a run of each search."""
+def _search_reports(
+    plan: Plan,
+    pasts: Sequence[History],
+    times: Sequence[Time],
+    data_dir: str | None,
+) -> list[Report]:
+    """Describe the plan's searches by Optuna, and the runs that they may add.
+
+    `pasts`: the history of each search; `times`: of a run of each.
+    """
     if not plan.searches:
         return []
-    from bench.executors.optuna_search import histories, remaining, size
+    from bench.executors.optuna_search import remaining, size
 
     searches = []
-    for search, past, time in zip(plan.searches, histories(plan, plan.searches, str(out)), times, strict=True):
+    for search, past, time in zip(plan.searches, pasts, times, strict=True):
         space = {
             name: str(values) for name, values in search.tuned.items() if values != Grid(getattr(search.setting, name))
         }
@@ -286,7 +339,7 @@ def _print_text(plan: Plan, report: Report) -> None:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
     if plan.units or plan.searches:
-        lines += [_cost_line(report), *_confirmation_lines(plan, report)]
+        lines += [_cost_line(report), *_second_stage_lines(report), *_confirmation_lines(plan, report)]
     for line in lines:
         out.print(line, soft_wrap=True)
 
@@ -380,9 +433,18 @@ def _size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
+def _second_stage_lines(report: Report) -> Iterator[str]:
+    """Describe the runs that follow the first stage; the other figures leave them out."""
+    most, to_do = report["second_stage_runs"], report["second_stage_to_do"]
+    if to_do is not None:
+        yield f"of the {counted(most, 'run')} of the second stage, {to_do:,} to do, not counted above"
+    elif most:
+        yield f"then, not counted above, {counted(most, 'run')} of the second stage, at the best learning rates"
+
+
 def _confirmation_lines(plan: Plan, report: Report) -> Iterator[str]:
     """Describe the runs that may follow the search; the other figures leave them out."""
-    most, seeds, to_do = report["confirming_runs_at_most"], plan.request.confirm, report["confirming_runs_to_do"]
+    most, seeds, to_do = report["confirming_runs_at_most"], len(plan.request.confirm), report["confirming_runs_to_do"]
     if to_do is not None:
         yield f"of the runs that confirm its choices, on {counted(seeds, 'seed')}, {to_do:,} to do, not counted above"
     elif most:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,13 +30,15 @@ from bench.execution import (
     resolve_device,
     resolve_pack,
 )
-from bench.executors.trials import trials_of
+from bench.executors.trials import count_other_data, trials_of
+from bench.models import MODELS, parse
 from bench.planning.request import Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.terminal.console import say
-from bench.terminal.words import counted, result_folder
+from bench.terminal.words import counted, result_folder, seeds_in_words
 from leaderboards.shell_text import shell_command
+from search_spaces import Setting
 
 
 def make_request(options: SweepOptions) -> Request:
@@ -68,11 +71,23 @@ def make_request(options: SweepOptions) -> Request:
         num_samples=options.num_samples,
         budget=options.budget or 0,
         scheduler=options.scheduler,
-        confirm=options.confirm or 0,
+        tuning=options.tuning,
+        confirm=options.confirm or (),
         confirm_at=options.confirm_at,
+        replicates=_replicates(options.replicates),
         force=options.force,
         table=options.table,
     )
+
+
+def _replicates(values: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """Convert the values of `--replicates`; raises UsageError unless each is one whole number from 1 to 100."""
+    counts = {}
+    for name, texts in values.items():
+        if len(texts) != 1 or not re.fullmatch("[1-9][0-9]?|100", texts[0]):
+            raise UsageError(f"--replicates {name}= takes a whole number from 1 to 100, got {','.join(texts)}")
+        counts[name] = int(texts[0])
+    return counts
 
 
 def _check_confirm(options: SweepOptions) -> None:
@@ -81,8 +96,8 @@ def _check_confirm(options: SweepOptions) -> None:
         raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
     overridden = options.given.get("confirm") == COMMAND_LINE != options.given.get("seeds")  # seeds of a file
     if options.confirm and "seeds" in options.given and not overridden:
-        reported = f"reports seeds 1 to {options.confirm}"
-        raise UsageError(f"--confirm {options.confirm} searches seed 0 and {reported}: leave --seeds out")
+        reported = seeds_in_words(options.confirm)
+        raise UsageError(f"--confirm searches seed 0 and reports seeds {reported}: leave --seeds out")
     if options.confirm and options.table:
         raise UsageError("--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table")
 
@@ -113,6 +128,7 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)
+    _check_own_draws(settings, device, options.backend, pack)
     trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
     if trials and not plan.searches and max(map(len, trials)) <= plan.request.seeds < len(plan.units):
         say(
@@ -137,6 +153,22 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
             f"--scheduler {options.scheduler} compares running trials: use --executor ray, or, without Optuna, a "
             "--pack of several runs, whose configurations are compared within their trial"
         )
+
+
+def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pack: int) -> None:
+    """Raise UsageError for a model from outside that cannot be repeated, here or at all (`bench.engine.own_draws`)."""
+    shapes = {(s.model, data.info(s.dataset).sized(s.image_size).input_shape) for s in settings}
+    outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
+    if not outside:
+        return
+    from bench.engine.own_draws import drawing_layer, refuse
+
+    places = {"on a GPU": device != "cpu", "in a stack": backend == "stacked", "in a pack": pack > 1}
+    refused = [place for place, asked in places.items() if asked]
+    for model, shape in outside:
+        layer = drawing_layer(model, shape)
+        if layer and refused:
+            raise refuse(model, layer, refused[0])
 
 
 def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]) -> float:
@@ -264,6 +296,18 @@ def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence
     lacking = sum(not set(track) <= artifacts.tracked_names(out, unit.key) for unit in stored)
     if lacking:
         yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
+
+
+def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> Iterator[str]:
+    """Note how many stored runs are not reused.
+
+    `data_hashes`: data set -> hash of the data at hand.
+    """
+    for name, digest in data_hashes.items():
+        count = count_other_data(plan, out, {name: digest})
+        if count:
+            runs = counted(count, "stored run")
+            yield f"{runs} not reused: trained on another copy of {name} than the one here"
 
 
 # The stored model of `--start-from`.

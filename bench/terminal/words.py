@@ -5,6 +5,8 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
+import re
+from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ IMPORT = "allow importing these `module:name` that stored runs refer to, which e
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
 
+MOST_SEEDS = 100_000
 KEY_SHOWN = 16  # characters of a run key, enough to tell it from all others of a folder
 
 _KEYS_LISTED = 5
@@ -124,6 +127,41 @@ def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") 
 def pack_size(text: str) -> int | str:
     """Parse `--pack`: `auto`, or a number of runs."""
     return text if text == "auto" else int(text)
+
+
+def seeds_to_confirm(text: str) -> tuple[int, ...]:
+    """Parse `--confirm`: `5` is seeds 1 to 5; `101-150` or `101-110,200` are these seeds.
+
+    Raises:
+        ArgumentTypeError: it is neither, or names seed 0, on which configurations are chosen.
+    """
+    seeds: list[int] = []
+    parts = text.split(",")
+    for part in parts:
+        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+        if not match:
+            raise ArgumentTypeError(f"give a number of seeds, or seeds such as 101-150,200; got {text!r}")
+        first = int(match[1])
+        is_count = len(parts) == 1 and match[2] is None
+        low, high = (1, first) if is_count else (first, int(match[2] or first))
+        if not 1 <= low <= high < low + MOST_SEEDS:
+            raise ArgumentTypeError(
+                f"seeds are from 1 on, in ascending order, at most {MOST_SEEDS:,}, because configurations are chosen "
+                f"on seed 0; got {text!r}"
+            )
+        seeds += range(low, high + 1)
+    return tuple(dict.fromkeys(seeds))
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Format seeds, ascending ranges shortened: `1 to 5`, `101 to 110, 200`."""
+    ranges: list[list[int]] = []
+    for seed in seeds:
+        if ranges and seed == ranges[-1][-1] + 1:
+            ranges[-1].append(seed)
+        else:
+            ranges.append([seed])
+    return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in ranges)
 
 
 def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:

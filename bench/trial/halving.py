@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leaderboards.selection import selection_value
+
 if TYPE_CHECKING:
     from bench.trial.run import Run
 
@@ -38,7 +40,8 @@ def losers(runs: Sequence[Run], rungs: Iterable[int]) -> list[Run]:
     """Select the running runs that do not go on after these rungs.
 
     A rung compares the configurations that have a run with as many rounds, by `objective` over all of their seeds;
-    seeds that failed or diverged before count. The best 1 / `FACTOR`, rounded up, go on; of equal ones the first.
+    seeds that failed or diverged before count against them. The best 1 / `FACTOR`, rounded up, go
+    on; of equal ones the first.
     """
     stopped: list[Run] = []
     configurations = by_configuration(runs)
@@ -68,10 +71,12 @@ def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
     """Compute a configuration's value: the mean over its seeds of the best validation accuracy up to a round.
 
     Returns:
+        The value by `selection_value`, for which a seed counts as diverged if it was by that round;
         -inf if there is no value, or if a seed is lost, because a mean over the others would not be comparable.
     """
     accuracies = [run.number("best_val_accuracy", until) for run in seeds]
     values = [accuracy for accuracy in accuracies if not math.isnan(accuracy)]
     if not values or any(map(lost, seeds)):
         return -math.inf
-    return math.fsum(values) / len(values)
+    diverged = any(run.diverged and run.round <= until for run in seeds)
+    return selection_value(values, diverged)

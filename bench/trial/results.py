@@ -21,7 +21,21 @@ if TYPE_CHECKING:
 
 def at_chance(accuracy: float, chance: float, samples: int) -> bool:
     """Return whether an accuracy is within three standard errors of `chance`, that of guessing, or below."""
-    return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / samples)
+    return accuracy <= chance + _margin(chance, samples)
+
+
+def fell_below_chance(best: float, final: float, chance: float, samples: int) -> bool:
+    """Return whether a run was better than guessing, and in the end is worse than guessing.
+
+    Both by more than three standard errors. A run that never was better may have hardly begun:
+    after one round 2 % of the sound runs of the reference board are below guessing by as much.
+    """
+    return not at_chance(best, chance, samples) and final < chance - _margin(chance, samples)
+
+
+def _margin(chance: float, samples: int) -> float:
+    """Compute three standard errors of guesses that are right with probability `chance`."""
+    return 3 * math.sqrt(chance * (1 - chance) / samples)
 
 
 def rows_of(
@@ -37,11 +51,15 @@ def rows_of(
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = numbers_of(curve_of(curve))
+        best, final = results["best_accuracy"], results["final_accuracy"]
         # Guessing is no sign of divergence in a run that was cut short and may have hardly begun, nor in a client that
         # has one class and nobody to learn from.
-        should_learn = not short and not row_entry(unit.algorithm, suffix).reference
-        final = results["final_accuracy"]
-        guesses = should_learn and final is not None and at_chance(final, chance, test_samples)
+        if best is None or final is None or row_entry(unit.algorithm, suffix).reference:
+            guesses = False
+        elif short:
+            guesses = fell_below_chance(best, final, chance, test_samples)
+        else:
+            guesses = at_chance(final, chance, test_samples)
         outcome = {"error": progress.complaint or None, "diverged": progress.diverged or guesses}
         rows.append(({**_common(unit, suffix), **results, **facts, **outcome}, curve))
     return rows
@@ -83,7 +101,7 @@ def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, st
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
     """Return the row's tensors by name, and by `client/name` those that each client adds to a personal model."""
-    tensors = dict(row)
+    tensors = {**simulation.net.constants, **row}
     personal = set(row) != set(simulation.net.names)
     for client in range(simulation.fed.num_clients if personal else 0):
         model = simulation.local_model(row, client)

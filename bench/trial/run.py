@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from algorithms import ALGORITHMS, build
 from bench import data
 from bench.data.splits import split
+from bench.engine.arithmetic import arithmetic
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
@@ -42,6 +43,7 @@ class Run:
     Attributes:
         status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment` for an unusable state.
         error: why the run failed; `traceback` is that of the error, as Python prints it.
+        diverged: whether the run finished as diverged, as its row says; False before its end.
         pack: number of runs that share its program.
         complaint: which value stopped being finite.
     """
@@ -49,9 +51,10 @@ class Run:
     def __init__(self, unit: RunSpec, execution: Execution, here: bool = True) -> None:
         self.unit, self.execution, self._here = unit, execution, here
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
+        self.diverged = False
         self.simulation: Simulation | None = None
         self.pack, self._saved_round = 1, 0
-        self.store = Store(Path(execution.out))
+        self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
         self._started = datetime.now(UTC)
@@ -69,14 +72,20 @@ class Run:
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():
             self.status = "finished"
-            # The stored curve, which samplers and rungs read.
-            stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
-            self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
+            self._recall()
         else:
             if self.execution.force:
                 self.folder.remove()
             self._build()
         self._saved_round = self.round
+
+    def _recall(self) -> None:
+        """Read the curve of the stored run, and whether it diverged: samplers and rungs need it."""
+        curve = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
+        rounds = curve["round"].astype(int)
+        self._recalled = list(zip(rounds, curve["metric"], curve["value"], strict=True))
+        rows = self.store.runs(columns=["status", "diverged"], keys=[self.unit.key])
+        self.diverged = bool(rows.loc[rows["status"] == "finished", "diverged"].any())
 
     def save_or_finish(self) -> None:
         """Store the rows if the run is done, or else save the state if that is due."""
@@ -208,8 +217,14 @@ class Run:
         self.complaint = progress.complaint
         if status == "finished":  # before the rows, so that a finished row always has its tracked data
             write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
+        # A row of other data gives way to this one, whatever environment it is of.
+        keys = list(self.unit.rows.values())
+        of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
         for row, curve in rows_of(self.unit, progress, facts, chance=chance, test_samples=samples):
-            self.store.write(row, curve, replace=self.execution.force)
+            replaces = self.execution.force or row["run_key"] in of_other_data
+            self.store.write(row, curve, replace=replaces)
+            if status == "finished" and row["run_key"] == self.unit.key:
+                self.diverged = row["diverged"]
         self.status = status
 
     def _facts(self, status: str) -> dict[str, Any]:
@@ -220,7 +235,7 @@ class Run:
         return {
             **execution.provenance,
             **process,
-            "versions": {**process["versions"], **self._started_from},
+            "versions": {**process["versions"], **self._arithmetic(), **self._started_from},
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
@@ -234,6 +249,10 @@ class Run:
             "finished": datetime.now(UTC),
             "status": status,
         }
+
+    def _arithmetic(self) -> dict[str, str]:
+        """Return the versions of this processor's arithmetic; none for a GPU, or for another process's run."""
+        return arithmetic() if self._here and self.execution.device == "cpu" else {}
 
     @property
     def backend(self) -> str:

@@ -17,7 +17,9 @@ from bench.planning.run_spec import RunSpec
 from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
 from bench.trial.run import Run
 
-LOST = -1.0  # objective of a failed or unusable run: below every accuracy; not NaN, because ASHA lets that pass
+# Objective of a failed or unusable run: no more than that of a diverged one; not NaN, because ASHA
+# lets that pass.
+LOST = -1.0
 
 
 class RunGroup:

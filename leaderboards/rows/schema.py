@@ -26,8 +26,14 @@ SCHEMA_VERSION = 1
 HP_PREFIX = "hp_"  # of hyper-parameters' columns in `leaderboard.parquet`
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
-WHEN_DIVERGED = "a loss or a model became NaN or infinite, or a run that is not shortened ends no better than guessing"
-CERTIFIED = "built in, or from outside and passed by the quick part of the self-test before it ran"
+WHEN_DIVERGED = (
+    "a loss or a model became NaN or infinite, or a run ends no better than guessing "
+    "(a shortened one: worse than guessing, and was better before)"
+)
+CERTIFIED = (
+    "the algorithm is built in, or passed the quick part of the self-test before it ran; "
+    "a model from outside always passes a check that its runs can be repeated"
+)
 
 Group = Literal["identity", "results", "cost", "state", "provenance"]
 
@@ -75,7 +81,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("hp_json", "string", "", "all hyper-parameters as canonical JSON", "identity"),
     Column("setting_json", "string", "", "every field of the setting as canonical JSON", "identity"),
     Column("dataset", "string", "", "data set", "identity"),
-    Column("model", "string", "", "model; `+head`, `+bn` name its variants", "identity"),
+    Column("model", "string", "", "model; `+head`, `+bn` name its variants, `+lora8` LoRA's rank", "identity"),
     Column("partition", "string", "", "how training samples are given to clients", "identity"),
     Column("alpha", "float64", "1", "Dirichlet concentration; empty for partitions without it", "identity", True),
     Column("participation", "float64", "fraction", "share of the clients that train in a round", "identity"),
@@ -100,7 +106,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("validation_fraction", "float64", "fraction", "share of it held out to select on", "identity"),
     Column("auxiliary_per_class", "int64", "examples", "server's labelled samples per class", "identity"),
     Column("precision", "string", "", "arithmetic of training", "identity"),
-    Column("seed", "int64", "1", "seed of every random stream of the run", "identity"),
+    Column(
+        "seed",
+        "int64",
+        "1",
+        "seed of the run's random streams; `partition_seed` of the setting may have those of data and w_0",
+        "identity",
+    ),
     *(number_column(number) for number in NUMBERS.values() if number.rule),
     Column("partition_hash", "string", "", "hash of the clients' sample indices", "results"),
     *(number_column(number) for number in NUMBERS.values() if not number.rule),

@@ -50,10 +50,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """The runs and curves in one folder, which the first write creates."""
+    """The runs and curves in one folder, which the first write creates.
 
-    def __init__(self, out: Path | str) -> None:
+    Args:
+        out: the folder.
+        data_hashes: data set -> hash of one copy of it. Rows of another copy are not read; rows
+            without a hash are.
+    """
+
+    def __init__(self, out: Path | str, data_hashes: Mapping[str, str] | None = None) -> None:
         self.out = Path(out)
+        self._data_hashes = data_hashes or {}
         self._folder = Folder(self.out)
         self._swept = False
 
@@ -115,12 +122,18 @@ class Store:
         """Return whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
         return (self.out / "runs").exists()
 
-    def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def runs(
+        self,
+        replicates: bool = False,
+        columns: Sequence[str] | None = None,
+        keys: Collection[str] | None = None,
+    ) -> pd.DataFrame:
         """Read all runs, one row per run key: the latest of `--force`, else the first finished one, else the latest.
 
         Args:
             replicates: return a row for each environment of a run key instead.
             columns: names to read, of `leaderboards.COLUMNS`; None is all.
+            keys: run keys to read; None is all.
 
         Returns:
             `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are dicts.
@@ -131,7 +144,7 @@ class Store:
             KeyError: a column does not exist.
         """
         names = [column.name for column in COLUMNS] if columns is None else [*columns]
-        return to_pandas(self._folder.steady(lambda: self._checked_rows(names, replicates)))
+        return to_pandas(self._folder.steady(lambda: self._checked_rows(names, keys, replicates)))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves of the rows that `runs` returns, or of `keys` among them.
@@ -168,9 +181,9 @@ class Store:
         index = index.filter(index["forced"])
         return dict(zip(index["run_key"].to_pylist(), index["written"].to_pylist(), strict=True))
 
-    def _checked_rows(self, names: Sequence[str], replicates: bool) -> pa.Table:
+    def _checked_rows(self, names: Sequence[str], keys: Collection[str] | None, replicates: bool) -> pa.Table:
         """Read the rows that `runs` returns; raises StoreError if one breaks a rule."""
-        index = self._index_of_runs(None, replicates)
+        index = self._index_of_runs(keys, replicates)
         rows = read_rows(index, names)
         for at, problem in table_problems(rows):
             path = Path(index["holder"][at].as_py())
@@ -181,7 +194,7 @@ class Store:
 
     def _index_of_runs(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
         """Return the index of the rows that `runs` returns."""
-        index = counted(self._folder.index(keys))
+        index = counted(_on_copies(self._folder.index(keys), self._data_hashes))
         return index.sort_by("file") if replicates else one_for_each_key(index)
 
     def _superseding_file(self, row: Mapping[str, Any], table: pa.Table) -> Path | None:
@@ -202,6 +215,17 @@ class Store:
             if results == results_digests(table)[0] and (tracked is not None or row[TRACKED] is None):
                 return Path(holder)
         return None
+
+
+def _on_copies(index: pa.Table, data_hashes: Mapping[str, str]) -> pa.Table:
+    """Leave out the rows of an index whose data have other hashes than `data_hashes`."""
+    import pyarrow.compute as pc
+
+    for dataset, digest in data_hashes.items():
+        same_set = pc.equal(index["dataset"], dataset)
+        other_copy = pc.fill_null(pc.not_equal(index["dataset_hash"], digest), False)
+        index = index.filter(pc.invert(pc.and_(same_set, other_copy)))
+    return index
 
 
 class RowFile:

@@ -82,6 +82,7 @@ def captions(
     if any(record["configurations"] for record in records):
         tried = ((label_of(record["algorithm"], record["model"]), record["configurations"]) for record in records)
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
+        lines.append(_diverged(records))
     gaps = [
         (
             label_of(record["algorithm"], record["model"]),
@@ -182,17 +183,32 @@ def _selection(records: Sequence[Record]) -> str:
     return "; ".join(text for rule, text in texts.items() if rule in rules)
 
 
+def _diverged(records: Sequence[Record]) -> str:
+    """Write how many of the tried configurations diverged, by algorithm; empty if none did."""
+    counts: dict[str, set[int]] = {}
+    for record in records:
+        label = label_of(record["algorithm"], record["model"])
+        counts.setdefault(label, set()).add(record["configurations_diverged"])
+    texts = [f"{name} {_range(group)}" for name, group in sorted(counts.items()) if any(group)]
+    return f"diverged, and selected only if all did: {', '.join(texts)}" if texts else ""
+
+
 def _ranges(values: Iterable[tuple[str, float]]) -> str:
     """Write `fedavg 4, fedcad 3-6`, the least and largest value by algorithm; if many agree `6 of each algorithm`."""
     groups: dict[str, set[float]] = {}
     for name, value in values:
         groups.setdefault(name, set()).add(value)
-    texts = {name: "-".join(map(str, sorted({min(group), max(group)}))) for name, group in sorted(groups.items())}
+    texts = {name: _range(group) for name, group in sorted(groups.items())}
     (usual, count), *_ = Counter(texts.values()).most_common(1)
     if count <= _MANY:
         return ", ".join(f"{name} {text}" for name, text in texts.items())
     others = [f"{name} {text}" for name, text in texts.items() if text != usual]
     return f"{usual} of each algorithm" + f", but {', '.join(others)}" * bool(others)
+
+
+def _range(values: Collection[float]) -> str:
+    """Write `4`, or `3-6`, the least and largest value."""
+    return "-".join(map(str, sorted({min(values), max(values)})))
 
 
 def _extremes(values: Sequence[tuple[str, float]]) -> str:

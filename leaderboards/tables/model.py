@@ -14,8 +14,9 @@ from leaderboards.stats.seeds import Interval
 
 _SETTING_FIELDS = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
 _RECORD_FIELDS = (
-    *("n", "selected", "selected_on", "configurations", "chosen_on", "validation_gap"),
-    *("failed", "stopped", "shortened", "uncertified", "versions_mixed", "cell"),
+    *("n", "selected", "selected_on", "configurations", "configurations_diverged"),
+    *("chosen_on", "validation_gap"),
+    *("failed", "stopped", "shortened", "uncertified", "versions_mixed", "data_mixed", "cell"),
 )
 
 

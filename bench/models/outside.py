@@ -1,0 +1,145 @@
+"""Bodies of other packages: made, run on two inputs, and checked against their entries."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from bench.models.table import KIND, parse
+
+BATCH = 2  # more than one, to detect a body that flattens too much
+
+
+@dataclass(frozen=True)
+class BodyFacts:
+    """The properties of a body that are found by making it.
+
+    Args:
+        features: D, the numbers that it returns for an example.
+        trainable: numbers of its parameters that are trained.
+        frozen: checksum of the frozen parameters that every construction gives alike, such as pretrained weights;
+            None if there are none. Frozen parameters that are drawn follow the run's seed.
+    """
+
+    features: int
+    trainable: int
+    frozen: int | None
+
+
+@cache
+def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
+    """Make a model's body for inputs (C, H, W) or (L,), without advancing a global generator, and describe it.
+
+    Raises:
+        UsageError: the body cannot be made, or contradicts its entry.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body = body_of(name, input_shape)
+        frozen = _frozen(body)
+        if frozen:
+            torch.manual_seed(1)
+            frozen = _alike(frozen, _frozen(body_of(name, input_shape)))
+    checksum = _checksum(frozen) if frozen else None
+    return BodyFacts(_feature_dim(name, body, input_shape), _num_trainable(body), checksum)
+
+
+def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
+    """Build a model's body, initialised from torch's current generator.
+
+    Raises:
+        UsageError: it cannot be made, or contradicts its entry.
+    """
+    form = parse(name)
+    entry = form.entry
+    factory = KIND.load(name, entry.factory)
+    try:
+        body = factory(input_shape[0], form.batchnorm)
+    except Exception as error:
+        call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={form.batchnorm})"
+        raise KIND.error(name, f"{call} raises {type(error).__name__}: {error}") from error
+    if not isinstance(body, nn.Module):
+        raise KIND.error(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
+    if form.lora:
+        body.add_factors(form.lora)  # type: ignore[operator]
+    _check_batchnorm(name, body)
+    features = _feature_dim(name, body, input_shape)
+    if entry.features and entry.features != features:
+        raise KIND.error(name, f"features is {entry.features}, the body returns {features}; 0 counts them")
+    if entry.body_parameters and not form.lora:
+        total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if form.batchnorm else 0)
+        if total != _num_trainable(body):
+            raise KIND.error(
+                name, f"body_parameters is {total:,}, the body has {_num_trainable(body):,}; None counts them"
+            )
+    return body
+
+
+def _check_batchnorm(name: str, body: nn.Module) -> None:
+    """Raise UsageError if the body has BatchNorm layers and its entry says that it has none, or the reverse."""
+    form = parse(name)
+    has = _has_batchnorm(body)
+    if has == (form.batchnorm or form.entry.always_batchnorm):
+        return
+    layers = "has BatchNorm layers" if has else "has no BatchNorm layer"
+    raise KIND.error(
+        name,
+        f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has; layers "
+        "that stay in evaluation mode and have frozen weights do not count",
+    )
+
+
+def _has_batchnorm(body: nn.Module) -> bool:
+    """Return whether a layer of BatchNorm is trained or takes the statistics of batches."""
+    training = body.training
+    body.train()
+    layers = [part for part in body.modules() if isinstance(part, _BatchNorm)]
+    has = any(part.training or _num_trainable(part) for part in layers)
+    body.train(training)
+    return has
+
+
+@torch.no_grad()
+def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Return D, from the output for two examples of zeros; the body stays as it was."""
+    tokens = parse(name).entry.tokens
+    x = torch.zeros(BATCH, *input_shape, dtype=torch.long if tokens else torch.float32)
+    training = body.training
+    try:
+        out = body.eval()(x)
+    except Exception as error:
+        raise KIND.error(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+    finally:
+        body.train(training)
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}")
+    return out.shape[1]
+
+
+def _num_trainable(body: nn.Module) -> int:
+    return sum(value.numel() for value in body.parameters() if value.requires_grad)
+
+
+def _frozen(body: nn.Module) -> dict[str, Tensor]:
+    return {name: value for name, value in body.named_parameters() if not value.requires_grad}
+
+
+def _alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Select the tensors that are equal in both mappings."""
+    return {name: value for name, value in first.items() if torch.equal(value, second[name])}
+
+
+def _checksum(values: Mapping[str, Tensor]) -> int:
+    """Return the CRC-32 of tensors and their names."""
+    checksum = 0
+    for name in sorted(values):
+        numbers = values[name].detach().reshape(-1).view(torch.uint8).numpy()
+        checksum = zlib.crc32(numbers.tobytes(), zlib.crc32(name.encode(), checksum))
+    return checksum

@@ -1,0 +1,146 @@
+"""`--tuning two-stage`: learning rates first, at the middle own value, then other own values at the best rate.
+
+All at once, each learning rate meets a single value of a method's own hyper-parameters, so that neither is tuned. In
+two stages, with as many runs, both are. An algorithm without as many own values tries rates between the best one and
+its neighbours instead, so that every algorithm gets the same number of configurations. The second stage is planned
+from the stored results of the first. Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from algorithms import Entry, entry
+from bench.errors import UsageError
+from bench.planning.configurations import check_values, unsatisfiable
+from bench.planning.run_spec import Plan, RunSpec, Search, TwoStages, distinct_runs, setting_of, units_of
+from bench.terminal.words import counted
+from search_spaces import Setting, Value, combinations, holds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIGITS = 3  # of a learning rate between two others
+HALVINGS = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8)  # places between two rates, in the order they are tried
+
+
+def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget: int) -> TwoStages:
+    """Divide the configurations of one algorithm's budget into two stages.
+
+    Raises:
+        UsageError: there are fewer than two rates, no runs are left for the second stage, a value is not allowed, or
+            no combination of values satisfies the relations.
+    """
+    if not 2 <= len(rates) < budget:
+        raise UsageError(
+            f"--tuning two-stage begins with the learning rates of --lr, at least two and fewer than the "
+            f"{counted(budget, 'configuration')} of --budget; got {counted(len(rates), 'rate')}"
+        )
+    check_values(algorithm, search.values)
+    own = tuple(algorithm.resolve(values) for values in _own_configurations(algorithm, search))
+    return TwoStages(search, tuple(rates), own)
+
+
+def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
+    """List the runs of the first stage: every learning rate at the middle own value."""
+    searches = [_at_rate(stages.search, rate) for rate in stages.rates]
+    return [unit for search in searches for unit in units_of(search, stages.own[0], seeds)]
+
+
+def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
+    """Plan the second stage from stored `runs`; it has no runs of an algorithm that finished none of its first stage.
+
+    A run with rows of two algorithms follows the choice of the one that it is built on, if that was asked for, so that
+    neither gets more tries than others.
+    """
+    from leaderboards.confirmed import chosen
+
+    keys = {key for unit in plan.units for key in unit.rows.values()}
+    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {})
+    best: dict[tuple[str, Setting], float] = {}
+    for row in winners.to_dict("records"):
+        setting = setting_of(row["setting_json"])
+        best[row["algorithm"], _without_rate(setting)] = setting.lr
+    units: list[RunSpec] = []
+    for stages in planned(plan):
+        place = (_leader(plan, stages.search.algorithm), _without_rate(stages.search.setting))
+        if place in best:
+            units += _second_units(stages, best[place], plan.request.budget, plan.request.seeds)
+    return replace(plan, units=tuple(distinct_runs(units)), notes=())
+
+
+def planned(plan: Plan) -> list[TwoStages]:
+    """List the stages whose runs are in the plan; the runs of others are part of another algorithm's."""
+    keys = {unit.key for unit in plan.units}
+    return [stages for stages in plan.stages if first_stage(stages, 1)[0].key in keys]
+
+
+def _own_configurations(algorithm: Entry, search: Search) -> list[dict[str, Value]]:
+    """List all combinations of an algorithm's own values that satisfy its relations, the middle one first.
+
+    The middle is the combination nearest to the middle of each grid, the lower of two. The others come in an order
+    that is drawn from the algorithm's name alone.
+    """
+    valid = [values for values in combinations(search.values) if all(holds(rule, values) for rule in search.where)]
+    if not valid:
+        raise unsatisfiable(algorithm, search)
+    middle = min(valid, key=lambda values: _distance(search, values))
+    others = [values for values in valid if values != middle]
+    random.Random(f"fedkd-bench two-stage {algorithm.name}").shuffle(others)
+    return [middle, *others]
+
+
+def _distance(search: Search, values: Mapping[str, Value]) -> int:
+    """Sum up how many places each value is from the middle of its grid."""
+    distance = 0
+    for name, grid in search.values.items():
+        middle = (len(grid.values) - 1) // 2
+        distance += abs(grid.values.index(values[name]) - middle)
+    return distance
+
+
+def _second_units(stages: TwoStages, best: float, budget: int, seeds: int) -> Iterator[RunSpec]:
+    """Yield the runs of other own values at the best rate and, if those are too few, of rates near it."""
+    count = budget - len(stages.rates)
+    others = stages.own[1 : 1 + count]
+    for values in others:
+        yield from units_of(_at_rate(stages.search, best), values, seeds)
+    for rate in islice(rates_around(best, stages.rates), count - len(others)):
+        yield from units_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+
+
+def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
+    """Yield learning rates between the best one and its neighbours, on a logarithmic scale, below and above in turn.
+
+    At an end of the rates, the missing neighbour is as far away as the other one.
+    """
+    ordered = sorted(set(rates))
+    place = ordered.index(best)
+    below = ordered[place - 1] if place else best * best / ordered[place + 1]
+    above = ordered[place + 1] if place + 1 < len(ordered) else best * best / below
+    seen = set(ordered)
+    for share in HALVINGS:
+        for neighbour in (below, above):
+            rate = float(f"{best * (neighbour / best) ** share:.{DIGITS}g}")
+            if rate not in seen:
+                seen.add(rate)
+                yield rate
+
+
+def _at_rate(search: Search, rate: float) -> Search:
+    return replace(search, setting=replace(search.setting, lr=rate))
+
+
+def _without_rate(setting: Setting) -> Setting:
+    return replace(setting, lr=Setting().lr)
+
+
+def _leader(plan: Plan, algorithm: str) -> str:
+    """Return the algorithm whose choice a run follows."""
+    asked = plan.request.algorithms
+    names = [name for name in entry(algorithm).rows.values() if asked == ("all",) or name in asked]
+    return next((name for name in names if name != algorithm), algorithm)

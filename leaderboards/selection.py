@@ -1,0 +1,36 @@
+"""The rule of selection: a configuration that diverged on a selecting seed is chosen only if every other one did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def selection_value(accuracies: Collection[float], diverged: bool) -> float:
+    """Compute the value of a configuration, the largest of which is selected.
+
+    Args:
+        accuracies: the best validation accuracy of each seed, fractions; at least one.
+        diverged: whether a run of any seed diverged.
+
+    Returns:
+        Their mean, in [0, 1]; 1 less, in [-1, 0], if a seed diverged, so that none that ended finite loses to it.
+    """
+    mean = math.fsum(accuracies) / len(accuracies)
+    return mean - 1 if diverged else mean
+
+
+def selectable(board: pd.DataFrame, contest: list[str]) -> pd.Series:
+    """Return which configurations can be selected: those that ended finite on all of their seeds, if there are any.
+
+    Args:
+        board: one row per configuration, with a column `diverged`: whether any of its runs did.
+        contest: the columns that name the contest of a configuration.
+    """
+    finite = ~board["diverged"].astype(bool)
+    finite_exists = finite.groupby([board[name] for name in contest]).transform("any")
+    return finite | ~finite_exists
