@@ -82,6 +82,7 @@ class Batch:
         weight: (B,) 1 for a sample, 0 for padding.
         noise: tensors that the algorithm's `noise` hook drew for this step.
         teacher: outputs of the frozen models on `x`, by the names that `teachers` gave.
+        reported: what `report` was given.
     """
 
     x: Tensor
@@ -89,6 +90,11 @@ class Batch:
     weight: Tensor
     noise: Any = field(default_factory=dict)
     teacher: Mapping[str, Outputs] = field(default_factory=dict)
+    reported: dict[str, Tensor] = field(default_factory=dict)
+
+    def report(self, **terms: Tensor) -> None:
+        """Report terms of the loss for the curve, from `local_loss`: those of `Algorithm.terms`, (B,) or scalars."""
+        self.reported.update(terms)
 
 
 @dataclass(frozen=True)
@@ -120,15 +126,17 @@ class Server:
         params: the global model w_t: parameters and floating-point buffers by name.
         round: number of finished rounds.
         extra: further state of the algorithm: trees (dict, tuple) of tensors and plain numbers.
+        metrics: what the server reports of this round, by name: scalars for the curve, which no later round sees.
     """
 
     params: Params
     round: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
-    def next(self, params: Params, **extra: Any) -> Server:
+    def next(self, params: Params, metrics: Mapping[str, Any] | None = None, **extra: Any) -> Server:
         """Return the state after this round, with a new model; names in `extra` replace old ones."""
-        return Server(params, self.round + 1, {**self.extra, **extra})
+        return Server(params, self.round + 1, {**self.extra, **extra}, metrics or {})
 
 
 class Net(Protocol):
@@ -307,6 +315,7 @@ class Algorithm:
     needs: ClassVar[frozenset[str]] = frozenset()
     uploads_model: ClassVar[bool] = True  # clients upload their model as `params`, as DKD and T1 require
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
+    terms: ClassVar[tuple[str, ...]] = ()  # names of what `local_loss` reports by `batch.report`, in every step
     tracked: ClassVar[tuple[str, ...]] = ()  # small tensors of the message, of one shape, kept by `--track message`
     version: ClassVar[int | None] = None  # None: 1, or in other packages a number that changes with the source
 
@@ -368,7 +377,11 @@ class Algorithm:
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the client's upload and its new memory; `data` is its whole training set, not augmented."""
+        """Return the client's upload and its new memory; `data` is its whole training set, not augmented.
+
+        `metrics` in the upload, scalars by name, are for the curve: they are no traffic, and the server does not see
+        them. The curve has their mean over the round's clients, weighted by examples.
+        """
         return {"params": local["params"]}, memory
 
 
@@ -392,6 +405,11 @@ class Plugin(Algorithm):
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
         """The rows of the base, and those that the plug-in adds."""
         return self.base.rows
+
+    @property
+    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The terms of the base, and those that the plug-in adds."""
+        return self.base.terms
 
     @property
     def tracked(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -18,15 +18,17 @@ from algorithms.losses import cross_entropy, kl, one_hot
 
 
 def self_distillation(
-    student: Tensor, teacher: Tensor, labels: Tensor, weight: Tensor | float, temperature: float, t_squared: bool
+    student: Tensor, batch: Batch, weight: Tensor | float, temperature: float, t_squared: bool
 ) -> Tensor:
-    """Compute (1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share.
+    """Compute (1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share, and report KL.
 
-    `student` and `teacher` are the local and the received model's (B, C) logits, `labels` (B,) int64, and `weight`, a,
-    a number or (B,). The cross entropy has temperature 1; `t_squared` multiplies KL by T^2. Returns (B,), nats.
+    `student` are the local model's (B, C) logits, and `weight`, a, a number or (B,). The cross entropy has temperature
+    1; `t_squared` multiplies KL by T^2. Returns (B,), nats.
     """
     scale = temperature**2 if t_squared else 1.0
-    return (1 - weight) * cross_entropy(student, labels) + weight * (scale * kl(teacher, student, temperature))
+    distillation = kl(batch.teacher["global"].logits, student, temperature)
+    batch.report(distillation=distillation)
+    return (1 - weight) * cross_entropy(student, batch.y) + weight * (scale * distillation)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class FedLSD(Algorithm):
         summary="distils from the received global model with a constant weight",
     )
 
+    terms = ("distillation",)
+
     distillation_weight: float = hyper(0.3, 0, 1)
     temperature: float = hyper(2.0, 0, open_low=True)
     kd_t_squared: bool = hyper(False, packable=False)
@@ -59,9 +63,8 @@ class FedLSD(Algorithm):
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """Return the objective in the docstring of the class."""
-        student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
-        weight = self.distillation_weight
-        return self_distillation(student, teacher, batch.y, weight, self.temperature, self.kd_t_squared)
+        student = net(local["params"], batch.x).logits
+        return self_distillation(student, batch, self.distillation_weight, self.temperature, self.kd_t_squared)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class FedCAD(Algorithm):
     )
     needs = frozenset({"auxiliary"})
     tracked = ("class_weights",)
+    terms = ("distillation",)
 
     beta: float = hyper(0.3, 0, 1, open_high=True)
     gamma: float = hyper(0.7, 0, 1, open_high=True)
@@ -125,6 +129,6 @@ class FedCAD(Algorithm):
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """Return Eq. 5, each sample with its class's weight."""
-        student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
+        student = net(local["params"], batch.x).logits
         weight = message["class_weights"][batch.y]
-        return self_distillation(student, teacher, batch.y, weight, self.temperature, self.kd_t_squared)
+        return self_distillation(student, batch, weight, self.temperature, self.kd_t_squared)

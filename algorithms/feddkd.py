@@ -16,6 +16,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedbn import FedBN
 from algorithms.fedmax import FedMAX
 from algorithms.losses import soft_cross_entropy
+from algorithms.params import norm
 from algorithms.variant import Variant
 
 
@@ -99,6 +100,7 @@ class DKD(Plugin):
         lr = self.lr * self.lr_decay**server.round
         steps = self.steps if server.round >= self.warmup_rounds else 0
         server = self.base.server_step(fed, server, uploads, cohort)
+        norms = []
         for j in range(steps):
             among = self._answering(fed, server.round, j, cohort)
             grads = cohort.gradients(
@@ -108,8 +110,12 @@ class DKD(Plugin):
                 continue
             scale = lr * self.step_decay**j
             mean = self._mean(grads, cohort, among)
+            norms.append(norm(mean))
             params = {name: server.params[name] - scale * grad for name, grad in mean.items()}
             server = replace(server, params=server.params | params)
+        if norms:
+            reported = {"request_gradient_norm": torch.stack(norms).mean()}
+            server = replace(server, metrics={**server.metrics, **reported})
         return server
 
     def _answering(self, fed: Fed, round: int, request: int, cohort: Cohort) -> Tensor | None:

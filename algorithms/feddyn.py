@@ -27,7 +27,7 @@ from algorithms.base import (
 )
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
-from algorithms.params import inner_product, squared_distance, zeros_like
+from algorithms.params import inner_product, norm, squared_distance, zeros_like
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,10 @@ class FedDyn(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the model; the client keeps its new h_k."""
+        """Return the model, and the norm of h_k in this round; the client keeps its new h_k."""
         w, received = local["params"], message["params"]
-        return {"params": w}, {name: memory[name] - self.alpha_dyn * (w[name] - received[name]) for name in memory}
+        h = {name: memory[name] - self.alpha_dyn * (w[name] - received[name]) for name in memory}
+        return {"params": w, "metrics": {"correction_norm": norm(memory)}}, h
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Carry out the server's lines of Algorithm 1."""

@@ -65,6 +65,8 @@ class FedGKD(Algorithm):
         down="P; 2P from round 3 if M > 1",
     )
 
+    terms = ("distillation",)
+
     gamma: float = hyper(0.2, 0)
     buffer: int = hyper(5, 1, packable=False)
     buffer_start: str = hyper("empty", choices=("empty", "w0"), packable=False)
@@ -92,6 +94,7 @@ class FedGKD(Algorithm):
         """Return Eq. 4; if the buffer starts empty, round 1 has the cross entropy alone."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         term = kl(teacher, student) if self.distance == "kl" else (student - teacher).square().mean(-1)
+        batch.report(distillation=term)
         active = True if self.buffer_start == "w0" else plan.round > 1
         return cross_entropy(student, batch.y) + active * self.gamma / 2 * term
 
@@ -144,6 +147,7 @@ class FedGKDVote(Algorithm):
         down="P in round 1, then min(t-1, M) (P + 1)",
     )
     needs = frozenset({"validation"})
+    terms = ("distillation",)
 
     distillation_weight: float = hyper(0.1, 0)
     buffer: int = hyper(5, 1, packable=False)
@@ -173,11 +177,14 @@ class FedGKDVote(Algorithm):
         student = net(local["params"], batch.x).logits
         loss = cross_entropy(student, batch.y)
         if not message["voters"]:
+            batch.report(distillation=torch.zeros_like(loss))
             return loss
         beta = 1 / self.buffer if self.beta is None else self.beta
         votes = (-torch.stack([voter["loss"] for voter in message["voters"]]) / beta).softmax(0)
         teachers = torch.stack([batch.teacher[f"voter {m}"].logits for m in range(len(votes))])
-        return loss + self.distillation_weight * (votes @ kl(teachers, student))  # (M,) @ (M, B)
+        term = votes @ kl(teachers, student)  # (M,) @ (M, B)
+        batch.report(distillation=term)
+        return loss + self.distillation_weight * term
 
 
 def _voter(fed: Fed, params: Params) -> dict[str, Any]:

@@ -81,6 +81,7 @@ class FedKF(Algorithm):
         keeps="nothing; with variant=code its generator and Adam state",
     )
     needs = frozenset({"images"})
+    terms = ("distillation", "generator_loss")
     version = 2
 
     gamma: float = hyper(1.0, 0)
@@ -125,7 +126,8 @@ class FedKF(Algorithm):
         w = message["params"]
         like = next(iter(w.values()))
         trained = self._new_generator(fed, generator, like) if self.variant == "paper" else memory
-        return {"params": w, **trained, "z": like.new_zeros(fed.batch_size, self.noise_dim), "waits": 0.0}
+        z = like.new_zeros(fed.batch_size, self.noise_dim)
+        return {"params": w, **trained, "z": z, "waits": 0.0, "generator_loss": 0.0}
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
         """Draw one z per sample, (B, noise_dim)."""
@@ -147,7 +149,9 @@ class FedKF(Algorithm):
         with torch.no_grad():
             fakes = net.normalise(generated_images(local["theta"], local["z"], net.input_shape))
             teacher = net.eval(message["teacher"], fakes).logits
-        return loss + gamma * kl(teacher, net.eval(w, fakes).logits).mean()
+        distillation = kl(teacher, net.eval(w, fakes).logits).mean()
+        batch.report(distillation=distillation, generator_loss=local["generator_loss"])
+        return loss + gamma * distillation
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
@@ -166,10 +170,11 @@ class FedKF(Algorithm):
     def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
         """Take the generator step that belongs to the previous student step; none in round 1, or before the first."""
         trained, pending = self._train_generator(net, local, message), local["waits"] * (plan.round > 1) > 0
-        return {**local, **{key: _choose(pending, trained[key], local[key]) for key in ("theta", "adam")}}
+        changed = ("theta", "adam", "generator_loss")
+        return {**local, **{key: _choose(pending, trained[key], local[key]) for key in changed}}
 
     def _train_generator(self, net: Net, local: Local, message: Message) -> Local:
-        """Take one Adam step of the generator on `local`'s noise (Eq. 4)."""
+        """Take one Adam step of the generator on `local`'s noise, and keep its loss before the step (Eq. 4)."""
 
         def objective(theta: Params) -> Tensor:
             fakes = net.normalise(generated_images(theta, local["z"], net.input_shape))
@@ -180,9 +185,9 @@ class FedKF(Algorithm):
                 value = value - self.gamma * kl(out.logits.detach(), student).mean()
             return value
 
-        grads = torch.func.grad(objective)(local["theta"])
+        grads, loss = torch.func.grad_and_value(objective)(local["theta"])
         theta, adam = adam_step(local["theta"], grads, local["adam"], self.generator_lr)
-        return {**local, "theta": theta, "adam": adam}
+        return {**local, "theta": theta, "adam": adam, "generator_loss": loss.detach()}
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""

@@ -43,6 +43,7 @@ class MOON(Algorithm):
         keeps="its previous model",
     )
     needs = frozenset({"projection_head"})
+    terms = ("contrastive",)
 
     mu: float = hyper(5.0, 0)
     temperature: float = hyper(0.5, 0, open_low=True)
@@ -62,6 +63,7 @@ class MOON(Algorithm):
         """Return Eq. 4."""
         out, teacher = net(local["params"], batch.x), batch.teacher
         term = contrastive(out.features, teacher["global"].features, teacher["previous"].features, self.temperature)
+        batch.report(contrastive=term)
         weight: Tensor = memory["has_previous"] * self.mu
         return cross_entropy(out.logits, batch.y) + weight * term
 

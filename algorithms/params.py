@@ -34,6 +34,12 @@ def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     return (a * b).sum()
 
 
+def norm(model: Params) -> Tensor:
+    """Return the Euclidean norm over all entries of a model: a scalar."""
+    length: Tensor = torch.linalg.vector_norm(torch.cat([value.flatten() for value in model.values()]))
+    return length
+
+
 def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     """Return ||left - right||^2 summed over the entries of `names`: a scalar."""
     names = list(names)  # one long vector per side costs less than an operation per tensor

@@ -27,7 +27,7 @@ from algorithms.base import (
 )
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
-from algorithms.params import difference, inner_product, zeros_like
+from algorithms.params import difference, inner_product, norm, zeros_like
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,14 @@ class SCAFFOLD(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the model and c_k' - c_k; the client keeps c_k'."""
+        """Return the model, c_k' - c_k and the norm of c - c_k in this round; the client keeps c_k'."""
         moves = difference(message["params"], local["params"], net.trainable)
         control = {
             name: memory[name] - message["control"][name] + moves[name] / (plan.num_steps * plan.lr) for name in moves
         }
-        return {"params": local["params"], "change": difference(control, memory, control)}, control
+        correction = norm(difference(message["control"], memory, memory))
+        upload = {"params": local["params"], "change": difference(control, memory, control)}
+        return {**upload, "metrics": {"correction_norm": correction}}, control
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return the server's new model and control variate."""

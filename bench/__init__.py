@@ -1,5 +1,6 @@
 """Planning, training, storage and comparison of federated runs. The root above the three other packages."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,8 +8,18 @@ __version__ = "0.1.0"
 
 ROOT = Path(__file__).resolve().parent.parent
 
-for _name in ("algorithms", "search_spaces", "leaderboards"):
-    _spec = find_spec(_name)
-    _file = _spec.origin if _spec else None
-    if _file is None or Path(_file).resolve().parent != ROOT / _name:
-        raise ImportError(f"another package {_name!r}, {_file}, hides fedkd-bench's: run the command in another folder")
+
+def _check_packages() -> None:
+    """End a command with status 2, and any other import with ImportError, if another package hides one of ours."""
+    for name in ("algorithms", "search_spaces", "leaderboards"):
+        spec = find_spec(name)
+        file = spec.origin if spec else None
+        if file is None or Path(file).resolve().parent != ROOT / name:
+            message = f"another package {name!r}, {file}, hides fedkd-bench's: run the command in another folder"
+            if sys.argv[:1] == ["-m"]:  # as it is while `python -m` looks for the command
+                sys.stderr.write(f"error: {message}\n")
+                raise SystemExit(2)
+            raise ImportError(message)
+
+
+_check_packages()

@@ -378,6 +378,15 @@ def own_metrics(present: Iterable[str]) -> list[str]:
     return sorted(name for name in present if name not in METRICS and not name.startswith(CLIENT_ACCURACY))
 
 
+def check_own(name: str) -> None:
+    """Raise ValueError unless a name can be that of an algorithm's own metric: it must not mean anything else here."""
+    taken = name in METRICS or name in NUMBERS or name in _SHORT or name == _ROUND.name
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise ValueError(f"the metric {name!r} must be named by lower-case letters, digits and _")
+    if taken:
+        raise ValueError(f"the metric {name!r} is one of the suite's own: take another name")
+
+
 def known_names() -> str:
     """List the short names of `NUMBERS`, each with its name if that is another."""
     return ", ".join(

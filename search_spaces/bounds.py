@@ -76,10 +76,8 @@ def cast(name: str, value: Any, kind: str) -> Value:
     try:
         if base == "bool":
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-        if base == "int" and re.fullmatch(r"[+-]?\d+", text):
-            return int(text)
-        if base == "int" and float(text).is_integer():
-            return int(float(text))
+        if base == "int":
+            return _whole(text)
         if base == "float" and not isinstance(value, bool):
             return float(text) + 0.0  # -0 is 0
     except (KeyError, ValueError):
@@ -88,6 +86,14 @@ def cast(name: str, value: Any, kind: str) -> Value:
         if base == "str":
             return text
     raise ValueError(message)
+
+
+def _whole(text: str) -> int:
+    """Parse a whole number of 64 bits, which is all that files hold; raises ValueError for any other text."""
+    number = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    if not -(2**63) <= number < 2**63 or number != int(number):
+        raise ValueError(text)
+    return int(number)
 
 
 def check(name: str, value: Value, bounds: Bounds) -> None:

@@ -25,6 +25,19 @@ IMAGE_SIZES = ("own", "pad32", "resize32")
 NORMALIZATIONS = ("standard", "fedgkd", "fedma", "fedmax", "fedgen", "fedkf", "none")
 
 
+# The fields of the first version, which identify a setting even at their default. Never add one: a field that was
+# added later is left out at its default, so that run keys and rows from before it existed stay valid.
+FIRST = frozenset(
+    (
+        *("dataset", "model", "partition", "alpha", "num_clients", "participation", "rounds", "local_epochs"),
+        *("step_rule", "batch_size", "optimizer", "lr", "lr_decay", "momentum", "nesterov", "weight_decay"),
+        *("decay_exempt", "clip_norm", "adam_beta1", "adam_beta2", "adam_eps", "augmentation", "normalization"),
+        *("image_size", "fraction", "validation_fraction", "validation_rule", "auxiliary_per_class"),
+        *("local_test_fraction", "evaluate_every", "precision"),
+    )
+)
+
+
 def _setting(
     default: Any,
     meaning: str,
@@ -35,15 +48,13 @@ def _setting(
     open_high: bool = False,
     choices: tuple[str, ...] = (),
     packable: bool = False,
-    optional: bool = False,
 ) -> Any:
     """Declare a field of `Setting`.
 
-    `packable`: runs that differ in it can train as one program, because it changes no step's computation. `optional`:
-    at its default it is left out of the setting's identity, so that run keys from before the field existed stay valid.
+    `packable`: runs that differ in it can train as one program, because it changes no step's computation.
     """
     bounds = Bounds(low, high, open_low, open_high, choices)
-    facts = {"bounds": bounds, "meaning": meaning, "packable": packable, "optional": optional}
+    facts = {"bounds": bounds, "meaning": meaning, "packable": packable}
     return field(default=default, metadata=facts)
 
 
@@ -121,10 +132,9 @@ class Setting:
         "seed of the data subset, the splits, the partition and w_0; none for the run's own seed",
         0,
         packable=True,
-        optional=True,
     )
     start_from: str = _setting(
-        "", "run key of a stored run, whose final model is w_0; empty for drawn weights", packable=True, optional=True
+        "", "run key of a stored run, whose final model is w_0; empty for drawn weights", packable=True
     )
 
     def __post_init__(self) -> None:
@@ -151,9 +161,9 @@ class Setting:
         return seed if self.partition_seed is None else self.partition_seed
 
     def as_dict(self) -> dict[str, Value]:
-        """Return every field by name; an optional one only if it is not at its default."""
+        """Return the fields that identify the setting, by name: those of `FIRST`, and others off their default."""
         values = [(item, getattr(self, item.name)) for item in dataclasses.fields(self)]
-        return {item.name: value for item, value in values if value != item.default or not item.metadata["optional"]}
+        return {item.name: value for item, value in values if item.name in FIRST or value != item.default}
 
     def of_program(self) -> dict[str, Value]:
         """Return the fields that decide what a step computes, by name, equal in all runs that train as one program."""

@@ -7,6 +7,7 @@ Each folder of `data` named `results_*` is one, with the numbers that it must gi
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -18,8 +19,12 @@ import pytest
 from commands import ROOT, saved_round
 
 from bench import artifacts, boards
+from bench.planning.run_spec import setting_identity, setting_of
 from bench.sweep import command as sweep
-from leaderboards import Store
+from leaderboards import Store, canonical_json, run_key
+from leaderboards.rows.store import Folders
+from search_spaces import Setting, setting_fields
+from search_spaces.setting import FIRST
 
 DATA = Path(__file__).with_name("data")
 VERSIONS = sorted(path.name for path in DATA.glob("results_*"))
@@ -149,3 +154,32 @@ def test_a_number_added_later_shows_in_it(folder: Path, version: str) -> None:
     # What an older version compacts, or stores beside it, stays readable here.
     assert_expected(folder, version)
     assert boards.main(["validate", str(folder)]) == 0
+
+
+BOARDS = [
+    *(path for path in SOURCES if path.endswith("folder")),
+    "../../leaderboards/reference",
+    "../../leaderboards/reproduced.parquet",
+]
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_settings_of_stored_rows_keep_their_identity(board: str) -> None:
+    """A new field that enters the identity at its default would orphan all of them."""
+    runs = Folders([DATA / board]).runs()
+    assert len(runs)
+    for row in runs.to_dict("records"):
+        setting = setting_of(row["setting_json"])
+        assert canonical_json(setting_identity(setting)) == row["setting_json"]
+        parts = (json.loads(row["hp_json"]), setting_identity(setting), row["seed"])
+        assert run_key(row["algorithm"], row["algorithm_version"], *parts) == row["run_key"]
+
+
+def test_a_field_added_later_is_no_part_of_an_identity() -> None:
+    """Fields at their default beside those of the first version, which are these for ever."""
+    assert len(FIRST) == 31
+    assert Setting().as_dict().keys() == FIRST
+    for item in setting_fields().values():
+        if item.name not in FIRST:
+            other = dataclasses.replace(Setting(), **{item.name: "a" * 64 if item.type == "str" else 1})
+            assert other.as_dict().keys() - FIRST == {item.name}

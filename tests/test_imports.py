@@ -98,9 +98,7 @@ def test_information_is_light() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_packages_of_the_users_own_hide_the_suite_from_python_m_aloud_and_not_from_the_console_script(
-    tmp_path: Path,
-) -> None:
+def test_a_package_of_the_users_own_ends_commands(tmp_path: Path) -> None:
     """A console script, unlike `python -m`, does not look into the working folder first."""
     (tmp_path / "algorithms").mkdir()
     (tmp_path / "algorithms" / "__init__.py").touch()
@@ -110,9 +108,13 @@ def test_packages_of_the_users_own_hide_the_suite_from_python_m_aloud_and_not_fr
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
 
-    hidden = run("-m", "bench.sweep", *asked[1:])
-    assert hidden.returncode == 1
-    assert "another package 'algorithms'" in hidden.stderr
+    for module in ("bench", "bench.sweep", "bench.status", "bench.boards"):
+        hidden = run("-m", module, *asked[1:])
+        assert (hidden.returncode, hidden.stderr.count("\n")) == (2, 1)
+        assert "another package 'algorithms'" in hidden.stderr
+    imported = run("-c", "import bench")
+    assert imported.returncode == 1
+    assert "ImportError: another package 'algorithms'" in imported.stderr
     script = run("-P", "-c", "import sys; from bench.cli import main; sys.exit(main())", *asked)
     assert (script.returncode, script.stderr) == (0, "1 run, 1 to do\n")
 

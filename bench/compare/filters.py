@@ -7,7 +7,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from operator import methodcaller
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -142,7 +142,7 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
     mask = runs.index == runs.index
     settings = runs["setting_json"].map({text: json.loads(text) for text in runs["setting_json"].unique()})
     for name, values in where.items():
-        column = runs[name] if name == "algorithm" else settings.map(methodcaller("get", name))
+        column = runs[name] if name == "algorithm" else settings.map(partial(_value_in, name))
         columns = [column.map(show)]
         if name == "model":  # `cnn` asks for `cnn+head`, too
             columns.append(column.map(base_model))
@@ -157,6 +157,11 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         request = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
         raise UsageError(f"no results in {source} with {request} together: ask for fewer of these")
     return runs[mask]
+
+
+def _value_in(name: str, setting: Mapping[str, Any]) -> Any:
+    """Return the value of a field in a row's setting, which lacks a later field at its default."""
+    return setting.get(name, setting_fields()[name].default)
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:

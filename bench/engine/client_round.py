@@ -12,7 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload, layers
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Local,
+    Memory,
+    Message,
+    Outputs,
+    Params,
+    Plan,
+    Plugin,
+    Upload,
+    layers,
+)
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
@@ -20,7 +32,10 @@ from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
 from bench.engine.rng import seeded, stream
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
+from leaderboards.numbers import check_own
 from search_spaces.setting import Setting
+
+LOSS = ""  # among means over steps: that of the loss itself, beside those of its terms
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,9 @@ class RoundWork:
 class ClientResult:
     """A client's final local model, upload and its bytes, memory, mean training loss in nats, steps and samples.
 
+    `metrics` are scalars by name that the algorithm reports for the curve: means over the steps of the terms of its
+    loss, and those of its upload, which does not hold them any more.
+
     `nan_in` has a scalar for each other entry of `local`, by its name: NaN if the entry has a NaN, else 0.
     """
 
@@ -173,6 +191,7 @@ class ClientResult:
     steps: int
     samples: int
     nan_in: dict[str, Tensor]
+    metrics: dict[str, Tensor] = field(default_factory=dict)
 
 
 def make_work(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> ClientWork:
@@ -224,21 +243,80 @@ def leaves_of(net: Network, params: Params) -> Params:
 
 
 def finish(
-    problem: Problem, work: ClientWork, local: Local, loss: Tensor, message: Message, plan: Plan
+    problem: Problem, work: ClientWork, local: Local, means: Mapping[str, Tensor], message: Message, plan: Plan
 ) -> ClientResult:
-    """Call the algorithm's `upload` for a client's upload and new memory, and make the client's result."""
+    """Call the algorithm's `upload` for a client's upload and new memory, and make the client's result.
+
+    `means` are means over the client's steps: `LOSS`, and the terms that the algorithm reports.
+    """
     federation = problem.federation
     data = federation.data(work.source.index)
     upload, memory = problem.algorithm.upload(problem.net, local, data, message, work.memory, plan)
     upload = tensors(upload, federation.device, federation.dtype)
+    terms = {name: mean for name, mean in means.items() if name != LOSS}
+    metrics = joined_metrics(terms, upload.get("metrics", {}))
+    upload = {name: tree for name, tree in upload.items() if name != "metrics"}
     return ClientResult(
         client=work.client,
         params=local["params"],
         upload=upload,  # not copied: the server copies all uploads before the round is over
         bytes_up=num_bytes(upload),
         memory=detached_copy(tensors(memory, federation.device, federation.dtype)),
-        loss=loss,
+        loss=means[LOSS],
         steps=work.steps,
         samples=sum(work.schedule.sizes),
         nan_in={name: has_nan(tree) for name, tree in local.items() if name != "params"},
+        metrics={name: value.detach() for name, value in metrics.items()},
     )
+
+
+def joined_metrics(first: Mapping[str, Tensor], second: Any) -> dict[str, Tensor]:
+    """Join metrics that an algorithm reports in two places.
+
+    Raises:
+        ValueError: a name is reported in both, or no name for an algorithm's own metric; or a value is no scalar.
+    """
+    if not isinstance(second, Mapping):
+        raise ValueError(f"`metrics` must be a dict of scalars by name, got {type(second).__name__}")
+    for name, value in second.items():
+        if name in first:
+            raise ValueError(f"the metric {name!r} is reported twice: give one of the two another name")
+        if not isinstance(value, Tensor) or value.dim():
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise ValueError(f"the metric {name!r} must be a scalar, got {got}")
+    joined = {**first, **second}
+    for name in joined:
+        check_own(name)
+    return joined
+
+
+def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Tensor]:
+    """Average the loss (B,) of a step, and the terms that it reported, over the samples that count.
+
+    Raises:
+        ValueError: the loss has another shape, or other terms are reported than the algorithm declares.
+    """
+    if set(batch.reported) != set(algorithm.terms):
+        raise ValueError(
+            f"local_loss reports the terms {sorted(batch.reported)}, the algorithm's `terms` states "
+            f"{sorted(algorithm.terms)}: make them agree, in every step"
+        )
+    means = {LOSS: masked_mean(loss, batch.weight)}
+    for name, term in batch.reported.items():
+        means[name] = masked_mean(term.detach().expand_as(batch.weight), batch.weight)
+    return means
+
+
+def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
+    """Average per-example losses (B,) over the samples that count.
+
+    Raises:
+        ValueError: the losses have another shape: a mean would count the padding, any other shape would broadcast.
+    """
+    if loss.shape != weight.shape:
+        raise ValueError(
+            f"a loss has one value per sample, shape ({len(weight)},), to which a scalar term may be added; got shape "
+            f"{tuple(loss.shape)}"
+        )
+    # 0 for a finished client, which has no samples left in a stack.
+    return (loss * weight).sum() / weight.sum().clamp(min=1)

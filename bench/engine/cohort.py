@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.engine.client_round import Problem
+from bench.engine.client_round import Problem, masked_mean
 from bench.engine.dropout import step_keys
-from bench.engine.loop import masked_mean
 from bench.engine.pytree import num_bytes, stack, tree_map
 from bench.engine.rng import stream
 from bench.engine.samples import draw_crops

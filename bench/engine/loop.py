@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Local, Outputs
-from bench.engine.client_round import ClientResult, ClientWork, Problem, RoundWork, finish, leaves_of
+from bench.engine.client_round import (
+    LOSS,
+    ClientResult,
+    ClientWork,
+    Problem,
+    RoundWork,
+    finish,
+    leaves_of,
+    step_means,
+)
 from bench.engine.dropout import step_keys
 from bench.engine.pytree import apart_from, to, tree_map
 from bench.engine.rng import stream
@@ -51,7 +60,7 @@ class Loop:
         local: Local = {**work.local, "params": leaves_of(net, work.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)
-        total = torch.zeros((), device=device, dtype=net.dtype)
+        totals = {name: torch.zeros((), device=device, dtype=net.dtype) for name in (LOSS, *algorithm.terms)}
         keys = dropout_keys(problem, work, job.round).to(device) if net.has_dropout else [None] * work.steps
         for step in range(work.steps):
             batch = _batch(problem, work, step)
@@ -60,12 +69,15 @@ class Loop:
                 extras = {name: tree_map(Tensor.detach, tree) for name, tree in changed.items() if name != "params"}
                 local = {**apart_from(leaves, extras), "params": local["params"]}
             with net.dropout(keys[step]):
-                loss = masked_mean(algorithm.local_loss(net, local, batch, message, work.memory, plan), batch.weight)
-            grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+                losses = algorithm.local_loss(net, local, batch, message, work.memory, plan)
+            means = step_means(algorithm, batch, losses)
+            grads = torch.autograd.grad(means[LOSS], leaves, allow_unused=True, materialize_grads=True)
             problem.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
-            total += loss.detach()
+            for name, total in totals.items():
+                total += means[name].detach()
         local = {**local, "params": {name: value.detach() for name, value in local["params"].items()}}
-        return finish(problem, work, local, total / work.steps, message, plan)
+        means = {name: total / work.steps for name, total in totals.items()}
+        return finish(problem, work, local, means, message, plan)
 
 
 def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
@@ -85,18 +97,3 @@ def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
 def dropout_keys(problem: Problem, work: ClientWork, round: int) -> Tensor:
     """Draw (steps, 2) keys of a client's dropout masks in a round, on the CPU."""
     return step_keys(stream(problem.seed, "dropout", round, work.client), work.steps)
-
-
-def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
-    """Average per-example losses (B,) over the samples that count.
-
-    Raises:
-        ValueError: the losses have another shape: a mean would count the padding, any other shape would broadcast.
-    """
-    if loss.shape != weight.shape:
-        raise ValueError(
-            f"a loss has one value per sample, shape ({len(weight)},), to which a scalar term may be added; got shape "
-            f"{tuple(loss.shape)}"
-        )
-    # 0 for a finished client, which has no samples left in a stack.
-    return (loss * weight).sum() / weight.sum().clamp(min=1)

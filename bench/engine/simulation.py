@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
-from bench.engine.client_round import ClientResult, Problem, RoundWork, make_work
+from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
 from bench.engine.cohort import ClientCohort, Traffic
 from bench.engine.evaluate import Evaluator, Scores, nonfinite_reason
 from bench.engine.federation import Federation
@@ -252,7 +253,7 @@ class Simulation:
         server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
-        self.server = server
+        self.server = replace(server, metrics={})  # no later round may depend on them: a state does not keep them
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
@@ -262,7 +263,7 @@ class Simulation:
         reason = nonfinite_reason(number, trained, list(distinct.values()), self._message())
         self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
-            self._evaluate(job, trained)
+            self._evaluate(job, trained, server.metrics)
 
     def _cohort(self, trained: list[ClientResult], lr: float) -> ClientCohort:
         clients = [result.client for result in trained]
@@ -286,11 +287,27 @@ class Simulation:
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         self.progress.samples += sum(result.samples for result in trained)
 
-    def _evaluate(self, job: RoundWork, trained: list[ClientResult]) -> None:
+    def _own_metrics(self, trained: list[ClientResult], of_server: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics that the algorithm reports: clients' means, weighted by examples, and the server's."""
+        sums: dict[str, tuple[Tensor, float]] = {}
+        for result in trained:
+            size = float(self.federation.sizes[result.client])
+            for name, value in result.metrics.items():
+                total, weight = sums.get(name, (torch.zeros_like(value), 0.0))
+                sums[name] = total + size * value, weight + size
+        means = {name: total / weight for name, (total, weight) in sums.items()}
+        metrics = joined_metrics(means, tensors(dict(of_server), self.device, self.net.dtype))
+        if not metrics:
+            return {}
+        values = torch.stack([value.double() for value in metrics.values()]).tolist()  # the device is waited for once
+        return dict(zip(metrics, values, strict=True))
+
+    def _evaluate(self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]) -> None:
         nothing_sent = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)
-        shared = {"train_loss": loss, **asdict(self.progress.traffic), **local}
+        own = self._own_metrics(trained, of_server)
+        shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that is sent nothing has the same model until it trains again.
             cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}

@@ -88,6 +88,7 @@ class ContractMonitor(Plugin):
             return result
         self.log.mapped.add((hook, plan.round))
         copied = tree_map(lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local)
+        others = [replace(each, reported={}) if isinstance(each, Batch) else each for each in others]
         numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
 
         def mapped(row: Tensor) -> Tensor:

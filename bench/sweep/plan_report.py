@@ -350,7 +350,8 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
 
     table = Table("setting", "value", "from")
     preset = f"preset {plan.paper}" if plan.paper else "default"
-    for name in plan.settings[0].as_dict():
+    names = dict.fromkeys(name for setting in plan.settings for name in setting.as_dict())
+    for name in names:
         settings = [unit.setting for unit in plan.units] if name in plan.tuned else plan.settings
         values = dict.fromkeys(typed(getattr(setting, name)) for setting in settings)
         values |= dict.fromkeys(str(search.tuned[name]) for search in plan.searches if name in search.tuned)

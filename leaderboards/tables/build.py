@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.flags import FLAGS, flags_of
-from leaderboards.numbers import NUMBERS, Number
+from leaderboards.numbers import NUMBERS, Number, metric_of
 from leaderboards.problems import BY, Place, Problem, Record, label_of, problems, setting_of
 from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.schema import canonical_json, own_name
@@ -112,7 +112,8 @@ def state_of(record: Record | None, metric: Number) -> str:
         return "diverged"
     if record[f"{metric.name}_mean"] is not None:
         return "value"
-    return "unreached" if record.get(f"{metric.name}_count") or metric.name not in NUMBERS else "missing"
+    sought = metric.name not in NUMBERS and not metric_of(metric)  # a target, which no run may have reached
+    return "unreached" if record.get(f"{metric.name}_count") or sought else "missing"
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:

@@ -23,8 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
-from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
-from bench.engine.loop import masked_mean
+from bench.engine.client_round import LOSS, ClientResult, ClientWork, RoundWork, finish, step_means
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
@@ -49,7 +48,7 @@ class Stack:
             numbers in which they differ.
         lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
         teachers: by name, for each without a table: its parameters, and whether all clients share that model.
-        total: (n,) sums of the losses.
+        totals: (n,) sums over the steps of the losses (`LOSS`), and of the terms that the algorithm reports.
         clock: (1,) int64, finished steps; `taken` counts them on the host, while steps are executed one by one.
     """
 
@@ -73,7 +72,8 @@ class Stack:
         self.steps = Steps.of(self.entries, executor)
         trained = [self.local["params"][name] for name in self.problem.net.trainable]
         self.state = place("state", self.problem.optimizer.init(trained))
-        self.total = place("total", self._tensor([0.0] * len(self.entries)))
+        names = (LOSS, *self.problem.algorithm.terms)
+        self.totals = place("totals", {name: self._tensor([0.0] * len(self.entries)) for name in names})
         self.clock = place("clock", self._tensor([0]).long())
         self.taken = 0
 
@@ -122,13 +122,14 @@ class Stack:
 
     def _finish(self, begin: int, end: int) -> list[tuple[RoundWork, ClientResult]]:
         """Make the results of these clients from copies, because other clients train on in the same memory."""
-        trees = {"local": self.local, "loss": self.total, "steps": self.common["num_steps"]}
+        trees = {"local": self.local, "means": self.totals, "steps": self.common["num_steps"]}
         copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), trees)
-        copied["loss"] /= copied["steps"]
+        for total in copied["means"].values():
+            total /= copied["steps"]
         done = []
         for (job, work), result in zip(self.entries[begin:end], unstack(copied), strict=True):
             plan = job.plan(result["steps"])
-            done.append((job, finish(job.problem, work, result["local"], result["loss"], job.message, plan)))
+            done.append((job, finish(job.problem, work, result["local"], result["means"], job.message, plan)))
         return done
 
 
@@ -146,7 +147,7 @@ class _Active:
         self.local = {**self.local, "params": params}
         self.common = first(parent.common)
         self.state = first(parent.state)
-        self.total: Tensor = parent.total[:size]
+        self.totals: dict[str, Tensor] = first(parent.totals)
         self.teachers = {
             name: (params if shared else first(params), shared) for name, (params, shared) in parent.teachers.items()
         }
@@ -159,25 +160,26 @@ class _Active:
         """Take one optimiser step of every client."""
         parent = self.parent
         with self.layers:
-            losses = self._losses()
-        grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
+            means = self._means()
+        grads = torch.autograd.grad(means[LOSS].sum(), self.leaves, allow_unused=True, materialize_grads=True)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
         self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
-        self.total += losses.detach()
+        for name, total in self.totals.items():
+            total += means[name].detach()
         parent.clock += 1
         parent.taken += 1
 
-    def _losses(self) -> Tensor:
-        """Compute the losses (n,) of the next batches, after the algorithm's `before_step`."""
+    def _means(self) -> dict[str, Tensor]:
+        """Compute the losses (n,) of the next batches, and their terms, after the algorithm's `before_step`."""
         batch, key = self._batch()
         parts = {**self.common, "local": self.local, "batch": batch, "key": key}
         if self.problem.acts_before_steps:
             self._keep(each(self._before_step, parts))
             parts["local"] = self.local
         self.axes = self.axes or axes(parts)
-        losses: Tensor = each(self._loss, parts, self.axes)
-        return losses
+        means: dict[str, Tensor] = each(self._loss, parts, self.axes)
+        return means
 
     def _keep(self, local: Local) -> None:
         """Keep the result of `before_step`, in place if its structure is the same. The leaves stay the model."""
@@ -219,13 +221,15 @@ class _Active:
         net, message, plan = self.problem.net, parts.get("message", self.parent.message), self._plan(**parts)
         return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
 
-    def _loss(self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any) -> Tensor:
-        """Compute one client's objective, a scalar; this function is vmapped."""
+    def _loss(
+        self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any
+    ) -> dict[str, Tensor]:
+        """Compute one client's objective and its terms, scalars; this function is vmapped."""
         net, message, plan = self.problem.net, parts.get("message", self.parent.message), self._plan(**parts)
         client_batch, algorithm = Batch(*batch), self._algorithm(**parts)
         with net.dropout(key):
             loss = algorithm.local_loss(net, local, client_batch, message, memory, plan)
-        return masked_mean(loss, client_batch.weight)
+        return step_means(algorithm, client_batch, loss)
 
     def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
         algorithm = self.problem.algorithm

@@ -23,7 +23,7 @@ from bench.engine.pytree import leaves, pairs, tree_map
 from bench.errors import with_its_kind
 
 Act = Callable[[], None]
-WRITTEN = ("local", "state", "total", "clock")  # the buffers that a step writes
+WRITTEN = ("local", "state", "totals", "clock")  # the buffers that a step writes
 WARM_UPS = 3  # steps before a capture: libraries choose kernels and allocate in the first ones
 
 
