@@ -134,6 +134,18 @@ WRONG = {
         method(upload='return {"params": local["params"], "sample": data.x[0]}, memory'),
         {"memory": "sample"},
     ),
+    "the server's labels in a memory": (
+        method(init_client='return {"seen": fed.auxiliary.y}'),
+        {"contract": "fed.auxiliary.y"},
+    ),
+    "the server's samples in a local": (
+        method(start='return {"params": message["params"], "seen": fed.validation.x}'),
+        {"contract": "fed.validation.x"},
+    ),
+    "the server's weights in the noise": (
+        method(noise="return fed.auxiliary.weight[:batch_size]"),
+        {"contract": "fed.auxiliary.weight"},
+    ),
     "padding counts": (method(loss=f"({CROSS_ENTROPY}).mean()"), {"backends": "sample"}),
 }
 
