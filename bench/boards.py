@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal import words
-from bench.terminal.console import Parser, exit_status
+from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import result_folder
 from leaderboards import StoreError
 
@@ -104,6 +104,7 @@ def _merge(arguments: argparse.Namespace) -> int:
     done = merge(sources, out, arguments.keep_both)
     artifacts.copy(sources, out)
     Store(out).rebuild()
+    say(*(f"{phrase}; tables mark them" for phrase in done.copies))
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
@@ -114,11 +115,15 @@ def _merge(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Merged:
-    """Counts of the files and rows read, including those of the destination, and of the rows that count only now."""
+    """Counts of the files and rows read, including those of the destination, and of the rows that count only now.
+
+    `copies` has a phrase for each data set of which runs are on several copies.
+    """
 
     files: int
     rows: int
     new: int
+    copies: tuple[str, ...] = ()
 
 
 def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
@@ -136,7 +141,7 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     import pyarrow as pa
 
     from leaderboards.rows.segments import Folder
-    from leaderboards.rows.verify import disagreements, examine
+    from leaderboards.rows.verify import copies_read, disagreements, examine
 
     checked = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
     findings = [
@@ -151,8 +156,10 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     for source in sources:
         folder = Folder(source)
         folder.steady(partial(_copy, folder, Folder(out)))
-    new = _counting_rows(Folder(out).index()) - _counting_rows(checked[out].index)
-    return Merged(sum(report.files for report in checked.values()), index.num_rows, len(new))
+    merged = Folder(out).index()
+    new = _counting_rows(merged) - _counting_rows(checked[out].index)
+    files = sum(report.files for report in checked.values())
+    return Merged(files, index.num_rows, len(new), tuple(copies_read(merged)))
 
 
 def _copy(source: Folder, target: Folder) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -65,6 +65,7 @@ class Execution:
         track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
         notice_file: workers append the suite's own warnings to it; None for stderr.
+        data_hashes: data set -> hash of the data at hand; rows of other data are not stored ones.
         certified: whether the algorithms from outside passed the self-test's quick part.
         provenance: columns that are the same for all rows, such as command and commit.
     """
@@ -84,6 +85,7 @@ class Execution:
     track: tuple[str, ...] = ()
     stop_file: str | None = None
     notice_file: str | None = None
+    data_hashes: Mapping[str, str] = field(default_factory=dict)
     certified: bool = False
     provenance: dict[str, Any] = field(default_factory=dict)
 

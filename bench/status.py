@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench import data
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import STATE_VERSION, default_out, saved_runs
 from bench.planning.confirm import confirmation, stand_ins
@@ -102,7 +103,7 @@ def _status(argv: Sequence[str]) -> None:
 
 def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     plan = make_plan(make_request(options))
-    store = Store(out)
+    store = Store(out, data.hashes(plan.datasets, options.data_dir))
     if plan.request.confirm:
         stand_ins(plan)
         confirming = confirmation(plan, store.runs()).units if store.status() else ()

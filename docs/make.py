@@ -64,6 +64,7 @@ One row for each algorithm, configuration and setting: the identity columns of `
 what selecting a round on validation promised beyond the test set |
 | `selected` | whether it is the one with the best mean `best_val_accuracy` of them that did not diverge |
 | `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several package versions |
+| `data_mixed` | a finished run has another copy of the data, or another partition, than most of the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
 | `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
 | `<metric>_rank` | by means in the cell among the selected, 1 is best; \

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from leaderboards.data_copies import on_other_data
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
@@ -46,18 +47,21 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         that finished a run or were stopped by the search; `configurations_diverged`: number of
         these of which a run diverged; `validation_gap`: mean `best_val_accuracy` minus mean
         `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
-        any finished run; `versions_mixed`: finished runs have different package versions; and for each metric of
-        `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval:
-        Student's t, from 3 seeds on; not below 0, of accuracies not above 1); `_rank` by means among the selected rows
-        of the cell (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for
-        costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also
+        any finished run; `versions_mixed`: finished runs have different package versions;
+        `data_mixed`: a finished run has other data than most of the cell (`on_other_data`); and for
+        each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
+        `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not below 0, of accuracies not
+        above 1); `_rank` by means among the selected rows of the cell (1 is best, ties share the
+        smaller rank; diverged and reference rows have none, and, except for costs, neither have rows
+        of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also
         `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a
         metric, `_count` is the number of runs that have it, and the other statistics are empty unless all runs do.
     """
     runs = _one_run_per_seed(current(runs, tuned))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
-    board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
+    flags = _flags(runs, _cells(runs["setting_json"], tuned))
+    board = _identity(runs, tuned).join([_counts(runs), flags, *statistics]).reset_index()
     if "configurations" not in board:
         tried = board["n"] + board["stopped"] > 0
         contest = [board[name] for name in CONTEST]
@@ -153,11 +157,13 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
 
-def _flags(runs: pd.DataFrame) -> pd.DataFrame:
+def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
     packages = pd.Series(_version_ids(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
+    other_data = on_other_data(runs[finished], cells[finished])
+    flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
     return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
 
@@ -231,4 +237,5 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[st
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
-    return [*first, "diverged", "shortened", "uncertified", "versions_mixed", *statistics]
+    flags = ["diverged", "shortened", "uncertified", "versions_mixed", "data_mixed"]
+    return [*first, *flags, *statistics]

@@ -31,6 +31,11 @@ FLAGS: dict[str, Flag] = {
     "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
     "uncertified": Flag("not certified", "an algorithm from outside that the self-test has not passed", "¶"),
     "mixed": Flag("mixed versions", "seeds run under different package versions", "‡"),
+    "data": Flag(
+        "other data",
+        "trained on another copy of the data, or another partition, than others of its column",
+        "‖",
+    ),
     "partial": Flag("partial", "some seeds failed or were stopped", "§"),
     "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),
     "blind": Flag(
@@ -62,6 +67,7 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "shortened": record["shortened"],
         "uncertified": record["uncertified"],
         "mixed": record["versions_mixed"],
+        "data": record["data_mixed"],
         "partial": record["n"] and (record["failed"] or record["stopped"]),
         "single": record["n"] == 1,
         "blind": several and record["selected_on"] in ("none", "mixed"),

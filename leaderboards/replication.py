@@ -17,6 +17,7 @@ import pandas as pd
 
 from leaderboards.board import current
 from leaderboards.curve_metrics import Curve, value_of
+from leaderboards.flags import FLAGS
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.published import UNITS, Candidate, PrintedCell
 from leaderboards.rows.frames import by_run
@@ -31,6 +32,7 @@ Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 
 _SHORTENED = "†"
 _INCOMPLETE = "§"
+_COPIES = FLAGS["data"].mark
 # State -> text in place of our number, and the note below the table.
 _STATES = {
     "missing": ("not run", ""),
@@ -57,6 +59,7 @@ class Replication:
         n: number of finished seeds.
         incomplete: number of seeds that failed or were stopped, if others finished.
         shortened: the fields that differ from the number's setting, with our values; empty for a run as printed.
+        copies: number of copies of the data that the finished runs were trained on.
     """
 
     candidate: Candidate
@@ -65,6 +68,7 @@ class Replication:
     n: int = 0
     incomplete: int = 0
     shortened: Mapping[str, Any] = field(default_factory=dict)
+    copies: int = 1
 
     @property
     def mean(self) -> float | None:
@@ -158,7 +162,9 @@ def _replication(
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if candidate.printed.rule == "to_target" else "unmeasured"
-    return Replication(candidate, state, values, len(finished), len(runs) - len(finished), shortened)
+    copies = len({run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])})
+    incomplete = len(runs) - len(finished)
+    return Replication(candidate, state, values, len(finished), incomplete, shortened, copies)
 
 
 def _value(candidate: Candidate, run: Run, curve: Curve) -> float | None:
@@ -256,6 +262,8 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
 
 def _our_text(row: Replication) -> str:
     marks = _SHORTENED * bool(row.shortened) + _INCOMPLETE * bool(row.incomplete)
+    if row.copies > 1:
+        marks += _COPIES
     if row.state == "unreached":
         return f"reached {len(row.values)} of {row.n}{marks}"
     if row.mean is None:
@@ -302,6 +310,8 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
         yield f"{_SHORTENED} not the printed setting: {' | '.join(shortened)}"
     if any(row.incomplete for row in rows):
         yield f"{_INCOMPLETE} some seeds failed or were stopped"
+    if any(row.copies > 1 for row in rows):
+        yield f"{_COPIES} seeds run on different copies of the data"
     states = {row.state for row in rows}
     yield from (note for state, (_, note) in _STATES.items() if state in states and note)
     yield from (f"[{number}] {note}" for note, number in remarks.items())

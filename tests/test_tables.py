@@ -293,6 +293,13 @@ def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "70.00 (1)§" in out
 
 
+def test_seeds_on_several_copies_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_run(tmp_path, cell().units[0], 0, best_accuracy=0.3)
+    store_run(tmp_path, cell().units[0], 1, best_accuracy=0.5, dataset_hash="ef56")
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
+    assert "40.00 ± 14.14 (2)‖" in capsys.readouterr().out
+
+
 def curve_of(accuracy: list[float], per_round: int) -> list[tuple[int, str, float]]:
     points = [(at, "accuracy", value) for at, value in enumerate(accuracy, 1)]
     points += [(at, "val_accuracy", value) for at, value in enumerate(accuracy, 1)]

@@ -9,6 +9,8 @@ invalid; the message lists the data sets available, or gives the reason.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,6 +19,7 @@ from typing import cast
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import DATASETS, DatasetInfo
+from bench.errors import EnvironmentProblem
 from bench.terminal.words import unknown
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "DatasetInfo",
     "MissingData",
     "data_dir",
+    "hashes",
     "info",
     "load",
     "read",
@@ -63,6 +67,18 @@ def read(name: str, folder: Path | str | None = None) -> Dataset | None:
         return _read(name, data_dir(folder))
     except MissingData:
         return None
+
+
+def hashes(names: Iterable[str], folder: Path | str | None = None) -> dict[str, str]:
+    """Return data set -> hash, of those of `names` that are on this machine; nothing is downloaded.
+
+    Data that cannot be read are left out: whoever trains on them gets the error.
+    """
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        with suppress(EnvironmentProblem):
+            found[name] = _read(name, data_dir(folder)).hash
+    return found
 
 
 def source(name: str) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from bench.engine.rng import stream
 from bench.engine.server_context import FedView, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
+from bench.errors import Slower
 from bench.execution import BACKENDS
 from search_spaces.setting import Setting
 
@@ -97,6 +99,7 @@ class Simulation:
             torch.backends.cudnn.allow_tf32 = setting.precision == "tf32"
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
+        self._data_hash = dataset.hash
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
         module = make_module(factory, seed)
@@ -164,12 +167,21 @@ class Simulation:
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
         facts = {"backend": self.backend, "track": sorted(self.tracker.what)}
+        facts["data"] = self._data_hash
         self.folder.save(self.round, server, changed, facts)
         self._changed.clear()
 
     def load(self) -> bool:
-        """Load the folder's state to go on from; returns False if there is none."""
+        """Load the folder's state to go on from; returns False if there is none.
+
+        A state of a run on another copy of the data is removed, with a warning.
+        """
         if self.folder is None or (manifest := self.folder.manifest()) is None:
+            return False
+        if manifest.get("data", self._data_hash) != self._data_hash:
+            reason = f"the saved state {self.folder.path} is of another copy of the data"
+            warnings.warn(f"{reason}: its run begins anew", Slower, stacklevel=2)
+            self.folder.remove()
             return False
         server, memories = self.folder.load(manifest, self.device)
         self.server = Server(server["params"], manifest["round"], server["extra"])

@@ -150,15 +150,22 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
     return first + [chosen for chosen in choices if chosen not in seen]
 
 
-def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]:
+def histories(
+    plan: Plan,
+    searches: Sequence[Search],
+    out: str,
+    data_hashes: Mapping[str, str] | None = None,
+) -> list[History]:
     """Read the history of each search, empty with `--force`; the store is read only once.
+
+    `data_hashes`: data set -> hash of the copy of the data whose results count, as for `Store`.
 
     Under ASHA a stopped configuration counts as tried, with the accuracy that it had reached.
     A configuration that diverged on a seed is worse than any that did not (`selection_value`).
     """
     if plan.request.force or not searches:
         return [History() for _ in searches]
-    runs = Store(Path(out)).runs(columns=_READ)
+    runs = Store(Path(out), data_hashes).runs(columns=_READ)
     states: dict[str, dict[str, str]] = {}  # without damaged ones, which the runs that need them report
     for key, manifest in saved_runs(Path(out)).items():
         with suppress(LookupError, TypeError):

@@ -84,7 +84,7 @@ def _run_searches(sweep: Sweep) -> None:
     from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 
     searches, request = sweep.plan.searches, sweep.plan.request
-    past = histories(sweep.plan, searches, sweep.execution.out)
+    past = histories(sweep.plan, searches, sweep.execution.out, sweep.execution.data_hashes)
     proposers = {index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)}
     wanted = sum(proposer.wanted for proposer in proposers.values())
     if not wanted:

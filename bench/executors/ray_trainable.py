@@ -17,6 +17,7 @@ import ray
 from ray import tune
 
 from algorithms import entry
+from bench import data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
 from bench.executors.trials import divert_warnings
@@ -58,7 +59,10 @@ class FederatedTrainable(tune.Trainable):
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         """Return the runs of a configuration, and their execution."""
-        return [unit_of(self.algorithm, self.defaults, config)], execution_of({**self.defaults, **config})
+        unit = unit_of(self.algorithm, self.defaults, config)
+        execution = execution_of({**self.defaults, **config})
+        at_hand = data.hashes([unit.setting.dataset], execution.data_dir)
+        return [unit], replace(execution, data_hashes=at_hand)
 
     def step(self) -> dict[str, Any]:
         """Train some rounds and return a report.

@@ -137,7 +137,8 @@ def _run_searches(sweep: Sweep) -> None:
 
     plan, execution = sweep.plan, sweep.execution
     names = varied(plan.searches)
-    for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
+    pasts = histories(plan, plan.searches, execution.out, execution.data_hashes)
+    for search, past in zip(plan.searches, pasts, strict=True):
         proposer = Proposer(plan, search, past)
         while not execution.stopping and (proposal := proposer.propose()):
             units = chosen_units(search, proposal.params, plan.request.seeds)

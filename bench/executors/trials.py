@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -136,6 +136,15 @@ def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
     statuses = store.status()
     needless = enough(stopped=plan.request.scheduler != "none")
     return [unit for unit in plan.units if not all(statuses.get(key) in needless for key in unit.rows.values())]
+
+
+def count_other_data(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> int:
+    """Count the stored runs that a plan does not reuse, because their data have other hashes."""
+    every, same = Store(out), Store(out, data_hashes)
+    count = len(missing_units(plan, same)) - len(missing_units(plan, every))
+    if plan.searches:
+        count += len(searched_rows(plan, every)) - len(searched_rows(plan, same))
+    return count
 
 
 def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:

@@ -74,7 +74,7 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
         for record in cell.records
         if record["selected"] and label_of(record) in drawn
     ]
-    for key in ("shortened", "diverged", "mixed", "uncertified"):
+    for key in ("shortened", "diverged", "mixed", "data", "uncertified"):
         flag, places = FLAGS[key], dict[str, list[str]]()
         for name, place, flags in seen:
             if key in flags:

@@ -198,6 +198,12 @@ class Plan:
     cells: tuple[Cell, ...] = ()
     tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets of its runs and searches."""
+        items: list[RunSpec | Search] = [*self.units, *self.searches]
+        return tuple(dict.fromkeys(item.setting.dataset for item in items))
+
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
         spaces = [(search, entry(search.algorithm).rows.values()) for search in self.searches]

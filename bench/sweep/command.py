@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from bench import data
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
@@ -26,6 +27,7 @@ from bench.sweep.preflight import (
     check_start,
     make_request,
     mirror_url,
+    other_data_notes,
     prepare_data,
     resolve,
     track_notes,
@@ -98,8 +100,9 @@ def run(
         EnvironmentProblem: data are missing, or `out` is not writable.
     """
     check_out(resolved.out)
-    store, began = Store(resolved.out), monotonic()
+    began = monotonic()
     status = _train(plan, options, argv, resolved, confirming)
+    store = Store(resolved.out, data.hashes(plan.datasets, options.data_dir))
     confirmed_at = None
     if plan.request.confirm:
         from bench.planning.confirm import confirmation, tuned_at
@@ -121,10 +124,12 @@ def _train(
 ) -> int:
     """Train the missing runs of a plan; return the exit status. `spent`: seconds of the time budget used so far."""
     out = resolved.out
-    store = Store(out)
+    data_hashes = _data_hashes(plan, options, out)
+    store = Store(out, data_hashes)
     units = missing_units(plan, store)
     saved = sum((out / "state" / unit.key / "manifest.json").exists() for unit in units)
     _announce(plan, units, 0 if options.force else saved)
+    say(*other_data_notes(plan, out, data_hashes))
     say(*track_notes(plan, units, out, options.track))
     logs: AbstractContextManager[list[Observer]] = nullcontext([])
     if options.log:
@@ -144,6 +149,7 @@ def _train(
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
+            data_hashes=data_hashes,
             provenance=command_columns(argv),
         )
         resources = Resources(
@@ -159,13 +165,15 @@ def _train(
         if not options.uncertified:
             execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
         prepare_data(plan, [*units, *confirming], execution)
-        display = make_display(*_trials_and_work(plan, units, out, resources.pack), options.quiet)
+        count, work = _trials_and_work(plan, units, out, resources.pack, data_hashes)
+        display = make_display(count, work, options.quiet)
         try:
             outcome = run_plan(plan, units, execution, resources, display, observers)
         finally:
             display.close()
         _report_outcome(outcome, options)
-    vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
+    rest = replace(plan, request=replace(plan.request, force=False), units=tuple(units))
+    vanished = missing_units(rest, Store(out))  # another machine may have trained on other data
     if outcome.exit_status == EXIT_OK and vanished:
         raise EnvironmentProblem(
             f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was deleted or changed "
@@ -174,14 +182,34 @@ def _train(
     return outcome.exit_status
 
 
-def _trials_and_work(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[int, float]:
+def _data_hashes(plan: Plan, options: SweepOptions, out: Path) -> dict[str, str]:
+    """Return data set -> hash of the data at hand, which those of stored runs are compared with.
+
+    A data set that is not here is fetched first if runs are to do and others may be stored.
+
+    Raises:
+        EnvironmentProblem: it cannot be fetched.
+    """
+    found = data.hashes(plan.datasets, options.data_dir)
+    store = Store(out, found)
+    if store.begun:
+        to_do = replace(plan, units=tuple(missing_units(plan, store)))
+        for name in sorted({*to_do.datasets} - found.keys()):
+            found[name] = data.load(name, options.data_dir, options.offline).hash
+    return found
+
+
+def _trials_and_work(
+    plan: Plan, units: Sequence[RunSpec], out: Path, pack: int, data_hashes: Mapping[str, str]
+) -> tuple[int, float]:
     """Count the trials to run, and sum up their work (`work_of`)."""
     trials = trials_of(plan, units, pack)
     count, work = len(trials), sum(map(work_of, trials))
     if plan.searches:
         from bench.executors.optuna_search import histories, remaining
 
-        for search, past in zip(plan.searches, histories(plan, plan.searches, str(out)), strict=True):
+        pasts = histories(plan, plan.searches, str(out), data_hashes)
+        for search, past in zip(plan.searches, pasts, strict=True):
             wanted = remaining(plan, search, past.known)
             count, work = count + wanted, work + wanted * work_of(units_of(search, {}, plan.request.seeds))
     return count, work
@@ -214,21 +242,29 @@ def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
 
 
 def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Compact the rows, rebuild and print the leaderboard. `confirmed_at`: `tuned_at` of a plan with --confirm."""
+    """Compact the rows, rebuild the folder's leaderboard, and print the sweep's own, of `store`.
+
+    `confirmed_at`: `tuned_at` of a plan with --confirm.
+    """
     from leaderboards.rows.segments import compact_if_many
 
     with suppress(OSError, StoreError):  # the next sweep compacts them
         compact_if_many(store.out)
     if store.status():
-        store.rebuild()
+        Store(store.out).rebuild()
     if confirmed_at is not None and not plan.units:
         say("no configuration has finished on seed 0 yet: there is none to confirm")
     with suppress(UnreadError):  # a closed pipe does not change how the trials ended
-        _print_board(plan, store.out, as_json, confirmed_at)
+        _print_board(plan, store, as_json, confirmed_at)
         sys.stdout.flush()
 
 
-def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
+def _print_board(
+    plan: Plan,
+    store: Store,
+    as_json: bool,
+    confirmed_at: Mapping[str, Value] | None,
+) -> None:
     """Print the best and the final accuracy in the sweep's own contests."""
     from bench.terminal.render import defaults, note_superseded, render
     from leaderboards.board import CONTEST, leaderboard, with_seeds
@@ -238,10 +274,10 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     settings = {setting: canonical_json(setting_identity(setting)) for setting in {unit.setting for unit in plan.units}}
     rows = {(name, settings[unit.setting]) for unit in plan.units for name in unit.row_names.values()}
     if plan.searches:
-        searched = searched_rows(plan, Store(out))
+        searched = searched_rows(plan, store)
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
     contests = {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
-    runs = Store(out).runs()
+    runs = store.runs()
     note_superseded(runs[runs["algorithm"].isin({name for name, _ in rows})], plan.tuned)
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
@@ -256,7 +292,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     )
     render(tables, "json" if as_json else "table")
     if not as_json and (plan.tuned or confirmed_at is not None) and not board.empty:
-        _suggest_compare(plan, out, confirmed_at)
+        _suggest_compare(plan, store.out, confirmed_at)
 
 
 def _suggest_compare(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | None) -> None:

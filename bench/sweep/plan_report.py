@@ -11,11 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.data import info, read
+from bench.data import hashes, info, read
 from bench.errors import UsageError
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
@@ -25,7 +24,7 @@ from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import Plan, RunSpec, Search, Varied, trial_name, units_of, varied_names
 from bench.planning.tables import name_in_print
 from bench.sweep.options import SweepOptions
-from bench.sweep.preflight import Resolved, mirror_url, trial_share
+from bench.sweep.preflight import Resolved, mirror_url, other_data_notes, trial_share
 from bench.sync.mirror import check_place
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
@@ -36,6 +35,8 @@ from search_spaces import Grid, Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from bench.executors.optuna_search import History
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
 CHECKED_SEEDS = 100  # of a configuration; their partitions are drawn, in milliseconds each; a sweep draws all
@@ -58,7 +59,8 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
 
     Times are in seconds, None if unknown. Raises UsageError for an invalid mirror.
     """
-    store = Store(resolved.out)
+    data_hashes = hashes(plan.datasets, options.data_dir)
+    store = Store(resolved.out, data_hashes)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
     if mirror:
@@ -66,7 +68,13 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     mirrored = f"mirror {mirror}: not contacted; runs that it already has are fetched first and not repeated"
     samples = [_sample_run(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *samples])
-    searches = _search_reports(plan, resolved.out, [times[unit.key] for unit in samples], options.data_dir)
+    pasts: Sequence[History] = ()
+    if plan.searches:
+        from bench.executors.optuna_search import histories
+
+        pasts = histories(plan, plan.searches, str(resolved.out), data_hashes)
+    sample_times = [times[unit.key] for unit in samples]
+    searches = _search_reports(plan, pasts, sample_times, options.data_dir)
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     sizes = [len(trial) for trial in trials_of(plan, missing, resolved.pack)]
     largest = max([*sizes, *[plan.request.seeds] * bool(searches)], default=1)
@@ -107,7 +115,12 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and not (missing or searches) else None,
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
-        "notes": [*plan.notes, *_infeasible_confirmations(confirming, options.data_dir), *[mirrored] * bool(mirror)],
+        "notes": [
+            *plan.notes,
+            *other_data_notes(plan, resolved.out, data_hashes),
+            *_infeasible_confirmations(confirming, options.data_dir),
+            *[mirrored] * bool(mirror),
+        ],
         "trials": _configuration_reports(plan, times, options.data_dir),
         "searches": searches,
     }
@@ -180,14 +193,22 @@ def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | Non
     yield from dict.fromkeys(f"confirming runs are {status}" for status in statuses if status.startswith("NOT"))
 
 
-def _search_reports(plan: Plan, out: Path, times: Sequence[Time], data_dir: str | None) -> list[Report]:
-    """Describe the plan's searches by Optuna, and the runs that they may add. `times`: of a run of each search."""
+def _search_reports(
+    plan: Plan,
+    pasts: Sequence[History],
+    times: Sequence[Time],
+    data_dir: str | None,
+) -> list[Report]:
+    """Describe the plan's searches by Optuna, and the runs that they may add.
+
+    `pasts`: the history of each search; `times`: of a run of each.
+    """
     if not plan.searches:
         return []
-    from bench.executors.optuna_search import histories, remaining, size
+    from bench.executors.optuna_search import remaining, size
 
     searches = []
-    for search, past, time in zip(plan.searches, histories(plan, plan.searches, str(out)), times, strict=True):
+    for search, past, time in zip(plan.searches, pasts, times, strict=True):
         space = {
             name: str(values) for name, values in search.tuned.items() if values != Grid(getattr(search.setting, name))
         }

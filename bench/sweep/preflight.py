@@ -29,7 +29,7 @@ from bench.execution import (
     resolve_device,
     resolve_pack,
 )
-from bench.executors.trials import trials_of
+from bench.executors.trials import count_other_data, trials_of
 from bench.planning.request import Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import COMMAND_LINE, SweepOptions
@@ -264,6 +264,18 @@ def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence
     lacking = sum(not set(track) <= artifacts.tracked_names(out, unit.key) for unit in stored)
     if lacking:
         yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
+
+
+def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> Iterator[str]:
+    """Note how many stored runs are not reused.
+
+    `data_hashes`: data set -> hash of the data at hand.
+    """
+    for name, digest in data_hashes.items():
+        count = count_other_data(plan, out, {name: digest})
+        if count:
+            runs = counted(count, "stored run")
+            yield f"{runs} not reused: trained on another copy of {name} than the one here"
 
 
 # The stored model of `--start-from`.

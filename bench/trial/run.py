@@ -52,7 +52,7 @@ class Run:
         self.diverged = False
         self.simulation: Simulation | None = None
         self.pack, self._saved_round = 1, 0
-        self.store = Store(Path(execution.out))
+        self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
         self._started = datetime.now(UTC)
@@ -213,8 +213,12 @@ class Run:
         self.complaint = progress.complaint
         if status == "finished":  # before the rows, so that a finished row always has its tracked data
             write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
+        # A row of other data gives way to this one, whatever environment it is of.
+        keys = list(self.unit.rows.values())
+        of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
         for row, curve in rows_of(self.unit, progress, facts, chance=chance, test_samples=samples):
-            self.store.write(row, curve, replace=self.execution.force)
+            replaces = self.execution.force or row["run_key"] in of_other_data
+            self.store.write(row, curve, replace=replaces)
             if status == "finished" and row["run_key"] == self.unit.key:
                 self.diverged = row["diverged"]
         self.status = status

@@ -26,7 +26,10 @@ ENOUGH = 300  # with more files of one row than this, a sweep compacts them at i
 
 _BEST_FIRST = ("finished", "stopped", "failed")
 _ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
-_INDEXED = ("run_key", "status", "finished", TRACKED, "written", "forced")
+_INDEXED = (
+    *("run_key", "dataset", "dataset_hash", "status", "finished"),
+    *(TRACKED, "written", "forced"),
+)
 _REPLACES = "fedkd_replaces"
 _ATTEMPTS = 20  # to read while other processes compact
 _ROWS = 4_096  # in a row group of rows
@@ -38,9 +41,10 @@ _T = TypeVar("_T")
 class Folder:
     """The rows in a result folder, found through an index.
 
-    An index is a table with the columns run_key, environment (its `environment_key`), status, finished, written,
-    forced, preferred (forced, or with tracked accuracies), file (the name of the row's own file in every folder),
-    holder (path of the file that holds it) and row (its position there).
+    An index is a table with the columns run_key, dataset, dataset_hash, environment (its
+    `environment_key`), status, finished, written, forced, preferred (forced, or with tracked
+    accuracies), file (the name of the row's own file in every folder), holder (path of the file
+    that holds it) and row (its position there).
     """
 
     def __init__(self, out: Path) -> None:
@@ -128,6 +132,8 @@ def _index_of(path: Path) -> pa.Table:
     forced = pc.fill_null(table["forced"], False)
     columns = {
         "run_key": table["run_key"],
+        "dataset": table["dataset"],
+        "dataset_hash": table["dataset_hash"],
         "environment": environments,
         "status": table["status"],
         "finished": table["finished"],
@@ -145,7 +151,8 @@ def _index_schema() -> pa.Schema:
     import pyarrow as pa
 
     time, text = pa.timestamp("us", tz="UTC"), pa.string()
-    fields = {"run_key": text, "environment": text, "status": text, "finished": time, "written": time}
+    fields = dict.fromkeys(("run_key", "dataset", "dataset_hash", "environment", "status"), text)
+    fields |= {"finished": time, "written": time}
     return pa.schema(
         fields | {"forced": pa.bool_(), "preferred": pa.bool_(), "file": text, "holder": text, "row": pa.int64()}
     )
@@ -197,9 +204,12 @@ def _first_of_each(index: pa.Table, names: list[str]) -> pa.Table:
 def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, Any]]]]:
     """Find rows that no reader needs, and results that disagree, among rows that share key and environment.
 
+    Results on different copies of the data neither disagree nor replace each other.
+
     Returns:
         (holder, row) of the rows that no reader needs; and, for each run key and environment with different results,
-        one finished row of each result, best first: its columns of the index, and `final_accuracy`.
+        one finished row of each result on one copy of the data, best first: its columns of the
+        index, and `final_accuracy`.
     """
     import pyarrow.compute as pc
 
@@ -218,16 +228,21 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
         groups.setdefault((row["run_key"], row["environment"]), []).append(row | {"results": results})
     outdated, disagreeing = set[tuple[str, int]](), []
     for best, *others in groups.values():
-        forced = [row["written"] for row in (best, *others) if row["forced"] and row["status"] == "finished"]
-        distinct = {best["results"]: best}
+        forced: dict[str | None, Any] = {}  # copy of the data -> time of its last forced row
+        for row in (best, *others):
+            if row["forced"] and row["status"] == "finished":
+                copy = row["dataset_hash"]
+                forced[copy] = max(row["written"], forced.get(copy, row["written"]))
+        results_by_copy = {best["dataset_hash"]: {best["results"]: best}}
         for row in others:
-            needed = row["status"] == best["status"] == "finished" and not (forced and row["written"] < max(forced))
+            distinct = results_by_copy.setdefault(row["dataset_hash"], {})
+            replaced = row["written"] < forced.get(row["dataset_hash"], row["written"])
+            needed = row["status"] == best["status"] == "finished" and not replaced
             if needed and row["results"] not in distinct:
                 distinct[row["results"]] = row
             else:
                 outdated.add((row["holder"], row["row"]))
-        if len(distinct) > 1:
-            disagreeing.append([*distinct.values()])
+        disagreeing += [[*rows.values()] for rows in results_by_copy.values() if len(rows) > 1]
     return outdated, disagreeing
 
 

@@ -42,10 +42,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """The runs and curves in one folder, which the first write creates."""
+    """The runs and curves in one folder, which the first write creates.
 
-    def __init__(self, out: Path | str) -> None:
+    Args:
+        out: the folder.
+        data_hashes: data set -> hash of one copy of it. Rows of another copy are not read; rows
+            without a hash are.
+    """
+
+    def __init__(self, out: Path | str, data_hashes: Mapping[str, str] | None = None) -> None:
         self.out = Path(out)
+        self._data_hashes = data_hashes or {}
         self._folder = Folder(self.out)
         self._swept = False
 
@@ -172,7 +179,7 @@ class Store:
 
     def _index_of_runs(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
         """Return the index of the rows that `runs` returns."""
-        index = counted(self._folder.index(keys))
+        index = counted(_on_copies(self._folder.index(keys), self._data_hashes))
         return index.sort_by("file") if replicates else one_for_each_key(index)
 
     def _superseding_file(self, row: Mapping[str, Any], table: pa.Table) -> Path | None:
@@ -193,6 +200,17 @@ class Store:
             if results == results_digests(table)[0] and (tracked is not None or row[TRACKED] is None):
                 return Path(holder)
         return None
+
+
+def _on_copies(index: pa.Table, data_hashes: Mapping[str, str]) -> pa.Table:
+    """Leave out the rows of an index whose data have other hashes than `data_hashes`."""
+    import pyarrow.compute as pc
+
+    for dataset, digest in data_hashes.items():
+        same_set = pc.equal(index["dataset"], dataset)
+        other_copy = pc.fill_null(pc.not_equal(index["dataset_hash"], digest), False)
+        index = index.filter(pc.invert(pc.and_(same_set, other_copy)))
+    return index
 
 
 class RowFile:

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import row_problems
 from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
+from leaderboards.rows.frames import to_pandas
 from leaderboards.rows.schema import COLUMNS, LATER, environment_key, run_key
 from leaderboards.rows.segments import (
     HASHED_NAME,
     ROW_NAME,
     Folder,
+    counted,
     curve_path,
     held_names,
     judge,
+    one_for_each_key,
     read_curves,
     read_rows,
 )
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Summary = Callable[[Sequence[tuple[int, str, float]]], Mapping[str, Any]]
+_COPY_COLUMNS = ("dataset", "setting_json", "seed", "status", "dataset_hash", "partition_hash")
 _AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
 
 
@@ -112,6 +116,8 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away"))
     checked.findings += _leaderboard_problems(folder.out)
+    if not checked.findings:  # else rows may be unreadable
+        checked.findings += _copy_problems(checked.index)
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes them.
     held = held_names(path for path in folder.paths() if path not in checked.broken)
     for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
@@ -179,6 +185,24 @@ def _leaderboard_problems(out: Path) -> list[Finding]:
         problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
         return [Finding(path.name, problem, "delete it; the next sweep rebuilds it")]
     return []
+
+
+def _copy_problems(index: pa.Table) -> list[Finding]:
+    """Find data sets of which the rows that tables read were trained on several copies."""
+    step = (
+        "tables mark them; keep each copy's runs in a folder of their own, "
+        "or give the sweep's command again with the copy that is to stay"
+    )
+    return [Finding("runs", phrase, step) for phrase in copies_read(index)]
+
+
+def copies_read(index: pa.Table) -> list[str]:
+    """Name the data sets of which the rows that count are on several copies."""
+    from leaderboards.data_copies import copies_named
+
+    rows = read_rows(one_for_each_key(counted(index)), _COPY_COLUMNS)
+    runs = to_pandas(rows)
+    return list(copies_named(runs[runs["status"] == "finished"]))
 
 
 def _check_curves(index: pa.Table, checked: Checked, summarise: Summary | None) -> None:

@@ -118,7 +118,9 @@ def state_of(record: Record | None, metric: Metric) -> str:
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
     """Find the marks that all cells with results share: the captions explain them once, above the table."""
     marks = [set(cell.marks) for row in rows for cell in row.cells if cell.state in ("value", "diverged")]
-    return frozenset(set.intersection(*marks) & {"shortened", "mixed"}) if marks else frozenset()
+    if not marks:
+        return frozenset()
+    return frozenset(set.intersection(*marks) & {"shortened", "mixed", "data"})
 
 
 def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:

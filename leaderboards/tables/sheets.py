@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from leaderboards.flags import FLAGS
 from leaderboards.metrics import Metric
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
@@ -47,14 +48,27 @@ def against(table: Table, reference: str) -> Sheet | None:
         compared |= zip(family, corrected(list(family.values())), strict=True)
     if not compared:
         return None
-    texts = {place: _difference_text(comparison, place[1].metric) for place, comparison in compared.items()}
+    unlike = {
+        (row.label, head)
+        for row in table.rows
+        for head, cell in zip(table.heads, row.cells, strict=True)
+        if cell.record is not None and cell.record["data_mixed"]
+    }
+    texts: dict[tuple[str, Head], str] = {}
+    for (label, head), comparison in compared.items():
+        marked = not unlike.isdisjoint({(label, head), (name, head)})
+        mark = FLAGS["data"].mark if marked else ""
+        texts[label, head] = _difference_text(comparison, head.metric) + mark
     return sheet(
         f"{table.title} · difference from {name}",
         [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
         [(head.metric.short, head.label) for head in table.heads],
         {row.label: [texts.get((row.label, head), "") for head in table.heads] for row in table.rows}
         | {name: ["reference"] * len(table.heads)},
-        _DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else (),
+        [
+            *(_DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else ()),
+            *([f"{FLAGS['data'].mark} between copies of the data, or partitions"] if unlike else ()),
+        ],
         [_difference_record(table, head, comparison) for (_, head), comparison in compared.items()],
     )
 

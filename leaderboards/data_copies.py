@@ -1,0 +1,63 @@
+"""Comparability of runs: those that were trained on one copy of the data, and of one seed on one partition of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from leaderboards.problems import cell_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def on_other_data(runs: pd.DataFrame, cells: pd.Series) -> pd.Series:
+    """Return which runs have other data than most runs of their cell.
+
+    That is another copy of the data set, or, of one setting and seed, another partition. If no copy has most runs, all
+    runs of the cell are meant. Runs without a hash agree with all.
+
+    Args:
+        runs: with the columns `dataset_hash`, `partition_hash`, `setting_json` and `seed`.
+        cells: the cell of each run.
+    """
+    partitions = _settings(runs) + " " + runs["seed"].astype(str)
+    return _unusual(runs["dataset_hash"], cells) | _unusual(runs["partition_hash"], partitions)
+
+
+def copies_named(runs: pd.DataFrame) -> Iterator[str]:
+    """Yield a phrase for each data set of which runs were trained on several copies or partitions.
+
+    Args:
+        runs: finished ones, with the columns of `on_other_data` and `dataset`.
+    """
+    versions = runs["setting_json"].map(lambda text: json.loads(text).get("dataset_version"))
+    for _, group in runs.groupby([runs["dataset"], versions], dropna=False):
+        name = str(group["dataset"].iloc[0])
+        counts = group["dataset_hash"].value_counts()
+        if len(counts) > 1:
+            copies = ", ".join(f"{count} on {str(digest)[:8]}" for digest, count in counts.items())
+            yield f"runs on {len(counts)} copies of {name}, which do not compare: {copies}"
+            continue
+        partitions = _settings(group) + " " + group["seed"].astype(str)
+        count = int(_unusual(group["partition_hash"], partitions).sum())
+        if count:
+            yield f"{count} runs on {name} have another partition than others of their setting and seed"
+
+
+def _settings(runs: pd.DataFrame) -> pd.Series:
+    texts = runs["setting_json"]
+    return texts.map({text: cell_of(text) for text in texts.unique()}).astype(str)
+
+
+def _unusual(values: pd.Series, groups: pd.Series) -> pd.Series:
+    """Return which values are not the most frequent one of their group; all of them if several are."""
+    frame = values.to_frame("value").assign(group=groups)
+    sizes = frame.groupby(["group", "value"])["value"].transform("size")
+    frame = frame.assign(size=sizes)
+    most = frame.groupby("group")["size"].transform("max")
+    winners = frame[frame["size"] == most].groupby("group")["value"].nunique()
+    single = frame["group"].map(winners) == 1
+    usual = (frame["size"] == most) & single
+    return values.notna() & ~usual
