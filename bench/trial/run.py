@@ -203,6 +203,7 @@ class Run:
             folder=self.folder,
             track=execution.track,
             initial=initial,
+            stopping=lambda: execution.stopping,
         )
         self.simulation.load()
 
