@@ -65,7 +65,8 @@ class Execution:
         report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
-        stop_file: when this file exists, trials end their round, save and return.
+        stop_file: when this file exists, trials end their round, save and return; an evaluation
+            that takes long is given up with its round.
         notice_file: workers append the suite's own warnings to it; None for stderr.
         data_hashes: data set -> hash of the data at hand; rows of other data are not stored ones.
         certified: whether the algorithms from outside passed the self-test's quick part.
