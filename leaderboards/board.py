@@ -53,7 +53,8 @@ def leaderboard(
         `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`: number of configurations in the contest
         that finished a run or were stopped by the search; `configurations_diverged`: number of
         these of which a run diverged; `validation_gap`: mean `best_val_accuracy` minus mean
-        `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
+        `selected_accuracy`, which is of the same rounds; `selected`; `diverged_count`: number of finished
+        runs that diverged; `diverged`, `shortened`, `uncertified`: true of
         any finished run; `versions_mixed`: finished runs have different package versions; `data_mixed`: a finished run
         has other data than most of the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs:
         `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
@@ -105,6 +106,8 @@ def with_seeds(
 ) -> pd.DataFrame:
     """Add a column `seeds` to `board`: for each row, metric -> seed -> value of the finished runs that have a value.
 
+    A run that diverged has the accuracy of its last model.
+
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
@@ -113,11 +116,24 @@ def with_seeds(
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
+        runs = _with_diverged_as_they_ended(runs, metric)
         measured = runs[runs[metric.name].notna()]
         keys = zip(*(measured[name] for name in CONFIGURATION), strict=True)
         for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
+
+
+def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
+    """Give runs that diverged the test accuracy of their last model, whatever accuracy of it the metric is.
+
+    They count in pooled comparisons: leaving them out would favour a method that diverges where it is bad.
+    """
+    final = NUMBERS["final_accuracy"]
+    if metric.quantity != final.quantity or metric.unit != final.unit:
+        return runs
+    values = runs[metric.name].astype("float64")
+    return runs.assign(**{metric.name: values.where(~runs["diverged"].astype(bool), runs[final.name])})
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -172,7 +188,11 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
-    return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
+    return (
+        groups[list(flags)]
+        .any()
+        .assign(versions_mixed=groups["packages"].nunique() > 1, diverged_count=groups["diverged"].sum())
+    )
 
 
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
@@ -247,5 +267,5 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
-    flags = ["diverged", "shortened", "uncertified", "versions_mixed", "data_mixed"]
+    flags = ["diverged", "diverged_count", "shortened", "uncertified", "versions_mixed", "data_mixed"]
     return [*first, *flags, *statistics]
