@@ -56,7 +56,7 @@ class RunSpec:
 
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
-        values = {name: self.hyperparameters[name] for name in row.defaults()}
+        values = row.identifying(self.hyperparameters)
         return row.name, row.version, values, setting_identity(self.setting), self.seed
 
     @property
