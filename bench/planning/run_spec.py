@@ -56,7 +56,7 @@ class RunSpec:
 
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
-        values = {name: self.hyperparameters[name] for name in row.defaults()}
+        values = row.identifying(self.hyperparameters)
         setting = self.setting
         if setting.partition_seed == self.seed:  # the default, spelt out
             setting = replace(setting, partition_seed=None)
