@@ -1,7 +1,7 @@
 # These commands do everything on a fresh machine with Python 3.11 or later, pip and make:
 #   make demo         runs a sweep on the embedded data set and prints its leaderboard
 #   make test         runs the tests but the slow ones, some five minutes
-#   make test-slow    runs the slow ones
+#   make test-slow    runs the slow ones, among them all of `bench.selftest --all`
 # One compares runs with those of other libraries, which it installs:
 #   make peers        fluke and Flower (docs/agreement.md)
 # One more needs a C compiler:

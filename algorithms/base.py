@@ -3,6 +3,9 @@
 Five kinds of data: the server sends a *message*; a client trains its *local* state during a round, keeps its *memory*
 between rounds and sends back an *upload*; `Server` is the server's own state.
 
+A client's hooks see neither the server's samples nor its state: what a client is to know is sent in the message, where
+it is counted as traffic.
+
 Four rules make backends interchangeable:
 
 1. Only the engine calls hooks; a hook never calls another hook (except that a plug-in forwards to its base's).
@@ -211,11 +214,15 @@ class Fed(Protocol):
 
     @property
     def auxiliary(self) -> Data:
-        """The server's labelled samples, for an algorithm that needs `auxiliary`."""
+        """The server's labelled samples, for an algorithm that needs `auxiliary`.
+
+        Raises:
+            AttributeError: a client's hook reads them; send what it needs in the message, where it is counted.
+        """
 
     @property
     def validation(self) -> Data:
-        """The held-out samples, for an algorithm that needs `validation`."""
+        """The held-out samples, for an algorithm that needs `validation`; a client's hook cannot read them either."""
 
     @property
     def client(self) -> Client:

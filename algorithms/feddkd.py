@@ -122,7 +122,9 @@ class DKD(Plugin):
         """Draw the clients that answer a request: (m,) bool, or None for all."""
         if not self.dkd_dropout:
             return None
-        return torch.rand(len(cohort.ids), generator=fed.stream("dkd_dropout", round, request)) >= self.dkd_dropout
+        generator = fed.stream("dkd_dropout", round, request)
+        drawn = torch.rand(len(cohort.ids), generator=generator, dtype=torch.float32)
+        return drawn >= self.dkd_dropout
 
     def _mean(self, grads: Params, cohort: Cohort, among: Tensor | None) -> Params:
         """Return sum_k q_k gradient_k over the clients that answered."""

@@ -131,7 +131,8 @@ class FedGen(Algorithm):
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
         """Draw (B, 1 + 2 Z) in [0, 1): a number to draw a label, eps for that label, and eps for the sample's own."""
-        return torch.rand(batch_size, 1 + 2 * self.noise_dim, generator=generator)
+        size = (batch_size, 1 + 2 * self.noise_dim)
+        return torch.rand(size, generator=generator, dtype=torch.float32)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """Return the client's objective in the docstring of the class."""
@@ -175,7 +176,7 @@ class FedGen(Algorithm):
     def _draw_inputs(self, generator: torch.Generator, batch_size: int, like: Tensor) -> dict[str, Tensor]:
         """Draw each step's eps and the uniform numbers for its labels, one step after another."""
         sizes = [(batch_size, self.noise_dim), (batch_size,)] * self.generator_steps
-        draws = [torch.rand(size, generator=generator) for size in sizes]
+        draws = [torch.rand(size, generator=generator, dtype=torch.float32) for size in sizes]
         return {"noise": torch.stack(draws[::2]).to(like), "uniform": torch.stack(draws[1::2]).to(like)}
 
     def _generator_step(self, net: Net, state: Any, inputs: Any, shared: Any) -> dict[str, Any]:

@@ -131,7 +131,8 @@ class FedKF(Algorithm):
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
         """Draw one z per sample, (B, noise_dim)."""
-        return {"z": torch.randn(batch_size, self.noise_dim, generator=generator)}
+        z = torch.randn(batch_size, self.noise_dim, generator=generator, dtype=torch.float32)
+        return {"z": z}
 
     def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
         """Take the generator's step on this step's noise, or in `code` on that of the student's last step."""

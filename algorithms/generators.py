@@ -19,6 +19,7 @@ MOMENTUM = 0.1  # of the running statistics
 IMAGE_WIDTHS = (128, 128, 64)
 IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 as eps
 SLOPE = 0.2  # of LeakyReLU
+DRAWN = torch.float32  # first weights, whatever torch's default type is: other types draw other numbers
 
 
 def feature_generator(
@@ -36,7 +37,7 @@ def feature_generator(
         **_linear(generator, "out", hidden, feature_dim),
     }
     if embedding:
-        theta["embedding"] = torch.randn(num_classes, noise, generator=generator)
+        theta["embedding"] = torch.randn(num_classes, noise, generator=generator, dtype=DRAWN)
     return {name: value.to(like) for name, value in theta.items()}
 
 
@@ -135,8 +136,9 @@ def _linear(generator: Generator, name: str, inputs: int, outputs: int) -> Param
 
 def _convolution(generator: Generator, name: str, inputs: int, outputs: int) -> Params:
     std = (2 / (9 * outputs)) ** 0.5
+    normal = torch.randn(outputs, inputs, 3, 3, generator=generator, dtype=DRAWN)
     return {
-        f"{name}.weight": torch.randn(outputs, inputs, 3, 3, generator=generator) * std,
+        f"{name}.weight": normal * std,
         f"{name}.bias": _uniform(generator, (9 * inputs) ** -0.5, outputs),
     }
 
@@ -146,4 +148,4 @@ def _norm(name: str, width: int) -> Params:
 
 
 def _uniform(generator: Generator, bound: float, *shape: int) -> Tensor:
-    return (torch.rand(*shape, generator=generator) * 2 - 1) * bound
+    return (torch.rand(*shape, generator=generator, dtype=DRAWN) * 2 - 1) * bound

@@ -24,7 +24,8 @@ class ModelCache:
     def of(params: Params, num_clients: int, unvisited: str) -> ModelCache:
         """Fill a cache with `params`; models count from the start if `unvisited` is `w0`, else once updated."""
         models = {name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()}
-        return ModelCache(models, torch.full((num_clients,), float(unvisited == "w0")))
+        counted = torch.full((num_clients,), float(unvisited == "w0"), dtype=torch.float32)
+        return ModelCache(models, counted)
 
     def updated(self, params: Params, ids: Tensor) -> ModelCache:
         """Return the cache with `params` (m, ...) as the models of the clients `ids` (m,)."""

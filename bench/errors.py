@@ -34,6 +34,10 @@ class UnusableState(EnvironmentProblem):
     """A saved state that is damaged or of another version: its run cannot go on, others can."""
 
 
+class Interrupted(RuntimeError):
+    """A round given up, because the sweep is stopping: its run goes on from its last save."""
+
+
 class Slower(UserWarning):
     """Warning of execution slower than planned: uncaptured, in another way, of fewer clients or run by run."""
 

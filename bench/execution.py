@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import __version__
 from bench.errors import UsageError
+from leaderboards.selection import DEFAULT_RULE
 
 if TYPE_CHECKING:
     from resource import struct_rusage  # not on every system
@@ -56,6 +57,7 @@ class Execution:
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
+        chosen_by: rule of `leaderboards.selection.RULES` by which configurations are compared.
         rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
@@ -63,7 +65,8 @@ class Execution:
         report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
-        stop_file: when this file exists, trials end their round, save and return.
+        stop_file: when this file exists, trials end their round, save and return; an evaluation
+            that takes long is given up with its round.
         notice_file: workers append the suite's own warnings to it; None for stderr.
         data_hashes: data set -> hash of the data at hand; rows of other data are not stored ones.
         certified: whether the algorithms from outside passed the self-test's quick part.
@@ -76,6 +79,7 @@ class Execution:
     device: str = "cpu"
     backend: str = "auto"
     threads: int = 1
+    chosen_by: str = DEFAULT_RULE
     rungs: tuple[int, ...] = ()
     force: bool = False
     keep_stopped: bool = False

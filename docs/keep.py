@@ -28,6 +28,7 @@ from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import COLUMNS, runs_schema
 from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
+from leaderboards.selection import DEFAULT_RULE
 
 PACKAGE = Path(leaderboards.__file__).parent
 REPRODUCED, CURVES = PACKAGE / "reproduced.parquet", PACKAGE / "reproduced_curves.parquet"
@@ -57,10 +58,17 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     return len(rows)
 
 
-def publish(folders: Sequence[Path], board: Path, tuned: Sequence[str], at: Mapping[str, Any] | None) -> int:
+def publish(
+    folders: Sequence[Path],
+    board: Path,
+    tuned: Sequence[str],
+    at: Mapping[str, Any] | None,
+    chosen_by: str = DEFAULT_RULE,
+) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
 
-    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned` and `at`; None selects all.
+    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned`, `at` and `chosen_by`; without
+    `at` it is of all.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
@@ -72,7 +80,8 @@ def publish(folders: Sequence[Path], board: Path, tuned: Sequence[str], at: Mapp
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    store.rebuild(store.runs() if at is None else confirmed(store.runs(), tuned, at), tuned)
+    runs = store.runs() if at is None else confirmed(store.runs(), tuned, at, chosen_by)
+    store.rebuild(runs, tuned, chosen_by)
     return len(rows)
 
 

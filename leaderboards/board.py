@@ -10,28 +10,34 @@ import pandas as pd
 
 from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
-from leaderboards.problems import REFERENCES, cell_of
+from leaderboards.problems import CONFIGURATION, REFERENCES, cell_of
+from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
-from leaderboards.selection import selectable
+from leaderboards.selection import DEFAULT_RULE, RULES, selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
-CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
 
-def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
+def leaderboard(
+    runs: pd.DataFrame,
+    extra: Sequence[Number] = (),
+    tuned: Collection[str] = (),
+    chosen_by: str = DEFAULT_RULE,
+) -> pd.DataFrame:
     """Make the leaderboard of `runs`.
 
     A *cell* holds results that are compared with each other: one setting, alpha and participation included; the
     variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is
     one algorithm with one variant in one cell; `selected` marks its configuration with the best mean
-    `best_val_accuracy` (`best_accuracy` if selected_on is `test`), ties by hp_json. Configurations
+    of the number of `chosen_by` (`best_accuracy` if selected_on is `test`), ties by hp_json. Configurations
     that diverged on a seed take part only if all did. Of the others only those with the most seeds
     do, so that a lucky single seed does not beat three. If nothing was held out to select on, a
-    lone configuration is selected, and none of several.
+    lone configuration is selected, and none of several. Replicates of a partition are averaged
+    first (`by_partition`): where there are any, a seed is that of a partition.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
@@ -40,6 +46,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
         extra: numbers beside `NUMBERS`; `runs` must have their columns.
         tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ only in
             them are one cell.
+        chosen_by: rule of `selection.RULES`: the validation accuracy by which configurations are selected.
 
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
@@ -56,11 +63,12 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
         `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a
         metric, `_count` is the number of runs that have it, and the other statistics are empty unless all runs do.
     """
-    runs = _one_run_per_seed(current(runs, tuned))
     metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
+    runs = by_partition(_one_run_per_seed(current(runs, tuned)), metrics)
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     flags = _flags(runs, _cells(runs["setting_json"], tuned))
-    board = _identity(runs, tuned).join([_counts(runs), flags, *statistics]).reset_index()
+    board = _identity(runs, tuned).join([_counts(runs), flags, *statistics])
+    board = board.copy().reset_index()  # copied, because pandas warns of frames made of many parts
     if "configurations" not in board:
         tried = board["n"] + board["stopped"] > 0
         contest = [board[name] for name in CONTEST]
@@ -68,7 +76,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Number] = (), tuned: Collect
         diverged = board["diverged"].astype("int64")
         board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
-    board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0]))
+    board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0], RULES[chosen_by]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
@@ -100,9 +108,9 @@ def with_seeds(
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
-    runs = current(runs, tuned)
+    runs = _one_run_per_seed(current(runs, tuned))
+    runs = by_partition(runs, [metric.name for metric in metrics])
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
-    runs = _one_run_per_seed(runs)
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         measured = runs[runs[metric.name].notna()]
@@ -195,12 +203,15 @@ def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]
     return [numbers.setdefault((*sorted(versions.items()), ours), len(numbers)) for versions, ours in packages]
 
 
-def _selected_configurations(board: pd.DataFrame) -> list[int]:
-    """Return the positions of the selected configurations; each row of `board` has a finished run."""
+def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
+    """Return the positions of the selected configurations; each row of `board` has a finished run.
+
+    `number`: that on validation samples by whose mean they are selected.
+    """
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
     rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
-    score = board["best_val_accuracy_mean"].where(rule == "validation", board["best_accuracy_mean"])
+    score = board[f"{number}_mean"].where(rule == "validation", board["best_accuracy_mean"])
     able = selectable(board, CONTEST)
     seeds = board["n"].where(able)
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")

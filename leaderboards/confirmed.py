@@ -8,9 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from leaderboards.board import CONFIGURATION, current, leaderboard
-from leaderboards.problems import base_model, setting_of
+from leaderboards.board import current, leaderboard
+from leaderboards.problems import CONFIGURATION, base_model, setting_of
+from leaderboards.replicates import FIELD, partitions
 from leaderboards.rows.schema import canonical_json
+from leaderboards.selection import DEFAULT_RULE
 from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
@@ -18,26 +20,31 @@ _COUNTS = ["configurations", "configurations_diverged"]
 _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # equal in a chosen run and in those that confirm it
 
 
-def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
+def chosen(
+    runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
+) -> pd.DataFrame:
     """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `board.leaderboard`.
 
-    `runs` and `tuned` are as there. `at` maps fields of the setting to their values in the cells that were tuned;
-    nothing is chosen in other cells.
+    `runs`, `tuned` and `chosen_by` are as there. `at` maps fields of the setting to their values in the cells that were
+    tuned; nothing is chosen in other cells.
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration,
         with two columns: `configurations`, the number that it was chosen from, and
         `configurations_diverged`, how many of these diverged.
     """
-    searched = current(runs[runs["seed"] == SEARCH_SEED], tuned)
+    is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
+    searched = current(runs[is_search], tuned)
     matches = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
     searched = searched[searched["setting_json"].map(matches).astype(bool)]
-    board = leaderboard(searched, tuned=tuned)
+    board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
     return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)
 
 
-def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
+def confirmed(
+    runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
+) -> pd.DataFrame:
     """Select the confirming runs: those of every seed but 0 of the configurations that `chosen` selects.
 
     A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
@@ -48,8 +55,8 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
         many of these diverged on seed 0, and `chosen_on`, the place of that choice: `seed 0 at
         participation=0.2`.
     """
-    winners = _add_elsewhere(chosen(runs, tuned, at), at)[[*_SAME, *_COUNTS]]
-    others = _add_elsewhere(runs[runs["seed"] != SEARCH_SEED], at)
+    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by), at)[[*_SAME, *_COUNTS]]
+    others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")
     return confirming.assign(chosen_on=f"seed {SEARCH_SEED}" + (where and f" at {where}"))
@@ -62,12 +69,16 @@ def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
 
 
 def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
-    """Add a column `elsewhere`: the setting without the fields in `at` and their versions; of a model its variant."""
+    """Add a column `elsewhere`: the setting without the fields in `at`, their versions, and the partition's seed.
+
+    Of a model in `at` it has the variant.
+    """
 
     def without(setting_json: str) -> str:
         setting = json.loads(setting_json)
         variant = setting["model"].removeprefix(base_model(setting["model"]))
-        others = {name: value for name, value in setting.items() if name.removesuffix("_version") not in at}
+        left_out = {*at, FIELD}
+        others = {name: value for name, value in setting.items() if name.removesuffix("_version") not in left_out}
         return canonical_json(others | ({"model": variant} if "model" in at else {}))
 
     texts = {text: without(text) for text in runs["setting_json"].unique()}

@@ -244,6 +244,14 @@ NUMBERS: dict[str, Number] = {
             short="last10",
             of="mean of the last 10 evaluations",
         ),
+        _of(
+            _validation,
+            "mean_last10_val_accuracy",
+            recent_mean("val_accuracy"),
+            short="validation10",
+            of="mean of the last 10 evaluations",
+            optional=True,
+        ),
         _of(_accuracy, "ema_accuracy", smoothed_accuracy, short="ema", of="smoothed with 0.6, last round"),
         _of(
             METRICS["local_accuracy"],

@@ -18,6 +18,7 @@ Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
 Place = tuple[Any, ...]  # values of the fields that are laid out side by side
 K = TypeVar("K", bound=Hashable)
 
+CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
 REFERENCES = frozenset({"centralized", "local"})  # bounds to compare the others with; they are not ranked
 _FIRST = ("dataset", "model", "partition", "num_clients")
@@ -36,8 +37,9 @@ def label_of(algorithm: str, model: str) -> str:
 
 @lru_cache(maxsize=4096)
 def setting_of(setting_json: str) -> Mapping[str, Any]:
-    """Parse a row's setting: every field, and the model without its variants."""
+    """Parse a row's setting: every field but the partition's seed, and the model without its variants."""
     setting: dict[str, Any] = json.loads(setting_json)
+    setting.pop("partition_seed", None)
     return setting | {"model": base_model(setting["model"])}
 
 

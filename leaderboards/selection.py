@@ -1,4 +1,7 @@
-"""The rule of selection: a configuration that diverged on a selecting seed is chosen only if every other one did."""
+"""The rules of selection: by which number on validation samples, and what a run that diverged counts.
+
+A configuration that diverged on a selecting seed is chosen only if every other one did.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
+# Number by which configurations are chosen. The best round is a maximum over noisy rounds; boards made by it name it.
+RULES = {"last10": "mean_last10_val_accuracy", "best": "best_val_accuracy"}
+DEFAULT_RULE = "last10"
+
 
 def selection_value(accuracies: Collection[float], diverged: bool) -> float:
     """Compute the value of a configuration, the largest of which is selected.
 
     Args:
-        accuracies: the best validation accuracy of each seed, fractions; at least one.
+        accuracies: of each seed, the number of a rule of `RULES`, a fraction; at least one.
         diverged: whether a run of any seed diverged.
 
     Returns:

@@ -27,6 +27,7 @@ __all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "resumed", "simu
 
 # Files that take longest, mostly waiting for Ray or for other processes, the longest first.
 LONGEST = (
+    "test_certificates.py",
     "test_interrupt.py",
     "test_sweep.py",
     "test_mirror.py",
@@ -44,6 +45,7 @@ LONGEST = (
 SLOW = {
     "test_backends.py",
     "test_captured.py",
+    "test_certificates.py",
     "test_compaction.py",
     "test_every_algorithm.py",
     "test_figures.py",
@@ -134,6 +136,14 @@ def _narrow_generators() -> Iterator[None]:
     """All layers that it has; unlike widths, of which none can stand for another."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generators, "IMAGE_WIDTHS", NARROW)
+        yield
+
+
+@contextmanager
+def published_widths() -> Iterator[None]:
+    """FedKF's generator is as wide as its authors'."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generators, "IMAGE_WIDTHS", PUBLISHED)
         yield
 
 

@@ -37,7 +37,10 @@ def make_row(
     version: int = 1,
     **columns: Any,
 ) -> dict[str, Any]:
-    """A finished row; `columns` replace values at the end."""
+    """A finished row; `columns` replace values at the end.
+
+    Its validation accuracy is the same by both rules of selection, unless a column says otherwise.
+    """
     fields = Setting(**({"validation_fraction": 0.1} | (setting or {}))).as_dict()
     accuracies = dict.fromkeys(
         ("best_accuracy", "final_accuracy", "selected_accuracy", "best_val_accuracy", "mean_last10_accuracy"), 0.5
@@ -45,6 +48,7 @@ def make_row(
     row = {
         **identity_columns(algorithm, version, hyperparameters or {}, fields, seed),
         **accuracies,
+        "mean_last10_val_accuracy": columns.get("best_val_accuracy", 0.5),
         "ema_accuracy": 0.5,
         "best_round": 90,
         "selected_round": 80,

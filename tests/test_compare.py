@@ -232,3 +232,17 @@ def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monk
 @pytest.mark.parametrize(("p", "text"), [(0.0496, "0.0496"), (0.0504, "0.0504"), (0.123, "0.12"), (1.0, "1")])
 def test_a_p_shows_on_which_side_of_5_percent_it_is(p, text):
     assert p_text(p) == text
+
+
+def test_a_board_prints_its_own_metrics(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(out, tmp_path / "own")
+    (tmp_path / "own" / "board.toml").write_text('metrics = ["last10", "selected"]\n')
+    monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
+    printed = []
+    for arguments in (["--board", "own"], ["--board", "own", "--metric", "best"]):
+        assert main([*arguments, "--format", "csv"]) == 0
+        rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        printed.append({row["metric"] for row in rows})
+    assert printed == [{"mean_last10_accuracy", "selected_accuracy"}, {"best_accuracy"}]

@@ -14,12 +14,6 @@ def test_it_passes_the_check(name: str, check: str) -> None:
     holds(name, check)
 
 
-@pytest.mark.slow
-def test_at_its_limits_it_is_another_algorithm(name: str) -> None:
-    """On every model and both backends; and with its defaults it is not FedAvg."""
-    holds(name, "reductions")
-
-
 def test_the_index_names_rows_that_there_are_and_says_what_each_value_means() -> None:
     for entry in ALGORITHMS.values():
         assert set(entry.rows.values()) <= set(ALGORITHMS)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import string
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import published_formats as formats
 import pytest
 from PIL import Image
 from published_formats import folder, surroundings
+from scipy.io import loadmat, savemat
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from bench import data
 from bench.data import digits5, femnist, vision
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import Original
 from bench.data.files import FileSource
 from bench.errors import EnvironmentProblem
@@ -205,6 +208,30 @@ def test_a_missing_or_damaged_source_of_digits5_is_named(folder, five):
     with pytest.raises(data.MissingData, match="mnistm_data"):
         digits5.DIGITS5.read(folder)
     assert data.read("digits5", folder) is None
+
+
+@pytest.mark.parametrize("values", [[0, 0.7], [0.0, math.nan], [math.inf], [0, None], ["0"], [True]])
+def test_labels_are_whole_numbers(values: list[Any]) -> None:
+    with pytest.raises(ValueError, match=f"row {len(values) - 1}: label"):
+        whole_numbers(values, "label")
+    assert whole_numbers([0.0, 3.0], "label").tolist() == [0, 3]
+    assert whole_numbers(np.array([[1], [2]], np.uint8), "label").dtype == np.int64
+
+
+def test_fractions_of_labels_are_refused(folder, tmp_path):
+    source, _ = small_usps(folder)
+    usps = source.read(folder)
+    test = usps.test_x[:, 0], usps.test_y + 0.7
+    tables = {"train": (usps.train_x[:, 0], usps.train_y), "test": test}
+    formats.usps_tables(tmp_path / "tables", tables)
+    with pytest.raises(EnvironmentProblem, match=r"row 0: label 0\.7"):
+        source.read(tmp_path / "tables")
+    synthdigits, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
+    file = folder / synthdigits.files[0].path
+    content = loadmat(file)
+    savemat(file, {"X": content["X"], "y": content["y"] + 0.5})
+    with pytest.raises(EnvironmentProblem, match=f"{file}.*row 0: label"):
+        synthdigits.read(folder)
 
 
 # --- FEMNIST

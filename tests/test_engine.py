@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from conftest import TINY, largest_gap, simulate, toy_split, trained
 
-from algorithms.base import Algorithm
+from algorithms.base import Algorithm, Params
+from bench.engine import evaluate
 from bench.engine.client_round import draw_schedule
+from bench.engine.evaluate import Evaluator, Score
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
 from leaderboards.numbers import curve_of, numbers_of
@@ -39,6 +41,28 @@ def test_the_step_rule_says_what_local_epochs_count(rule: str, client: int, size
 def test_a_client_has_a_memory_once_it_took_part() -> None:
     run = trained("moon", rounds=1, participation=0.5)
     assert set(run.memories) == set(run.participants(1)) < set(range(len(run.federation.clients)))
+
+
+@pytest.mark.parametrize("algorithm", ["local", "fedbn"])
+def test_untrained_clients_are_scored_once(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"participation": 0.25, "evaluate_every": 2, "model": "mlp+bn"}
+    scored: list[int] = []
+    score_whole = Evaluator._score_whole
+
+    def counted(self: Evaluator, params: Params, part: int) -> Score:
+        scored.append(part)
+        return score_whole(self, params, part)
+
+    monkeypatch.setattr(Evaluator, "_score_whole", counted)
+    run = trained(algorithm, rounds=2, **options)
+    drawn = {*run.participants(1), *run.participants(2)}
+    clients = len(run.federation.clients)
+    assert len(drawn) < clients
+    assert len(scored) == len(drawn) + 1
+    monkeypatch.setattr(evaluate, "equal", lambda first, second: False)
+    apart = trained(algorithm, rounds=2, **options)
+    assert len(scored) == len(drawn) + 1 + clients
+    assert run.progress.curves == apart.progress.curves, "to the last bit"
 
 
 @pytest.mark.parametrize("rule", ["batches", "equal"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import PUBLISHED, simulate
+from conftest import published_widths, simulate
 from torch import Tensor, nn
 
-from algorithms import ALGORITHMS, build, generators
+from algorithms import ALGORITHMS, build
 from algorithms.base import Algorithm
 from algorithms.generators import generated_images, image_generator
 from algorithms.losses import cross_entropy, kl
@@ -30,9 +30,10 @@ FIELDS = [(name, field.name) for name in ALGORITHMS for field in ALGORITHMS[name
 
 
 @pytest.fixture(autouse=True)
-def _published_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+def _published_widths() -> Iterator[None]:
     """The layers of FedKF's generator are among what is checked."""
-    monkeypatch.setattr(generators, "IMAGE_WIDTHS", PUBLISHED)
+    with published_widths():
+        yield
 
 
 @pytest.mark.parametrize(("name", "check"), ALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -47,8 +48,6 @@ def unit(algorithm: str, **fields: Any) -> RunSpec:
         ("fedavg", {"step": 1, "sample": 1}, 20 * 5 * 2 * SAMPLES / 8 + 7 * TESTS),  # a step of half a batch is half
         ("fedavg", {"server_step": 1}, 0),
         ("fedgen", {"server_step": 1}, 20 * 50),
-        ("fedbn", {"sample": 1}, 7 * 10 * TESTS),
-        ("local", {"sample": 1}, 7 * 5 * TESTS),
         ("centralized", {"step": 1}, 20 * 2 * (10 * SAMPLES / 8 + 0.5)),
     ],
 )
@@ -56,6 +55,30 @@ def test_a_run_takes_its_counted_work_at_the_pace(algorithm: str, pace: dict[str
     time = estimated_time(unit(algorithm), replace(STILL, **pace))
     assert (time.low, time.high) == (pytest.approx(seconds / SPREAD), pytest.approx(seconds * SPREAD))
     assert time.middle == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("algorithm", ["fedbn", "local"])
+@pytest.mark.parametrize(("participation", "every"), [(0.5, 3), (0.1, 1), (0.1, 20), (1.0, 2)])
+def test_personal_models_are_counted_as_drawn(algorithm: str, participation: float, every: int) -> None:
+    run = unit(algorithm, participation=participation, evaluate_every=every)
+    generator, repetitions, counts = random.Random(0), 500, []
+    for _ in range(repetitions):
+        trained, since, measured, first = set[int](), set[int](), 0, True
+        for at in range(1, run.setting.rounds + 1):
+            cohort = generator.sample(range(10), run.setting.cohort_size)
+            trained |= {*cohort}
+            since |= {*cohort}
+            if at % every and at < run.setting.rounds:
+                continue
+            untrained = len(trained) < 10
+            if algorithm == "fedbn":
+                measured += len(trained) + untrained
+            else:
+                measured += len(since) + (first and untrained)
+            since, first = set(), False
+        counts.append(measured)
+    time = estimated_time(run, replace(STILL, sample=1))
+    assert time.middle / TESTS == pytest.approx(sum(counts) / repetitions, rel=0.02)
 
 
 def test_single_batches_are_counted_as_such() -> None:

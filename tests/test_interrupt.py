@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import assert_equal_results, kill_all, run, saved_round, start, wait_for
+from commands import assert_equal_results, finish, kill_all, run, saved_round, start, wait_for
 
+from algorithms import ALGORITHMS
+from algorithms.base import Params
 from bench.compare import command as compare
+from bench.engine import evaluate
+from bench.engine.evaluate import Evaluator, Score
+from bench.execution import Execution, command_columns, saved_runs
 from bench.executors import runner
 from bench.executors.progress import Quiet
 from bench.executors.trials import Interruption
+from bench.planning.run_spec import RunSpec
 from bench.sweep import command as sweep
+from bench.trial.trial import RunGroup
 from leaderboards import Store
+from search_spaces import SETTINGS
 
 # Long enough to be caught in the middle; the state is saved after every round.
 LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3", "--rounds", "30")
@@ -88,6 +97,54 @@ def test_an_interruption_between_two_runs_keeps_the_first(
     monkeypatch.setattr(Quiet, "ended", lambda *_: raised[0].raised or raised[0].stop("a test"))
     assert sweep.main([*few, "--out", str(tmp_path)]) == 130
     assert len(Store(tmp_path).finished()) == 1
+
+
+@pytest.mark.parametrize("algorithms", [("local",), ("fedbn",), ("local", "local")])
+@pytest.mark.parametrize("long", [True, False])
+def test_a_long_evaluation_is_given_up(
+    algorithms: tuple[str, ...], long: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep stops in round 3, after the first of its models was scored."""
+    setting = replace(SETTINGS["fedkd", "digits"], rounds=4, local_epochs=1, model="mlp+bn")
+    units = [RunSpec(name, ALGORITHMS[name].defaults(), setting, seed) for seed, name in enumerate(algorithms)]
+    stop = tmp_path / "stop"
+    execution = Execution(
+        str(tmp_path / "out"),
+        rounds_per_report=1,
+        save_seconds=0,
+        stop_file=str(stop),
+        provenance=command_columns([]),
+    )
+    trial = RunGroup(units, execution)
+    trial.step()
+    trial.step()
+    if long:
+        monkeypatch.setattr(evaluate, "GRACE_SECONDS", 0)
+        monkeypatch.setattr(evaluate, "ASK_SECONDS", 0)
+    scored = []
+    score_whole = Evaluator._score_whole
+
+    def stopping(self: Evaluator, params: Params, part: int) -> Score:
+        scored.append(part)
+        result = score_whole(self, params, part)
+        stop.touch()
+        return result
+
+    monkeypatch.setattr(Evaluator, "_score_whole", stopping)
+    assert trial.step()["status"] == "interrupted"
+    trial.close()
+    rounds = [manifest["round"] for manifest in saved_runs(tmp_path / "out").values()]
+    if long:
+        assert len(scored) == 2, "the second was not finished"
+        assert rounds == [2] * len(units)
+    else:
+        assert rounds == [3] * len(units)
+    assert not Store(tmp_path / "out").status()
+    monkeypatch.undo()
+    stop.unlink()
+    finish(RunGroup(units, execution))
+    finish(RunGroup(units, replace(execution, out=str(tmp_path / "whole"))))
+    assert_equal_results(tmp_path / "whole", tmp_path / "out")
 
 
 def test_leftovers_of_killed_sweeps_go_after_a_day(tmp_path: Path) -> None:

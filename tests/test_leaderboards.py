@@ -392,3 +392,15 @@ def test_what_diverged_in_a_cell_is_not_ranked_over_cells(tmp_path, others):
         0.5: {*others, "moon"},
         1.0: {*others, "moon"},
     }
+
+
+def test_selection_is_by_the_rule_given() -> None:
+    """A lucky round wins by one rule, a good end by the other."""
+    lucky = {"best_val_accuracy": 0.9, "mean_last10_val_accuracy": 0.4}
+    steady = {"best_val_accuracy": 0.6, "mean_last10_val_accuracy": 0.55}
+    rows = [make_row("fedprox", {"mu": 1.0}, **lucky), make_row("fedprox", {"mu": 0.1}, **steady)]
+    runs = pd.DataFrame(rows)
+    for rule, mu in (("best", 1.0), ("last10", 0.1)):
+        board = leaderboard(runs, chosen_by=rule)
+        assert board.loc[board["selected"], "hp_mu"].tolist() == [mu]
+    assert leaderboard(runs).equals(leaderboard(runs, chosen_by="last10"))

@@ -9,17 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import holds, simulate, trained
+from conftest import simulate, trained
 
 from bench.engine.state import MANIFEST, StateFolder
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import STATE_VERSION
 from leaderboards.rows.schema import digest
-
-
-def test_two_and_two_rounds_are_four(name: str) -> None:
-    """Bit for bit, in both backends; the state brings the backend."""
-    holds(name, "resume")
 
 
 def test_a_kill_between_two_files_leaves_the_round_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,11 +13,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from algorithms import build, entry
-from algorithms.base import Algorithm
-from bench.selftest.candidate import Candidate
-from bench.selftest.certify import CHECKS, run_check
+from algorithms.base import Algorithm, Outputs
+from bench.engine.pytree import leaves
+from bench.engine.server_context import ServerSteps
+from bench.engine.simulation import Simulation
+from bench.engine.stacked.stack import _Active
+from bench.engine.stacked.steps import Steps
+from bench.selftest import runs
+from bench.selftest.candidate import Candidate, candidate
+from bench.selftest.certify import CHECKS, Finding, compared, run_check
 from bench.selftest.command import main
 from bench.selftest.contract import HOOKS
 from bench.selftest.contract_monitor import ContractMonitor
@@ -125,6 +134,18 @@ WRONG = {
         method(upload='return {"params": local["params"], "sample": data.x[0]}, memory'),
         {"memory": "sample"},
     ),
+    "the server's labels in a memory": (
+        method(init_client='return {"seen": fed.auxiliary.y}'),
+        {"contract": "fed.auxiliary.y"},
+    ),
+    "the server's samples in a local": (
+        method(start='return {"params": message["params"], "seen": fed.validation.x}'),
+        {"contract": "fed.validation.x"},
+    ),
+    "the server's weights in the noise": (
+        method(noise="return fed.auxiliary.weight[:batch_size]"),
+        {"contract": "fed.auxiliary.weight"},
+    ),
     "padding counts": (method(loss=f"({CROSS_ENTROPY}).mean()"), {"backends": "sample"}),
 }
 
@@ -203,6 +224,110 @@ def test_a_wrong_built_in_is_found_out(change: dict, monkeypatch: pytest.MonkeyP
     outcome = run_check(Candidate("fedprox", entry("fedprox")), "reductions" if "mu" in change else "equations")
     assert outcome.status == "failed"
     assert all("differ" in problem for problem in outcome.problems)
+
+
+class OtherRounding(TorchDispatchMode):
+    """Another processor: every float32 result may be off by a unit in the last place, up or down."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.is_view:
+            return result
+        for tensor in leaves(result):
+            if tensor.dtype == torch.float32:
+                units = torch.randint(-1, 2, tensor.shape, generator=self.generator)
+                tensor.mul_(1 + 2.0**-23 * units)
+        return result
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["fedavg", "fedbn", "feddf"])
+def test_rounding_differently_is_no_fault(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedDF's Adam turns the rounding of a gradient near zero into a whole step."""
+    advance = Simulation.advance
+
+    def advance_elsewhere(run: Simulation, rounds: int = 1) -> None:
+        if run.backend == "loop":
+            return advance(run, rounds)
+        with OtherRounding(seed):
+            advance(run, rounds)
+
+    monkeypatch.setattr(Simulation, "advance", advance_elsewhere)
+    difference, bound = runs.float32_distance(candidate(name), Finding())
+    assert 0 < difference <= bound < 0.01
+
+
+def scaled_loss(right: Any, active: Any, **parts: Any) -> Any:
+    return right(active, **parts) * 1.002
+
+
+def half_precise_inputs(right: Any, active: Any) -> Any:
+    (x, *rest), keys = right(active)
+    return (x.bfloat16().to(x.dtype), *rest), keys
+
+
+def counted_padding(right: Any, active: Any) -> Any:
+    (x, y, weight, *rest), keys = right(active)
+    return (x, y, torch.ones_like(weight), *rest), keys
+
+
+def sharper_teachers(right: Any, steps: Any) -> Any:
+    return {name: Outputs(1.1 * out.logits, out.features) for name, out in right.fget(steps).items()}
+
+
+def one_step_less(right: Any, steps: Any, *arguments: Any) -> Any:
+    *others, count = arguments
+    return right(steps, *others, count - 1)
+
+
+FAULTS = [
+    ("fedprox", _Active, "_loss", scaled_loss),
+    ("moon", _Active, "_batch", half_precise_inputs),
+    ("scaffold", _Active, "_batch", counted_padding),
+    ("fedcad", Steps, "stored", sharper_teachers),
+    ("feddf", ServerSteps, "_replayed", one_step_less),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "part", "fault"), FAULTS, ids=[fault[-1].__name__ for fault in FAULTS])
+def test_a_fault_of_one_backend_shows_in_float32(
+    name: str, place: Any, part: str, fault: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = getattr(place, part)
+    wrong: Any = lambda *arguments, **parts: fault(right, *arguments, **parts)  # noqa: E731
+    monkeypatch.setattr(place, part, property(wrong) if isinstance(right, property) else wrong)
+    difference, bound = runs.float32_distance(candidate(name), Finding())
+    assert 0 < bound < difference
+
+
+@pytest.mark.parametrize("found", [[0.1], [2.0, 0.1, 0.2], [2.0, 0.1, 3.0, 4.0, 0.2]])
+def test_most_seeds_decide_in_float32(found: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances by seed, all with a bound of 1; seeds that cannot change the verdict are left out."""
+    distances = itertools.chain.from_iterable((value, 1.0) for value in found)
+    monkeypatch.setattr(runs, "distance", lambda *_: next(distances))
+    difference, bound = runs.float32_distance(candidate("fedavg"), Finding())
+    within = sum(value <= 1 for value in found)
+    assert (difference <= bound) == (within > len(found) / 2)
+    assert next(distances, None) is None
+
+
+def test_a_figure_says_on_which_side_it_is() -> None:
+    assert compared(1e-11, 1e-10) == "1.0e-11 <= 1e-10"
+    assert compared(3.3e-5, 1e-5) == "3.3e-05 > 1e-05"
+    assert compared(float("nan"), 1e-5) == "nan > 1e-05"
+
+
+def test_a_failed_check_claims_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = _Active._loss
+    monkeypatch.setattr(_Active, "_loss", lambda *one, **parts: scaled_loss(right, *one, **parts))
+    outcome = run_check(Candidate("fedavg", entry("fedavg")), "backends")
+    assert outcome.status == "failed"
+    assert "<=" not in outcome.measured
+    assert outcome.measured.count(" > ") == 3
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bench.compare.filters import chosen, filter_options, filters, layout, selection, selection_options, with_board
+from bench.compare.filters import (
+    Selection,
+    chosen,
+    filter_options,
+    filters,
+    layout,
+    selection,
+    selection_options,
+    with_board,
+)
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
@@ -96,17 +105,19 @@ def _compare(arguments: argparse.Namespace) -> None:
     if arguments.paper or arguments.table:
         _print_paper(arguments, folders)
         return
-    metrics = _metrics(arguments.metric)
-    by, (tuned, confirmed_at) = layout(arguments.by) or BY, selection(arguments)
+    metrics = _metrics(arguments.metric or arguments.board_metrics)
+    by = layout(arguments.by) or BY
+    selected = selection(arguments)
+    tuned = selected.tuned
     where = filters(arguments)
     if conflicts := sorted(set(by) & set(tuned)):
         raise UsageError(f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
-    source, runs = _runs(folders, tuned, confirmed_at)
+    source, runs = _runs(folders, selected)
     runs = chosen(runs, where, _joined(folders))
     note_superseded(runs, tuned)
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)
-    board = leaderboard(runs, extra, tuned)
+    board = leaderboard(runs, extra, tuned, selected.chosen_by)
     board = with_seeds(board, runs, metrics, tuned)
     tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
@@ -205,15 +216,13 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
     render_sheets([sheet], arguments.format)
 
 
-def _runs(
-    folders: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None
-) -> tuple[Folders, pd.DataFrame]:
+def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:
     from bench.stored.results import source_of
 
-    source = source_of(folders, tuned, confirmed_at)
+    source = source_of(folders, *selected)
     runs = source.runs()
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
-    kind = "run" if confirmed_at is None else "confirming run"
+    kind = "run" if selected.confirmed_at is None else "confirming run"
     sys.stderr.write(f"{counted(len(runs), kind)} in {_joined(folders)}: {counts}\n")
     return source, runs
 

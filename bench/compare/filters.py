@@ -9,12 +9,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import leaderboards
 from bench.errors import UsageError
-from bench.terminal.words import run_keys, some_of, split_list, unknown
+from bench.terminal.words import CHOSEN_BY, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
+from leaderboards.selection import DEFAULT_RULE, RULES
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
 from search_spaces.bounds import cast, nearest
@@ -66,6 +67,7 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--board", metavar="NAME", help="results that ship with this package, instead of --out, and their options")
     add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
+    add("--chosen-by", choices=tuple(RULES), default=DEFAULT_RULE, help=f"{CHOSEN_BY} ({DEFAULT_RULE})")
     add(
         "--confirmed",
         nargs="*",
@@ -78,7 +80,11 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
 def with_board(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, argv: Sequence[str] | None
 ) -> argparse.Namespace:
-    """Put a board's folder, and the options that its `board.toml` lists, before those of the command line."""
+    """Put a board's folder, and the options that its `board.toml` lists, before those of the command line.
+
+    `board_metrics` of the result has the metrics that the board reports, the primary one first; None if it names none.
+    """
+    arguments.board_metrics = None
     if arguments.board is None:
         return arguments
     if arguments.out:
@@ -87,27 +93,44 @@ def with_board(
     if arguments.board not in boards:
         raise unknown("board", arguments.board, boards)
     folder = boards[arguments.board]
-    facts = folder / "board.toml"
-    options = tomllib.loads(facts.read_text(encoding="utf-8")).get("options", []) if facts.exists() else []
-    return parser.parse_args([f"--out={folder}", *options, *(sys.argv[1:] if argv is None else argv)])
+    file = folder / "board.toml"
+    facts = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    words = sys.argv[1:] if argv is None else argv
+    parsed = parser.parse_args([f"--out={folder}", *facts.get("options", []), *words])
+    parsed.board_metrics = facts.get("metrics")
+    return parsed
 
 
-def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str, Any] | None]:
-    """Read `--tuned`, the fields, and `--confirmed`, the values of the tuned cells; None if it was not given.
+class Selection(NamedTuple):
+    """How configurations are selected, and which of their runs are reported.
+
+    Args:
+        tuned: setting fields over which configurations are selected.
+        confirmed_at: setting field -> value in the cells that were tuned; None shows all seeds, confirming or not.
+        chosen_by: rule of `leaderboards.selection.RULES`.
+    """
+
+    tuned: tuple[str, ...]
+    confirmed_at: dict[str, Any] | None
+    chosen_by: str
+
+
+def selection(arguments: argparse.Namespace) -> Selection:
+    """Read `--tuned`, `--confirmed` and `--chosen-by`.
 
     Raises:
         UsageError: a name is no field of local training, or no field of a setting with a value.
     """
     tuned = some_of(arguments.tuned, TUNABLE, "field of local training for --tuned")
     if arguments.confirmed is None:
-        return tuned, None
+        return Selection(tuned, None, arguments.chosen_by)
     tuned_at: dict[str, Any] = {}
     for text in split_list(arguments.confirmed):
         name, _, value = text.partition("=")
         if not value or name in (*tuned_at, *tuned):
             raise UsageError(f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}")
         tuned_at[name] = _value(_field("--confirmed", name), value)
-    return tuned, tuned_at
+    return Selection(tuned, tuned_at, arguments.chosen_by)
 
 
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:

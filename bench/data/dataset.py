@@ -5,7 +5,7 @@ Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -120,6 +120,27 @@ def resized(images: Images, side: int) -> Images:
     for channel in np.ndindex(pixels.shape[:2]):
         pixels[channel] = Image.fromarray(images[channel]).resize((side, side), Image.Resampling.BILINEAR)
     return pixels
+
+
+def whole_numbers(values: Sequence[Any] | NDArray[Any], what: str) -> Labels:
+    """Return labels as (N,) int64.
+
+    Args:
+        values: N numbers; of another type than whole numbers, such as float, each must be whole.
+        what: name of a value, for the message.
+
+    Raises:
+        ValueError: a value is no whole number; the message names it and its row.
+    """
+    import numpy as np
+
+    array = np.asarray(values).ravel()
+    if array.dtype.kind not in "iu":
+        for row, value in enumerate(array.tolist()):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not float(value).is_integer():
+                raise ValueError(f"row {row}: {what} {value!r} is no whole number")
+    return array.astype(np.int64)
 
 
 def content_hash(arrays: Iterable[NDArray[Any]]) -> str:

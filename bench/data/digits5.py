@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bench import data
-from bench.data.dataset import Dataset, resized
+from bench.data.dataset import Dataset, resized, whole_numbers
 from bench.data.download import Original
 from bench.data.files import FileSource, PreparedSource
 from bench.data.table import DATASETS
@@ -59,7 +59,8 @@ class SynthDigits(FileSource):
 
         with self.reading(file, folder):
             content = loadmat(file, variable_names=("X", "y"))
-            return np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1)), content["y"].astype(np.int64).ravel()
+            labels = whole_numbers(content["y"], "label")
+            return np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1)), labels
 
 
 @dataclass(frozen=True)

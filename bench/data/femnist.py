@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data import parquet
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import fetching, lacking
 from bench.data.files import PreparedSource
 from bench.data.table import DATASETS
@@ -43,7 +43,8 @@ class Femnist(PreparedSource):
     def parse(self, folder: Path) -> Dataset:
         """Read the tables and draw the test part."""
         columns = parquet.read(self.present(folder), COLUMNS)
-        targets, pixels = np.array(columns["character"], np.int64), parquet.images(columns["image"], SHAPE)
+        targets = whole_numbers(columns["character"], "character")
+        pixels = parquet.images(columns["image"], SHAPE)
         _, groups = np.unique(columns["writer_id"], return_inverse=True)
         test = _tenth(groups)
         train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.data.dataset import whole_numbers
 from bench.data.download import snapshots
 from bench.errors import with_its_kind
 
@@ -68,9 +69,14 @@ def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
 
 
 def labelled(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Images, Labels]:
-    """Read (N, C, H, W) pixels and (N,) labels from tables with columns `image` and `label`."""
+    """Read (N, C, H, W) pixels and (N,) labels from tables with columns `image` and `label`.
+
+    Raises:
+        ValueError: a label is no whole number, or an image has another size.
+    """
     columns = read(files, ("image", "label"))
-    return images(columns["image"], shape), np.array(columns["label"], np.int64)
+    labels = whole_numbers(columns["label"], "label")
+    return images(columns["image"], shape), labels
 
 
 def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.data import parquet
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import Original
 from bench.data.files import FileSource
 from bench.data.table import DATASETS
@@ -78,7 +78,8 @@ class Vision(FileSource):
         with self.reading(place, folder):
             part = type(self.theirs, (base,), hooks)(place.parents[file.path.count("/")], **arguments)
             pixels = np.asarray(part.data)
-            labels = np.asarray(part.labels if hasattr(part, "labels") else part.targets, np.int64) - self.first_label
+            given = part.labels if hasattr(part, "labels") else part.targets
+            labels = whole_numbers(np.asarray(given), "label") - self.first_label
             if pixels.ndim == 3:
                 pixels = pixels[:, None]
             elif self.theirs.startswith("CIFAR"):

@@ -58,13 +58,18 @@ class Problem:
         """Within this context, seed what the model draws by itself from the run's stream of these keys."""
         return seeded(stream(self.seed, "own draws", *keys)) if self.draws else nullcontext()
 
+    @cached_property
+    def clients_fed(self) -> FedView:
+        """The `fed` of the clients' hooks."""
+        return self.fed.for_clients()
+
     def fed_of(self, client: int) -> FedView:
-        """Return the `fed` of a client's own hooks: the server's, with the client's number and sample counts."""
-        return replace(self.fed, member=partial(self.federation.client, client))
+        """Return the `fed` of a client's own hooks, with the client's number and sample counts."""
+        return replace(self.clients_fed, member=partial(self.federation.client, client))
 
     def noise(self, generator: torch.Generator) -> Any:
         """Return the algorithm's draws for one step with a full batch, on the generator's device."""
-        return self.algorithm.noise(self.fed, generator, self.setting.batch_size)
+        return self.algorithm.noise(self.clients_fed, generator, self.setting.batch_size)
 
     @cached_property
     def acts_before_steps(self) -> bool:

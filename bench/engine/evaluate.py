@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,10 +14,36 @@ from algorithms.base import Message, Params
 from bench.engine.client_round import ClientResult
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.pytree import has_nan, total
+from bench.engine.pytree import equal, has_nan, total
+from bench.errors import Interrupted
 from leaderboards.numbers import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
+
+GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
+ASK_SECONDS = 0.5  # at least, between two looks at the stop file
+
+
+class StopCheck:
+    """A check, called between the chunks of an evaluation, whether the sweep is stopping."""
+
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._asked = -math.inf
+        self._noticed: float | None = None
+
+    def __call__(self) -> None:
+        """Raise Interrupted if the sweep has been stopping for `GRACE_SECONDS` of evaluation."""
+        now = time.monotonic()
+        if now < self._asked + ASK_SECONDS:
+            return
+        self._asked = now
+        if not self._stopping():
+            return
+        if self._noticed is None:
+            self._noticed = now
+        if now >= self._noticed + GRACE_SECONDS:
+            raise Interrupted("the sweep is stopping, and this round's evaluation takes long")
 
 
 @dataclass(frozen=True)
@@ -95,13 +122,15 @@ class Evaluator:
     validation samples likewise.
 
     `complete` returns a client's whole model for a row and that client. `known` are scores of personal models that have
-    not changed; new ones are added to it.
+    not changed; new ones are added to it. `untrained` are clients that have not trained yet: those
+    whose models are equal, which are usually all, are scored once.
     """
 
     net: Network
     federation: Federation
     complete: Complete
     known: Scores = field(default_factory=dict)
+    untrained: Collection[int] = ()
 
     def scores(self, row: Params) -> list[Score]:
         """Return a score for each part of the test set; for a personal model, for each client and its parts."""
@@ -109,9 +138,20 @@ class Evaluator:
         if self._is_whole(row):
             return [self._score_whole(row, part) for part in parts]
         pairs = [(c, p) for c in clients for p in parts if len(parts) != len(clients) or c == p]
+        first: Params = {}  # the model of the first untrained client
+        shared: dict[int, Score] = {}  # its score, by part
         for client, part in pairs:
-            if (client, part) not in self.known:
-                self.known[client, part] = self._score_whole(self.complete(row, client), part)
+            if (client, part) in self.known:
+                continue
+            model = self.complete(row, client)
+            if client in self.untrained:
+                first = first or model
+                if equal(model, first):
+                    if part not in shared:
+                        shared[part] = self._score_whole(model, part)
+                    self.known[client, part] = shared[part]
+                    continue
+            self.known[client, part] = self._score_whole(model, part)
         return [self.known[pair] for pair in pairs]
 
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,7 +29,9 @@ class Federation:
         setting: Setting,
         device: torch.device,
         dtype: torch.dtype,
+        before_chunk: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before_chunk = before_chunk
         options = (info, setting.normalization, setting.augmentation, device, dtype)
         self.train, self.test = samples(dataset, "train", *options), samples(dataset, "test", *options)
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
@@ -83,12 +85,14 @@ class Federation:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (inputs, labels) of all samples of a part, or of those at `index`, in chunks of `size`, in any order.
 
-        The default size is that of a pass without gradients.
+        The default size is that of a pass without gradients. `before_chunk`, which may raise, is
+        called before each chunk.
         """
         index = part.by_cost(index)
         total = len(part.labels) if index is None else len(index)
         size = size or chunk_size(self.device)
         for begin in range(0, total, size):
+            self._before_chunk()
             at = slice(begin, begin + size) if index is None else index[begin : begin + size]
             yield part.at(at), part.labels[at]
 

@@ -230,11 +230,17 @@ def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
 def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
     """Make a module, initialised from an unused generator; torch's global random state is not touched.
 
-    BatchNorm's batch counters are removed: they are integers, which no server can average.
+    Its first weights are drawn in float32, whatever torch's default type is. BatchNorm's batch counters are removed:
+    they are integers, which no server can average.
     """
+    default = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
-        module = factory()
+        torch.set_default_dtype(torch.float32)
+        try:
+            module = factory()
+        finally:
+            torch.set_default_dtype(default)
     for part in module.modules():
         if isinstance(part, _BatchNorm):
             part.num_batches_tracked = None

@@ -11,7 +11,7 @@ import torch
 
 from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.simulation import Simulation
-from bench.errors import Slower, in_a_line, without_variables
+from bench.errors import Interrupted, Slower, in_a_line, without_variables
 
 Ended = tuple[Simulation, RoundWork, list[ClientResult]]
 
@@ -61,6 +61,8 @@ class Pack:
         for member, job, trained in self._trained(jobs):
             with self._guard(member), member.clock():
                 member.end(job, trained)
+            if isinstance(self.failures.get(member), Interrupted):
+                return  # the others are still at the end of the round before
             del job, trained  # before the next are trained: all models of a pack may not fit into memory together
 
     def _trained(self, jobs: dict[Simulation, RoundWork]) -> Iterator[Ended]:

@@ -53,6 +53,14 @@ def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
             yield from pairs(value, other)
 
 
+def equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    """Return whether two mappings of tensors have the same names, and equal values under each."""
+    if first.keys() != second.keys():
+        return False
+    others = ((value, second[name]) for name, value in first.items())
+    return all(value is other or torch.equal(value, other) for value, other in others)
+
+
 def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
     """List the copies (target, source) that write `values` to `places`, a tree of the same structure.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,12 +89,29 @@ class ServerSteps:
         return detached_copy(state)
 
 
+class ServersOwn(Data):
+    """The server's samples as a client's hook finds them: it can read nothing of them.
+
+    Args:
+        name: of the field of `fed`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AttributeError(
+            f"a client's hook reads fed.{self._name}.{attribute}, which the server has and the client has not: send "
+            "what the client needs in the message of `broadcast`, where it is counted as traffic"
+        )
+
+
 @dataclass(frozen=True)
 class FedView:
     """Implementation of `algorithms.base.Fed`.
 
     `steps` executes the server's training steps, `initialise` draws a new network's parameters from a generator, and
-    `member` returns the client whose hook is called; it is None in the server's hooks.
+    `member` returns the client whose hook is called; it is None in the server's hooks, and in `noise`.
     """
 
     net: Network
@@ -115,6 +132,10 @@ class FedView:
                 "fed.client is known in init_client and start only: let clients upload what the server needs"
             )
         return self.member()
+
+    def for_clients(self) -> FedView:
+        """Return the view of the clients' hooks, without the server's samples."""
+        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a new network's parameters and floating-point buffers, by these keys."""

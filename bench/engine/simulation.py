@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -20,7 +20,7 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
 from bench.engine.cohort import ClientCohort, Traffic
-from bench.engine.evaluate import Evaluator, Scores, nonfinite_reason
+from bench.engine.evaluate import Evaluator, Scores, StopCheck, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
@@ -75,6 +75,8 @@ class Simulation:
         folder: of the saved state; None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
         initial: w_0, with all names of the network; None for weights drawn from the seed.
+        stopping: whether the sweep is stopping. A long evaluation then raises Interrupted, and the
+            simulation, in the middle of a round, is of no use any more.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Simulation:
         folder: StateFolder | None = None,
         track: Collection[str] = (),
         initial: Params | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as soon as the last
@@ -111,7 +114,8 @@ class Simulation:
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std).to(self.device)
         dtype, run_device = self.net.dtype, self.device  # not `self`, which the lambdas below must not hold
         split = split.pooled() if "pooled" in algorithm.needs else split
-        self.federation = Federation(dataset, info, split, setting, run_device, dtype)
+        check = StopCheck(stopping)
+        self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
         self.fed = FedView(
             net=self.net,
             num_clients=len(self.federation.clients),
@@ -308,10 +312,11 @@ class Simulation:
         local = self.tracker.clients(job, trained, self.done)
         own = self._own_metrics(trained, of_server)
         shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
+        untrained = set(range(len(self.federation.clients))) - self.memories.keys()
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that is sent nothing has the same model until it trains again.
             cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
-            evaluator = Evaluator(self.net, self.federation, self.local_model, cached)
+            evaluator = Evaluator(self.net, self.federation, self.local_model, cached, untrained)
             scores = evaluator.scores(row)
             self.tracker.row(self.round, suffix, row, scores, self.done)
             curve = self.progress.curves.setdefault(suffix, [])

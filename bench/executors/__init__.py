@@ -22,7 +22,7 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
 
     Returns:
         A class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the
-        best validation accuracy so far, less 1 of a run that diverged, -1 of one that failed) and
+        mean validation accuracy of the last ten evaluations, less 1 of a run that diverged, -1 of one that failed) and
         `done`; the finished run's row goes to `out`.
 
     Raises:

@@ -15,7 +15,7 @@ from algorithms import entry
 from bench.execution import STATE_VERSION, enough, saved_runs
 from bench.planning.run_spec import Plan, RunSpec, Search, Varied, setting_of, units_of, varied_names
 from leaderboards import Store, canonical_json
-from leaderboards.selection import selection_value
+from leaderboards.selection import RULES, selection_value
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _READ = (
     *("algorithm", "setting_json", "hp_json", "run_key"),
-    *("status", "diverged", "best_val_accuracy"),
+    *("status", "diverged", *RULES.values()),
 )
 FIELD = "setting."  # prefix of the name of a setting field, because a hyper-parameter may be called `lr` as well
 PATIENCE = 20  # proposals per wanted configuration: if few are left, a sampler repeats itself
@@ -204,7 +204,7 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
         keys = [unit.key for unit in chosen_units(search, chosen, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
-            accuracies = [row.best_val_accuracy for row in stored]
+            accuracies = [getattr(row, RULES[plan.request.chosen_by]) for row in stored]
             diverged = any(row.status == "finished" and row.diverged for row in stored)
             history.known.append((chosen, selection_value(accuracies, diverged)))
             continue

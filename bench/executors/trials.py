@@ -102,7 +102,8 @@ class Interruption:
         self.raised = True
         self.path.touch()
         killing = "Ctrl-C twice kills" if self._signalled is None else "once more to kill"
-        self._say(f"stopping ({why}): current rounds are finished and saved; {killing}")
+        rounds = "current rounds are finished and saved, or given up if their evaluation takes long"
+        self._say(f"stopping ({why}): {rounds}; {killing}")
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()

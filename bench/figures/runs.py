@@ -19,6 +19,7 @@ from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
 from bench.terminal.render import note_superseded
 from leaderboards.problems import Problem
+from leaderboards.selection import DEFAULT_RULE
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def read(
     where: Mapping[str, Sequence[Any]],
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
+    chosen_by: str = DEFAULT_RULE,
 ) -> Runs:
     """Read result folders; `where` as `bench.compare.filters.filters` gives it, the others as for `read_results`.
 
@@ -119,7 +121,7 @@ def read(
         UsageError: there is no run in any of them, or none of those asked for.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    results = read_results(outs, tuned, confirmed_at)
+    results = read_results(outs, tuned, confirmed_at, chosen_by)
     frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
     note_superseded(frame, tuned)
     keys = set(frame["run_key"])

@@ -92,16 +92,36 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     full = min(pace.step, 3 * pace.sample * setting.batch_size)  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     round_seconds = clients * (pace.client + batches * pace.batch + training)
-    evaluated = samples_of(unit)[1] * _evaluated_models(unit)
+    evaluated = samples_of(unit)[1] * evaluated_models(unit)
     return setting.rounds * round_seconds + evaluated * pace.sample
 
 
-def _evaluated_models(unit: RunSpec) -> int:
-    """Count the models that an evaluation measures on the whole test set; the pace covers a run's second row."""
+def evaluated_models(unit: RunSpec) -> float:
+    """Compute how many models an evaluation measures on the whole test set: the mean over a run.
+
+    The pace covers a run's second row. Clients that have not trained yet share one model; `local`
+    measures it once, and else the models of clients that have trained since the last evaluation.
+    """
     setting = unit.setting
     if unit.algorithm not in PERSONAL or setting.partition == "by_source":  # each client has a part of the test set
         return 1
-    return setting.cohort_size if unit.algorithm == "local" else setting.num_clients  # `local`: those that trained
+    clients = setting.num_clients
+    left_out = 1 - setting.cohort_size / clients  # probability that a client misses a round
+
+    def trained(rounds: int) -> float:
+        return clients * (1 - left_out**rounds)
+
+    def someone_untrained(rounds: int) -> float:
+        return 1 - (1 - left_out**rounds) ** clients
+
+    ends = [*range(setting.evaluate_every, setting.rounds, setting.evaluate_every), setting.rounds]
+    starts = [0, *ends[:-1]]
+    if unit.algorithm == "local":
+        counts = [trained(end - start) for start, end in zip(starts, ends, strict=True)]
+        counts.append(someone_untrained(ends[0]))
+    else:
+        counts = [trained(end) + someone_untrained(end) for end in ends]
+    return sum(counts) / len(ends)
 
 
 def recorded_rates(store: Store, device: str) -> dict[str, float]:

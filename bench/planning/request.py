@@ -13,6 +13,7 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
 from bench.errors import UsageError
 from bench.terminal.words import text, unknown
+from leaderboards.selection import DEFAULT_RULE
 from search_spaces import PAPERS, SETTINGS, Grid, Setting, cast, combinations, setting_fields
 
 EMBEDDED_DATASET = "digits"
@@ -46,6 +47,7 @@ class Request:
     budget: int = 0  # configurations that every algorithm gets, with the learning rate tuned as well; 0 for none
     scheduler: str = "none"
     tuning: str = AT_ONCE
+    chosen_by: str = DEFAULT_RULE  # of `leaderboards.selection.RULES`
     confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replicates: Mapping[str, int] = field(default_factory=dict)

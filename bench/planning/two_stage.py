@@ -60,7 +60,7 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     from leaderboards.confirmed import chosen
 
     keys = {key for unit in plan.units for key in unit.rows.values()}
-    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {})
+    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {}, plan.request.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
     for row in winners.to_dict("records"):
         setting = setting_of(row["setting_json"])

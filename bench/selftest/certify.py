@@ -69,6 +69,12 @@ class Finding:
             self.expect(False, f"{where}{': ' * bool(where)}{describe(error)}")
 
 
+def compared(value: float, bound: float) -> str:
+    """Return a figure beside its bound, such as `3.1e-15 <= 1e-10`, or `2.0e-05 > 1e-10` if it is too large."""
+    relation = "<=" if value <= bound else ">"
+    return f"{value:.1e} {relation} {bound:.2g}"
+
+
 class NotApplicable(Exception):
     """An exception from a check that does not apply to the algorithm; its message says why."""
 

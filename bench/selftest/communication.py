@@ -33,6 +33,7 @@ def communication(candidate: Candidate, finding: Finding) -> None:
     if candidate.built_in:
         special = ({"buffer": 1}, {"buffer": 2}, {"steps": 1}, {"warmup_rounds": 2})
         configurations += [values for values in special if set(values) <= set(candidate.entry.defaults())]
+    traffic: list[str] = []
     for values in configurations:
         simulation = candidate.simulate(values=values)
         symbols = symbol_values(candidate, values, simulation)
@@ -42,8 +43,8 @@ def communication(candidate: Candidate, finding: Finding) -> None:
                 _compare_traffic(candidate, values, symbols, number, counts, finding)
         if not values:
             traffic = [f"{way} {rounds[-1][way] / symbols['P']:.5g} P" for way in ("down", "up")]
-            declared = ", all as declared" if candidate.built_in else ""
-            finding.measured = f"{'; '.join(traffic)} in round {ROUNDS}{declared}"
+    declared = ", all as declared" if candidate.built_in and not finding.problems else ""
+    finding.measured = f"{'; '.join(traffic)} in round {ROUNDS}{declared}"
 
 
 def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:

@@ -9,21 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from bench.engine.pack import Pack
+from bench.engine.pytree import leaves
+from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
 from bench.engine.state import StateFolder
 from bench.selftest.candidate import Candidate, Values, candidate
-from bench.selftest.certify import Finding, NotApplicable
+from bench.selftest.certify import Finding, NotApplicable, compared
 from bench.selftest.equations import LIMITS, Limit
 from bench.selftest.hyperparameters import SMALLEST_EFFECT, alternatives
-from bench.selftest.toy import INFO, TEST_SAMPLES, gap, identical, largest_gap, models_of
+from bench.selftest.toy import INFO, TEST_SAMPLES, distance, gap, identical, largest_gap, models_of
 from bench.trial.results import at_chance
-from search_spaces import Value
 
-# In float64 after three rounds, in float32 after one. The gradient of a bias before BatchNorm is only rounding error,
-# which Adam (in FedDF's server) turns into steps.
-TOLERANCES = {"largest gap": 1e-10, "with BatchNorm": 1e-9, "in float32": 1e-5}
+# In float64. The gradient of a bias before BatchNorm is only rounding error, which Adam (in FedDF's server) turns into
+# steps.
+TOLERANCES = {"largest gap": 1e-10, "with BatchNorm": 1e-9}
+CUT_BITS = 6  # of the 24 significant bits of float32
+FLOAT32_SEEDS = range(5)
 ROUNDS = 3
 LEARNING_ROUNDS = 15
 MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
@@ -32,30 +38,74 @@ MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")  # generating images takes a hu
 MOMENTUM = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9}
 
 
+class CoarseArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Arithmetic with 18 significant bits: the last six of every float32 result are cut off.
+
+    How far a run in it ends from the same run in float32 is a measure of what rounding does to the algorithm, on this
+    processor and with its optimisers: Adam turns the rounding error of a gradient near zero into whole steps.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.is_view:  # of a result that is cut already, or of data
+            return result
+        for tensor in leaves(result):
+            if tensor.dtype == torch.float32:
+                tensor.view(torch.int32).bitwise_and_(-1 << CUT_BITS)
+        return result
+
+
 def backends(tested: Candidate, finding: Finding) -> None:
     """Check that clients trained one by one, stacked, and in a pack of runs give the same models and the same traffic.
 
-    Compare over models, augmentations, optimisers and every choice among the algorithm's own forms.
+    Compare over models, augmentations, optimisers and every choice among the algorithm's own forms: in float64 by the
+    largest gap of a weight, in float32 by the distance of the models.
     """
-    single: dict[str, Any] = {"model": tested.model(), "precision": "fp32"}
-    cases = [*((*case, ROUNDS) for case in _backend_cases(tested)), (dict[str, Value](), single, 1)]
     difference, members = _compare_packed(tested, finding)
-    largest, differing = {"largest gap": difference}, list[str]()
-    for values, fields, rounds in cases:
+    largest = {"largest gap": difference}
+    cases = list(_backend_cases(tested))
+    differing = []
+    for values, fields in cases:
         where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
-        kind = "in float32" if fields is single else "with BatchNorm" if "+bn" in fields["model"] else "largest gap"
-        difference = _compare_backends(tested, finding, rounds, where, values, fields)
+        kind = "with BatchNorm" if "+bn" in fields["model"] else "largest gap"
+        difference = largest_gap(*_both_backends(tested, finding, where, values, fields))
         largest[kind] = max(largest.get(kind, 0.0), difference)
         if not difference <= TOLERANCES[kind]:
-            differing.append(f"Loop and Stacked differ by {difference:.1e} > {TOLERANCES[kind]:g} with {where}")
-    more = f", and in {len(differing) - 1} more of {len(cases)} cases" if len(differing) > 1 else ""
+            verdict = compared(difference, TOLERANCES[kind])
+            differing.append(f"Loop and Stacked differ by {verdict} with {where}")
+    gaps = [f"{kind} {compared(value, TOLERANCES[kind])}" for kind, value in largest.items()]
+    difference, bound = float32_distance(tested, finding)
+    gaps.append(f"distance in float32 {compared(difference, bound)}")
+    if not difference <= bound:
+        differing.append(f"Loop and Stacked differ by {compared(difference, bound)} in float32, with most seeds")
+    more = f", and in {len(differing) - 1} more of {len(cases) + 1} cases" if len(differing) > 1 else ""
     finding.expect(not differing, "".join(differing[:1]) + more)
-    gaps = "; ".join(f"{kind} {difference:.1e} <= {TOLERANCES[kind]:g}" for kind, difference in largest.items())
-    finding.measured = f"{gaps}; {len(cases) + members} cases"
+    finding.measured = f"{'; '.join(gaps)}; {len(cases) + 1 + members} cases"
+
+
+def float32_distance(tested: Candidate, finding: Finding) -> tuple[float, float]:
+    """Return the distance of the backends' models in float32, and that of coarse arithmetic, which bounds it.
+
+    Both are of one seed: it is within its bound if most seeds are. With a few, rounding alone exceeds the bound,
+    because it moves a unit over the kink of ReLU, or the server to another checkpoint.
+    """
+    exceeding = []
+    for tried, seed in enumerate(FLOAT32_SEEDS):
+        fields: dict[str, Any] = {"model": tested.model(), "precision": "fp32", "seed": seed}
+        loop, stacked = _both_backends(tested, finding, f"precision=fp32, seed={seed}", {}, fields)
+        coarse = tested.simulate("loop", **fields)
+        with CoarseArithmetic():  # type: ignore[no-untyped-call]
+            coarse.advance(ROUNDS)
+        found = (distance(loop, stacked), distance(loop, coarse))
+        if not found[0] <= found[1]:
+            exceeding.append(found)
+        elif 2 * len(exceeding) <= tried:  # more seeds within the bound than beyond it
+            return found
+    return exceeding[-1]
 
 
 def _backend_cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
-    """Yield (hyper-parameters, setting) of each comparison of backends."""
+    """Yield (hyper-parameters, setting) of each comparison of backends in float64."""
     models = MODELS_WITH_GENERATOR if "images" in tested.needs else MODELS
     for model in dict.fromkeys(map(tested.model, models)):
         yield {}, {"model": model}
@@ -68,18 +118,19 @@ def _backend_cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]
         yield values, {"model": plain}
 
 
-def _compare_backends(
-    tested: Candidate, finding: Finding, rounds: int, where: str, values: Values, fields: dict[str, Any]
-) -> float:
-    """Return the gap between the backends and record unequal traffic; Stacked's server steps are traced as on a GPU."""
-    loop = tested.run(rounds, "loop", values, **fields)
-    stacked = tested.simulate("stacked", values, **{"rounds": max(rounds, 4), **fields})
+def _both_backends(
+    tested: Candidate, finding: Finding, where: str, values: Values, fields: dict[str, Any]
+) -> tuple[Simulation, Simulation]:
+    """Return a run by Loop and by Stacked, whose server steps are traced as on a GPU; record unequal traffic."""
+    loop = tested.run(ROUNDS, "loop", values, **fields)
+    stacked = tested.simulate("stacked", values, **fields)
     stacked.trainer = Stacked(server=lambda: Captured(traced, warm_ups=1))
-    stacked.advance(rounds)
+    stacked.advance(ROUNDS)
     expected, traffic = loop.progress.traffic, stacked.progress.traffic
     finding.expect(expected == traffic, f"the traffic differs with {where}: {expected} and {traffic}")
-    finding.expect(not loop.progress.diverged, f"it diverges with {where}")
-    return largest_gap(loop, stacked)
+    diverged = loop.progress.diverged or stacked.progress.diverged
+    finding.expect(not diverged, f"it diverges with {where}")
+    return loop, stacked
 
 
 def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
@@ -123,13 +174,13 @@ def reductions(tested: Candidate, finding: Finding) -> None:
     for limit in LIMITS.get(tested.entry.name, ()):
         models = [model for model in LIMIT_MODELS if not (limit.without_batchnorm and "+bn" in model)]
         largest = max(_limit_gap(tested, limit, model, backend) for model in models for backend in ("loop", "stacked"))
-        finding.expect(largest <= limit.tolerance, f"{limit}: models differ by {largest:.1e} > {limit.tolerance:g}")
+        finding.expect(largest <= limit.tolerance, f"{limit}: models differ by {compared(largest, limit.tolerance)}")
         shown.append(f"{limit}: {largest:.1e}" if largest else f"{limit}: exactly")
     if tested.entry.name != "fedavg":
         plain = models_of(candidate("fedavg").run(4, model=tested.model()))["", None]
         effect = max(gap(model, plain) for model in models_of(tested.run(4)).values())
         finding.expect(effect > SMALLEST_EFFECT, f"with its defaults it is FedAvg: the models differ by {effect:.1e}")
-        shown.append("differs from fedavg")
+        shown.append(f"differs from fedavg by {effect:.1e}")
     if not shown:
         raise NotApplicable("other algorithms reduce to this one")
     finding.measured = "; ".join(shown)

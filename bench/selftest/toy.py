@@ -15,6 +15,7 @@ from algorithms.base import Algorithm, Params
 from bench.data import DatasetInfo
 from bench.data.dataset import Dataset
 from bench.data.splits import Split
+from bench.engine.pytree import pairs
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from search_spaces import Setting
@@ -133,6 +134,14 @@ def models_of(simulation: Simulation) -> Models:
 def largest_gap(left: Simulation, right: Simulation) -> float:
     """Return the largest difference between two runs' models, both the evaluated ones and the server's own."""
     return max(gap(models_of(left), models_of(right)), gap(left.server.params, right.server.params))
+
+
+def distance(left: Simulation, right: Simulation) -> float:
+    """Return the Euclidean distance of two runs' models, evaluated and the server's own; inf for NaN."""
+    models, others = ([*models_of(run).values(), run.server.params] for run in (left, right))
+    squares = [(got.double() - other.double()).square().sum() for got, other in pairs(models, others)]
+    total = float(torch.stack(squares).sum())
+    return math.inf if math.isnan(total) else math.sqrt(total)
 
 
 def gap(got: Any, expected: Any) -> float:

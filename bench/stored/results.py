@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
+from leaderboards.numbers import NUMBERS
 from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
+from leaderboards.selection import DEFAULT_RULE
 from leaderboards.shell_text import printable, shell_command, typed
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class Results:
         source: the store that they come from.
         runs: one per run key, in the order of their end.
         records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts, in any
-            status, by seed, and `run_of_seed`, the finished ones among them.
+            status, by seed, and `run_of_seed`, the finished ones among them. Replicates of a partition are one run
+            there, with their means and the curve of the first.
     """
 
     source: Folders
@@ -48,7 +51,12 @@ class Results:
         return by_run(self.source.curves())
 
 
-def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[str, Any] | None = None) -> Results:
+def read(
+    outs: Sequence[Path],
+    tuned: Sequence[str] = (),
+    confirmed_at: Mapping[str, Any] | None = None,
+    chosen_by: str = DEFAULT_RULE,
+) -> Results:
     """Read result folders.
 
     Args:
@@ -56,22 +64,22 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
         tuned: fields of the setting over which configurations are selected: records have them among their
             hyper-parameters (`hp_json`, by `own_name`), not in their setting (`setting_json`).
         confirmed_at: as for `source_of`.
+        chosen_by: likewise.
 
     Raises:
         UsageError: there is no run in any of them, or none that confirms.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     from leaderboards.board import current, leaderboard
+    from leaderboards.replicates import by_partition
 
-    source = source_of(outs, tuned, confirmed_at)
+    source = source_of(outs, tuned, confirmed_at, chosen_by)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
-    counting = set(current(frame, tuned)["run_key"])
     members: dict[tuple[str, str, str], list[Run]] = {}
-    for run in runs:
-        if run["run_key"] in counting:
-            members.setdefault(_configuration(run), []).append(run)
-    table = leaderboard(frame, tuned=tuned)
+    for run in records(by_partition(current(frame, tuned), NUMBERS)):
+        members.setdefault(_configuration(run), []).append(run)
+    table = leaderboard(frame, tuned=tuned, chosen_by=chosen_by)
     rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
     board = []
     for record in rows:
@@ -81,13 +89,19 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
     return Results(source, tuple(runs), tuple(board))
 
 
-def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None) -> Folders:
+def source_of(
+    outs: Sequence[Path],
+    tuned: Sequence[str],
+    confirmed_at: Mapping[str, Any] | None,
+    chosen_by: str = DEFAULT_RULE,
+) -> Folders:
     """Open result folders, or only the confirming runs in them.
 
     Args:
         outs: the folders.
         tuned: fields of the setting over which configurations were selected.
         confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs, confirming or not.
+        chosen_by: rule of `leaderboards.selection.RULES` by which they were selected.
 
     Raises:
         UsageError: there is no run in any of them, or none that confirms.
@@ -102,9 +116,9 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
         raise UsageError(f"no results in {names}: a sweep such as `{command}` makes some, or name another folder")
     if confirmed_at is None:
         return folders
-    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at))
+    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by))
     if source.runs().empty:
-        if chosen(folders.runs(), tuned, confirmed_at).empty:
+        if chosen(folders.runs(), tuned, confirmed_at, chosen_by).empty:
             where = "".join(f" with {name}={typed(value)}" for name, value in confirmed_at.items())
             raise UsageError(
                 f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, or none selected"

@@ -152,6 +152,7 @@ def _train(
             device=resolved.device,
             backend=options.backend,
             threads=options.cpus_per_trial,
+            chosen_by=options.chosen_by,
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
@@ -288,8 +289,8 @@ def _print_board(
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
-        runs = confirmed(runs, plan.tuned, confirmed_at)
-    board = leaderboard(runs, tuned=plan.tuned)
+        runs = confirmed(runs, plan.tuned, confirmed_at, plan.request.chosen_by)
+    board = leaderboard(runs, tuned=plan.tuned, chosen_by=plan.request.chosen_by)
     board = board.loc[[row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]]
     metrics = [NUMBERS[name] for name in ("best_accuracy", "final_accuracy")]
     algorithms = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}

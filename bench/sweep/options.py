@@ -15,6 +15,7 @@ from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET, TUNINGS
 from bench.terminal.console import Parser
 from bench.terminal.words import (
+    CHOSEN_BY,
     DATA_DIR,
     OUT,
     flag,
@@ -25,6 +26,7 @@ from bench.terminal.words import (
     tracks_of,
     unknown,
 )
+from leaderboards.selection import DEFAULT_RULE, RULES
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
 
@@ -174,6 +176,7 @@ class SweepOptions:
         "at-once",
         choices=TUNINGS,
     )
+    chosen_by: str = _option(SEARCH, CHOSEN_BY, None, DEFAULT_RULE, choices=tuple(RULES))
     confirm: tuple[int, ...] | None = _option(
         SEARCH,
         "search on seed 0, then run the configuration that validation chose on other seeds, and report only these: "

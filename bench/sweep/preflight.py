@@ -72,6 +72,7 @@ def make_request(options: SweepOptions) -> Request:
         budget=options.budget or 0,
         scheduler=options.scheduler,
         tuning=options.tuning,
+        chosen_by=options.chosen_by,
         confirm=options.confirm or (),
         confirm_at=options.confirm_at,
         replicates=_replicates(options.replicates),

@@ -18,6 +18,7 @@ from bench.execution import LOGS, TRACKS, default_out
 from search_spaces.bounds import nearest
 
 # Help of options that several commands have.
+CHOSEN_BY = "validation accuracy that configurations are chosen by: mean of the last ten evaluations, or best round"
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
 IMPORT = "allow importing these `module:name` that stored runs refer to, which executes their code"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"

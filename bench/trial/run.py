@@ -207,6 +207,7 @@ class Run:
             folder=self.folder,
             track=execution.track,
             initial=initial,
+            stopping=lambda: execution.stopping,
         )
         self.simulation.load()
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.engine.pack import Pack
 from bench.engine.process import prepare_process, release_gpu
 from bench.engine.simulation import Point
-from bench.errors import EnvironmentProblem, UnusableState, describe
+from bench.errors import EnvironmentProblem, Interrupted, UnusableState, describe
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
 from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
@@ -185,7 +185,10 @@ class RunGroup:
             self._handle(run, error)
 
     def _handle(self, run: Run, error: Exception) -> None:
-        """End only this run if it failed or its state is unusable, and the trial if the machine is not ready."""
+        """End only this run, unless the machine is not ready, which ends the trial."""
+        if isinstance(error, Interrupted):  # its last save stays
+            run.status = "interrupted"
+            return
         if isinstance(error, UnusableState):  # no row: the state may be mended, and stored rows stay
             run.status, run.error = "environment", str(error)
             return

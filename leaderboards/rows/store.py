@@ -40,6 +40,7 @@ from leaderboards.rows.segments import (
     read_rows,
     results_digests,
 )
+from leaderboards.selection import DEFAULT_RULE
 from leaderboards.shell_text import shell_command
 
 if TYPE_CHECKING:
@@ -160,8 +161,13 @@ class Store:
             _LOG.warning("%s is missing: %d run(s) without a curve", path, count)
         return to_pandas(fit(points, curves_schema()))
 
-    def rebuild(self, runs: pd.DataFrame | None = None, tuned: Collection[str] = ()) -> Path:
-        """Make leaderboard.parquet of all runs, or of `runs`, with `tuned` of `board.leaderboard`, atomically.
+    def rebuild(
+        self,
+        runs: pd.DataFrame | None = None,
+        tuned: Collection[str] = (),
+        chosen_by: str = DEFAULT_RULE,
+    ) -> Path:
+        """Make leaderboard.parquet of all runs, or of `runs`, atomically; `tuned` and `chosen_by` as its function has.
 
         Raises:
             StoreError: a run's file is broken, foreign, or of a newer schema.
@@ -172,7 +178,7 @@ class Store:
         from leaderboards.board import leaderboard
 
         path = self.out / BOARD
-        board = leaderboard(self.runs() if runs is None else runs, tuned=tuned)
+        board = leaderboard(self.runs() if runs is None else runs, tuned=tuned, chosen_by=chosen_by)
         table = pa.Table.from_pandas(board, preserve_index=False)
         metadata = {**(table.schema.metadata or {}), **file_metadata("leaderboard")}
         write_table(table.replace_schema_metadata(metadata), path)

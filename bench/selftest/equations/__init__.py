@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 
 from bench.selftest.candidate import Candidate
-from bench.selftest.certify import Finding, NotApplicable
+from bench.selftest.certify import Finding, NotApplicable, compared
 from bench.selftest.equations.checks import TOLERANCE, Check, Limit
 from bench.selftest.equations.run import Make
 
@@ -37,9 +37,9 @@ def equations(candidate: Candidate, finding: Finding) -> None:
         with finding.case(where):
             gap = check.gap(candidate.build)
             largest = max(largest, gap)
-            finding.expect(gap <= TOLERANCE, f"{where}: differs by {gap:.1e} > {TOLERANCE:g}")
+            finding.expect(gap <= TOLERANCE, f"{where}: differs by {compared(gap, TOLERANCE)}")
     finding.expect(bool(checks), "no formula is written for it")
-    finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {len(checks)} compared"
+    finding.measured = f"largest gap {compared(largest, TOLERANCE)}; {len(checks)} compared"
 
 
 __all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "equations"]

@@ -245,7 +245,7 @@ def code_check(title: str, gaps: Any = as_in_the_code, **others: Any) -> Check:
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedkf": (
         paper_check("generator's step, student's loss and gradient, both models, 3 rounds", TWO),
-        paper_check("lambda_1=0, lambda_2=2", lambda_1=0.0, lambda_2=2.0),
+        paper_check("lambda_1=0, lambda_2=0.5", lambda_1=0.0, lambda_2=0.5),
         paper_check("adversarial", adversarial=True),
         paper_check("the round's mean teaches (FedKF-)", TWO, teacher="aca"),
         paper_check("clients not yet drawn count with w_0", t1_unvisited="w0"),

@@ -6,7 +6,7 @@ B batch, C classes, D features, K clients, N samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
 from bench.engine.pytree import tree_map
 from bench.engine.rng import stream
-from bench.engine.server_context import ServerSteps
+from bench.engine.server_context import ServersOwn, ServerSteps
 
 SEED = 20
 SIDE, PIXELS = 4, 16
@@ -179,6 +179,10 @@ class LabFed:
     batch_size: int = BATCH_SIZE
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
     drawn_models: list[Params] = field(default_factory=list)
+
+    def for_clients(self) -> LabFed:
+        """Return the view of the clients' hooks, without the server's samples."""
+        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a network for these keys."""

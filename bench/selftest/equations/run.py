@@ -75,7 +75,7 @@ class Run:
         """Return the federation as a client's hooks see it."""
         data = self.clients[client]
         counts = data.y[data.weight > 0].bincount(minlength=lab.CLASSES).double()
-        return replace(self.fed, client=Client(client, counts.sum(), counts))
+        return replace(self.fed.for_clients(), client=Client(client, counts.sum(), counts))
 
     def visit(self, client: int, steps: float = 1.0) -> Visit:
         """Start a client's coming round, in which it will take `steps` local steps."""
@@ -127,7 +127,7 @@ class Visit:
     def step(self, params: Params, given: Batch) -> Batch:
         """Set the local model to `params` and call `before_step`; return the batch with noise and teachers' outputs."""
         run = self.run
-        noise = run.algorithm.noise(run.fed, self._noise, run.fed.batch_size)
+        noise = run.algorithm.noise(run.fed.for_clients(), self._noise, run.fed.batch_size)
         with torch.no_grad():
             outputs = {name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()}
         given = replace(given, noise=noise, teacher=outputs)

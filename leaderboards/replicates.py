@@ -1,0 +1,71 @@
+"""Replicates: runs on one partition that differ in participants, batches and dropout alone.
+
+A run's setting has a `partition_seed` where that is not the run's own seed. Comparisons are paired by partition, so
+that the replicates of a partition are averaged first, and count as one run of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from leaderboards.problems import CONFIGURATION
+from leaderboards.rows.schema import canonical_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIELD = "partition_seed"
+
+
+def without_partition_seed(setting_json: str) -> tuple[str, int | None]:
+    """Split a row's setting: the setting that its replicates share, and the seed of its partition, if it has one."""
+    setting = json.loads(setting_json)
+    seed = setting.pop(FIELD, None)
+    return canonical_json(setting), seed
+
+
+def partitions(runs: pd.DataFrame) -> pd.Series:
+    """Return the seed of each run's partition, int64."""
+    texts = runs["setting_json"]
+    seeds = {text: without_partition_seed(text)[1] for text in texts.unique()}
+    own = texts.map(seeds).astype("Int64")
+    return own.fillna(runs["seed"]).astype("int64")
+
+
+def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
+    """Make one row of the replicates of each configuration and partition; runs without replicates stay as they are.
+
+    Args:
+        runs: one row for each configuration and seed.
+        numbers: columns that are averaged, over the finished replicates.
+
+    Returns:
+        Rows with the seed of the partition as `seed`, and a setting without it. A row has diverged if one of its
+        replicates did. All other columns are those of its first replicate, a finished one if there is one.
+    """
+    if not runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any():
+        return runs
+    key = [*CONFIGURATION, "seed"]
+    present = [name for name in numbers if name in runs]
+    rows = _keyed_by_partition(runs)
+    first = rows.drop_duplicates(key).set_index(key)
+    finished = rows[rows["status"] == "finished"].groupby(key)
+    means = finished[present].agg("mean").astype("float64")
+    averaged = first.index.isin(means.index)
+    for name in present:
+        first[name] = first[name].astype("float64")
+        first.loc[averaged, name] = means[name].reindex(first.index[averaged])
+    first.loc[averaged, "diverged"] = finished["diverged"].any().reindex(first.index[averaged])
+    columns = [str(name) for name in runs.columns]
+    return first.reset_index()[columns].sort_values(key, kind="stable", ignore_index=True)
+
+
+def _keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
+    """Replace seed and setting by those of the partition; finished runs come first, then those of lower seeds."""
+    texts = runs["setting_json"]
+    settings = texts.map({text: without_partition_seed(text)[0] for text in texts.unique()})
+    rows = runs.assign(unfinished=runs["status"] != "finished")
+    rows = rows.sort_values(["unfinished", "seed"], kind="stable").drop(columns="unfinished")
+    return rows.assign(setting_json=settings.astype(texts.dtype), seed=partitions(runs))
