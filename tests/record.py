@@ -104,7 +104,8 @@ def main() -> int:
     asked.to.write_text(text + "\n", encoding="utf-8")
     if asked.against is None:
         return 0
-    before, after = json.loads(asked.against.read_text(encoding="utf-8")), json.loads(text)
+    before = json.loads(asked.against.read_text(encoding="utf-8"), parse_constant=str)  # NaN is no difference
+    after = json.loads(text, parse_constant=str)
     gained = Counter[str]()
     for name, values in after.items():
         if isinstance(values, dict) and isinstance(before.get(name), dict):

@@ -40,7 +40,7 @@ _LONGEST = 200  # characters of a text in a message
 def check_row(row: Mapping[str, Any]) -> None:
     """Check one row of `runs`, as a mapping from every column to a Python value (None is empty).
 
-    A number that is read off curves may always be empty: readers compute it.
+    A number that is read off curves may be empty or missing: readers compute it.
 
     Raises:
         ValueError: a column is missing, unknown, of another type, empty or out of range; the status is unknown; or
@@ -67,7 +67,7 @@ def _raise_if_any(message: str, problems: Iterable[str]) -> None:
 def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield everything that `check_row` refuses about a row, one phrase each."""
     names = {column.name for column in COLUMNS}
-    missing = [column.name for column in COLUMNS if column.name not in row]
+    missing = [column.name for column in COLUMNS if column.name not in row and column.name not in READ_OFF_CURVES]
     if missing:
         yield f"missing columns {', '.join(missing)} (give None if there is no value)"
     unknown = sorted(set(row) - names)

@@ -297,11 +297,15 @@ def row_names(index: pa.Table) -> list[tuple[str, str]]:
 
 def curves_of_rows(points: pa.Table) -> dict[tuple[str, str], Curve]:
     """Arrange points of `read_curves` as a curve for each row that has one, by `row_names`."""
-    grouped: dict[tuple[str, str], list[tuple[int, str, float | None]]] = {}
-    columns = (points[name].to_pylist() for name in ("file", "run_key", "round", "metric", "value"))
-    for file, key, *point in zip(*columns, strict=True):
-        grouped.setdefault((file, key), []).append((point[0], point[1], point[2]))
-    return {row: curve_of(curve) for row, curve in grouped.items()}
+    # Texts as numbers of their dictionaries: Python's own text of each point would take most of the time.
+    texts = [points[name].unify_dictionaries().combine_chunks() for name in ("file", "run_key", "metric")]
+    files, keys, metrics = (text.dictionary.to_pylist() for text in texts)
+    columns = [text.indices.to_numpy().tolist() for text in texts]
+    columns += [points[name].to_numpy().tolist() for name in ("round", "value")]
+    grouped: dict[tuple[int, int], list[tuple[int, str, float | None]]] = {}
+    for file, key, metric, at, value in zip(*columns, strict=True):
+        grouped.setdefault((file, key), []).append((at, metrics[metric], value))
+    return {(files[file], keys[key]): curve_of(curve) for (file, key), curve in grouped.items()}
 
 
 def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:

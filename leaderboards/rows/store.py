@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leaderboards.numbers import curve_of, numbers_of
 from leaderboards.rows.checks import CurvePoint, check_curve, check_row, table_problems
 from leaderboards.rows.files import (
     BrokenFileError,
@@ -72,7 +73,7 @@ class Store:
         equal results and tracks no more. Different results of one environment are all kept; `validate` reports them.
 
         Args:
-            row: every column of `leaderboards.COLUMNS`; see `check_row`.
+            row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are computed.
             curve: points `(round, metric, value)`.
             replace: whether a finished row replaces all rows that this environment stored for the key before.
 
@@ -85,8 +86,10 @@ class Store:
             OSError: the folder cannot be written or the disk is full; nothing half-written is left.
         """
         curve = list(curve)
-        check_row(row)
         check_curve(curve)
+        told = numbers_of(curve_of(curve))
+        row = {**told, **{name: value for name, value in row.items() if value is not None or name not in told}}
+        check_row(row)
         forced = replace and row["status"] == "finished"
         written = datetime.now(UTC)
         if forced:  # it counts before the others, even if another machine's clock is ahead
