@@ -18,6 +18,7 @@ from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limit
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
+HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
@@ -92,13 +93,24 @@ def leaderboard(
 
 
 def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
-    """Select the runs of one version in each contest of `leaderboard`: the version of the run that ended last.
+    """Select the runs of one version in each contest of `leaderboard`.
 
-    Results of another version count as another algorithm's: they are neither averaged with these nor selected.
+    It is the version with the most finished seeds; of equal ones the highest. Hashes of code, which
+    algorithms from outside have for versions, have no order: of these the one of the run that ended
+    last. Results of another version count as another algorithm's: they are neither averaged with these nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
-    contest = [_cells(runs["setting_json"], tuned), runs["algorithm"], runs["model"]]
-    return runs[runs["algorithm_version"] == runs.groupby(contest, sort=False)["algorithm_version"].transform("last")]
+    frame = runs[["algorithm", "model", "algorithm_version", "finished"]]
+    frame = frame.assign(cell=_cells(runs["setting_json"], tuned))
+    frame["done"] = runs["seed"].where(runs["status"] == "finished")
+    groups = frame.groupby([*CONTEST, "algorithm_version"], sort=False)
+    frame["seeds"] = groups["done"].transform("nunique")
+    frame["ended"] = groups["finished"].transform("max")
+    numbered = frame["algorithm_version"] < HASHED_VERSIONS
+    frame["number"] = frame["algorithm_version"].where(numbered, 0)
+    ordered = frame.sort_values(["seeds", "number", "ended"], kind="stable", na_position="first")
+    shown = ordered.groupby(CONTEST, sort=False)["algorithm_version"].transform("last")
+    return runs[runs["algorithm_version"] == shown.reindex(runs.index)]
 
 
 def with_seeds(
