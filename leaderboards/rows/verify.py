@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import row_problems
-from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
+from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, is_regular, part_of, read_table, remedy
 from leaderboards.rows.schema import COLUMNS, LATER, environment_key, run_key
 from leaderboards.rows.segments import (
     HASHED_NAME,
     ROW_NAME,
+    Claims,
     Folder,
     curve_path,
-    held_names,
     judge,
     read_curves,
     read_rows,
@@ -112,15 +113,30 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away"))
     checked.findings += _leaderboard_problems(folder.out)
+    claims = Claims(folder, (path for path in folder.segments() if path not in checked.broken))
+    checked.findings += _claim_problems(folder, claims, checked.broken)
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes them.
-    held = held_names(path for path in folder.paths() if path not in checked.broken)
-    for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
-        if path not in checked.broken and path.name not in held and not (folder.out / "runs" / path.name).exists():
+    for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
+        orphan = path.name not in claims.names and not (folder.out / "runs" / path.name).exists()
+        if orphan and path not in checked.broken:
             step = "delete it, or bring back the row's file"
             checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
     for start in range(0, checked.index.num_rows, _AT_ONCE):
         _check_curves(checked.index.slice(start, _AT_ONCE), checked, summarise)
     return checked
+
+
+def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Finding]:
+    """Find segments that claim to replace rows which they do not have, or of which they have a worse one."""
+    step = "nothing follows the claim; ask who made the file, or move it and its curves away"
+    for path, names in claims.unfounded.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        problem = f"claims to replace {min(names)}{others}, and has no row of that run and environment"
+        yield Finding(f"runs/{path.name}", problem, step)
+    for path in folder.paths():
+        claimed = path not in broken and path.name in claims.names
+        if claimed and not claims.cover(folder.index(paths=[path])):
+            yield Finding(f"runs/{path.name}", "a segment claims to replace it, and has no row as good", step)
 
 
 def _examined(folder: Folder) -> Checked:
@@ -138,7 +154,7 @@ def _examined(folder: Folder) -> Checked:
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
                 problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
                 checked.findings += [Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems]
-    for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
+    for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
     return checked
@@ -149,7 +165,7 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
     if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
     for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
-        if file.exists() and not content_hash(file).startswith(digest):
+        if is_regular(file) and not content_hash(file).startswith(digest):
             step = f"{remedy(file)}; its runs are then run again"
             yield Finding(f"{file.parent.name}/{file.name}", "changed since it was written: another hash", step)
 
@@ -173,7 +189,7 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
 def _leaderboard_problems(out: Path) -> list[Finding]:
     path = out / "leaderboard.parquet"
     try:
-        if path.exists():
+        if os.path.lexists(path):
             read_table(path, "leaderboard", [])
     except StoreError as error:
         problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
