@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS, build
-from bench import data
+from bench import data, states
 from bench.data.splits import split
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
@@ -28,6 +28,7 @@ from bench.models import weights
 from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, rows_of, series, write_tracked
 from leaderboards import Store
+from leaderboards.rows.files import part_of
 
 WAIT_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # of waiting for another's claim, before a warning
@@ -51,7 +52,7 @@ class Run:
         self.simulation: Simulation | None = None
         self.pack, self._saved_round = 1, 0
         self.store = Store(Path(execution.out))
-        self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
+        self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
@@ -61,7 +62,7 @@ class Run:
 
     def open(self) -> None:
         """Claim the run, after waiting for another sweep's claim, and load its data and state."""
-        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
+        part_of(Path(self.execution.out), states.FOLDER).mkdir(parents=True, exist_ok=True)
         if not self._claim():
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():
@@ -203,10 +204,11 @@ class Run:
         assert simulation is not None, "open() comes before the rows"
         progress, chance, samples = simulation.progress, self._chance, self._test_samples
         self.complaint = progress.complaint
+        tracked: dict[str, list[str]] = {}
         if status == "finished":  # before the rows, so that a finished row always has its tracked data
-            write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
+            tracked = write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
         for row, curve in rows_of(self.unit, progress, facts, chance=chance, test_samples=samples):
-            self.store.write(row, curve, replace=self.execution.force)
+            self.store.write(row, curve, self.execution.force, tracked.get(row["run_key"], ()))
         self.status = status
 
     def _facts(self, status: str) -> dict[str, Any]:
