@@ -1,11 +1,12 @@
 """Data that `--track` kept of runs besides their rows and curves: the files, and how to read them.
 
-    OUT/tracked/<key16>.npz           arrays, by name (below); read by `arrays`
-    OUT/tracked/<key16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
+    OUT/tracked/<key16>-<hash16>.npz           arrays, by name (below); read by `arrays`
+    OUT/tracked/<key16>-<hash16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
 
-`key16` begins the run key of a row. Files appear whole or not at all, before the run's row: a finished row that was
-tracked has them. A run that a scheduler stopped has none. Arrays, with R evaluated rounds, m clients in a round, K in
-all, C classes, n test samples, D features:
+`key16` begins the run key of a row, `hash16` the SHA-256 of the file, which is never changed: `--force` makes another.
+The row names its files (`Store.tracked`). Earlier versions wrote `<key16>.npz` and named it nowhere. Files appear whole
+or not at all, before the run's row: a finished row that was tracked has them. A run that a scheduler stopped has none.
+Arrays, with R evaluated rounds, m clients in a round, K in all, C classes, n test samples, D features:
 
 | name | shape | meaning |
 |---|---|---|
@@ -36,8 +37,10 @@ over clients, and drift is measured from the model that each client starts with.
 
 from __future__ import annotations
 
+import os
+import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,88 +49,162 @@ import numpy as np
 
 from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS
-from leaderboards.rows.files import atomic_file, copy_file, sweep_leftovers
+from leaderboards import Store
+from leaderboards.rows.files import (
+    copy_file,
+    is_regular,
+    open_regular,
+    part_of,
+    sweep_leftovers,
+    write_named_by_content,
+)
 
 FOLDER = "tracked"
+NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?\.(npz|safetensors)")
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
+class Tracked:
+    """The tracked files of the rows in a result folder, as they are now; none for a file of rows.
+
+    `keys`: the runs to look for, by their keys or the first 16 characters; None is all.
+    """
+
+    def __init__(self, out: Path | str, keys: Collection[str] | None = None) -> None:
+        self._folder = part_of(Path(out), FOLDER)
+        whole = keys is not None and all(len(key) == 64 for key in keys)
+        named = {} if Path(out).is_file() else Store(out).tracked(keys if whole else None)
+        self._named = {key[:16]: names for key, names in named.items()}
+
+    def path(self, key: str, ending: str = "npz") -> Path:
+        """Return the path of a row's file, whether or not it is there. `ending`: npz or safetensors.
+
+        It is the one that the row names; if it names none, that of earlier versions, else the latest of the run, as of
+        a run whose row is not in this folder.
+        """
+        named = self._named.get(key[:16], {}).get(f".{ending}")
+        if named:
+            return self._folder / named
+        old = self._folder / f"{key[:16]}.{ending}"
+        others = [] if is_regular(old) else [*filter(is_regular, self._folder.glob(f"{key[:16]}-*.{ending}"))]
+        return max(others, key=lambda path: path.lstat().st_mtime_ns, default=old)
+
+    def has(self, key: str, ending: str = "npz") -> bool:
+        """Return whether a row has such a file."""
+        return is_regular(self.path(key, ending))
+
+    def names(self, key: str) -> set[str]:
+        """Return the names of `TRACKS` that a row's files have; raises EnvironmentProblem if a file is damaged."""
+        names = {"models"} if self.has(key, "safetensors") else set[str]()
+        if self.has(key):
+            with _archive(self.path(key)) as archive:
+                names |= {name.partition("/")[0] for name in archive.namelist()} & set(TRACKS)
+        return names
+
+    def arrays(self, key: str) -> Arrays:
+        """Read the tracked arrays of a row, by the names above.
+
+        Raises:
+            FileNotFoundError: there are none.
+            EnvironmentProblem: the file is damaged.
+        """
+        path = self.path(key)
+        if not os.path.lexists(path):
+            raise FileNotFoundError(
+                f"{path}: run {key[:16]} has no tracked data; run it with --track, and --force if it is stored"
+            )
+        arrays: Arrays = {}
+        with _archive(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+        return arrays
+
+
 def path_of(out: Path | str, key: str, ending: str = "npz") -> Path:
-    """Return the path of a row's tracked data, whether or not they are there. `ending`: npz or safetensors."""
-    return Path(out) / FOLDER / f"{key[:16]}.{ending}"
+    """Return the path of a row's tracked file, as `Tracked.path` does."""
+    return Tracked(out, [key]).path(key, ending)
 
 
 def arrays(out: Path | str, key: str) -> Arrays:
-    """Read the tracked arrays of a row, by the names above.
-
-    Raises:
-        FileNotFoundError: there are none.
-        EnvironmentProblem: the file is damaged.
-    """
-    path = path_of(out, key)
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: run {key[:16]} has no tracked data; run it with --track, and --force if it is stored"
-        )
-    with _readable(path), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    """Read the tracked arrays of a row, as `Tracked.arrays` does."""
+    return Tracked(out, [key]).arrays(key)
 
 
 def tracked_names(out: Path | str, key: str) -> set[str]:
-    """Return the names of `TRACKS` that the files of a row have; raises EnvironmentProblem if a file is damaged."""
-    path, names = path_of(out, key), set[str]()
-    if path.exists():
-        with _readable(path), zipfile.ZipFile(path) as file:
-            names = {name.partition("/")[0] for name in file.namelist()} & set(TRACKS)
-    return names | ({"models"} if path_of(out, key, "safetensors").exists() else set())
+    """Return the names of `TRACKS` that the files of a row have, as `Tracked.names` does."""
+    return Tracked(out, [key]).names(key)
 
 
-def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> None:
-    """Write the arrays of a row. Data that only an earlier run of this key tracked stay in the file."""
-    earlier: Arrays = {}
-    if path_of(out, key).exists():
-        tracked = {name.partition("/")[0] for name in made}
-        earlier = {name: value for name, value in arrays(out, key).items() if name.partition("/")[0] not in tracked}
-    content: dict[str, Any] = {**earlier, **{name: np.asarray(value) for name, value in made.items()}}
-    with _new_file(path_of(out, key)) as file:
-        np.savez(file, **content)
+def tensor_names(path: Path) -> list[str]:
+    """Read the names of the tensors in a model's file; raises EnvironmentProblem if it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return list(file.keys())
+    except SafetensorError as error:
+        again = "delete it; --track models with --force makes it again"
+        raise EnvironmentProblem(f"{path} is no readable model ({error}): {again}") from error
+
+
+def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> str:
+    """Write the arrays of a row, with those that only an earlier run of its key tracked; return the file's name."""
+    tracked = Tracked(out, [key])
+    earlier = tracked.arrays(key) if tracked.has(key) else {}
+    replaced = {name.partition("/")[0] for name in made}
+    content: dict[str, Any] = {name: value for name, value in earlier.items() if name.partition("/")[0] not in replaced}
+    content |= {name: np.asarray(value) for name, value in made.items()}
+    return _new_file(out, key, "npz", lambda file: np.savez(file, **content))
 
 
 def write_tensors(
     out: Path | str, key: str, tensors: Mapping[str, np.ndarray[Any, Any]], facts: Mapping[str, str]
-) -> None:
-    """Write the model of a row. `facts`: the file's metadata."""
+) -> str:
+    """Write the model of a row; return the file's name. `facts`: the file's metadata."""
     from safetensors.numpy import save
 
-    with _new_file(path_of(out, key, "safetensors")) as file:
-        file.write(save(dict(tensors), dict(facts)))
+    content = save(dict(tensors), dict(facts))
+    return _new_file(out, key, "safetensors", lambda file: file.write(content))
 
 
 def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
-    """Copy the tracked files of several result folders, all or those of the run `key`; existing files stay.
+    """Copy the tracked files of several result folders, existing ones excepted; or those of the row `key`.
+
+    Only regular files with names as above are copied.
 
     Raises OSError if a folder cannot be read or written; nothing half-written is left.
     """
+    target = part_of(out, FOLDER)
     for source in sources:
-        for path in sorted((source / FOLDER).glob(f"{key[:16]}*.*")):
-            target = out / FOLDER / path.name
-            if path.suffix in (".npz", ".safetensors") and not path.name.startswith(".") and not target.exists():
-                copy_file(path, target)
+        if key:  # always, because of files of a run without a row the latest counts
+            tracked = Tracked(source, [key])
+            paths = [tracked.path(key, ending) for ending in ("npz", "safetensors")]
+        else:
+            paths = [path for path in sorted(part_of(source, FOLDER).glob("*")) if not is_regular(target / path.name)]
+        for path in paths:
+            if NAME.fullmatch(path.name) and is_regular(path):
+                copy_file(path, target / path.name)
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a file of arrays, whose members are as large as they say; raises EnvironmentProblem if it is damaged."""
     try:
-        yield
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if compressed or sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
+                raise ValueError("its arrays are compressed or overlap, which --track writes none of")
+            yield archive
+    except (zipfile.BadZipFile, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError) as error:
         raise EnvironmentProblem(
             f"{path} is not a readable file of tracked data ({error}): delete it; --track with --force makes it again"
         ) from error
 
 
-@contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep_leftovers(path.parent)
-    with atomic_file(path) as file:
-        yield file
+def _new_file(out: Path | str, key: str, ending: str, write: Callable[[BinaryIO], Any]) -> str:
+    folder = part_of(Path(out), FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_leftovers(folder)
+    return write_named_by_content(folder, key[:16], ending, write).name

@@ -18,7 +18,7 @@ from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal import words
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.words import result_folder
+from bench.terminal.words import checked_path, result_folder
 from leaderboards import StoreError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _parser() -> Parser:
 
 def _folder(path: Path | None) -> Path:
     """Return the named result folder, or the default one; raises UsageError if it holds no results."""
-    out = (path or default_out()).resolve()
+    out = checked_path((path or default_out()).resolve())
     if not (out / "runs").is_dir():
         advice = "" if path else "; name one, or set FEDKD_OUT"
         raise UsageError(f"{out} is no result folder: it has no folder runs{advice}")
@@ -94,7 +94,6 @@ def _folder(path: Path | None) -> Path:
 
 
 def _merge(arguments: argparse.Namespace) -> int:
-    from bench import artifacts
     from leaderboards import Store
 
     sources = [_folder(source) for source in arguments.sources]
@@ -102,7 +101,6 @@ def _merge(arguments: argparse.Namespace) -> int:
     if out in sources:
         raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
     done = merge(sources, out, arguments.keep_both)
-    artifacts.copy(sources, out)
     Store(out).rebuild()
     say(*(f"{phrase}; tables mark them" for phrase in done.copies))
     if arguments.json:
@@ -127,11 +125,11 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
-    """Merge the rows and curves of several result folders, which are only read, into `out`, with its own rows.
+    """Merge rows, curves and tracked files of several result folders, which are only read, into `out`, with its own.
 
     Problems are found before anything is written; then the files that the destination lacks are copied, each row after
-    its curve, so that a killed merge leaves a folder in order. With `keep_both`, disagreeing results of one run key and
-    environment are copied as well; the one written last counts.
+    its curve and its tracked files, so that a killed merge leaves a folder in order. With `keep_both`, disagreeing
+    results of one run key and environment are copied as well; the one written last counts.
 
     Raises:
         StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and environment
@@ -140,6 +138,7 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     """
     import pyarrow as pa
 
+    from bench import artifacts
     from leaderboards.rows.segments import Folder
     from leaderboards.rows.verify import copies_read, disagreements, examine
 
@@ -153,6 +152,7 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     findings += [] if keep_both else disagreements(index)
     if findings:
         raise StoreError(out, "nothing was merged:\n" + "\n".join(f"  {finding}" for finding in findings))
+    artifacts.copy(sources, out)
     for source in sources:
         folder = Folder(source)
         folder.steady(partial(_copy, folder, Folder(out)))
@@ -164,18 +164,20 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
 
 def _copy(source: Folder, target: Folder) -> None:
     """Copy the files that the target lacks, a row's curve before the row."""
-    from leaderboards.rows.files import copy_file
-    from leaderboards.rows.segments import curve_path, held_names, shared_name
+    from leaderboards.rows.files import copy_file, is_regular, part_of
+    from leaderboards.rows.segments import Claims, curve_path, shared_name
 
-    paths = target.paths()
-    held, present = held_names(paths), {shared_name(path) for path in paths}
+    present = {shared_name(path) for path in target.paths()}
+    claims = Claims(target, target.segments())
+    runs, curves = part_of(target.out, "runs"), part_of(target.out, "curves")
     for path in source.paths():
         name = shared_name(path)
-        curve = target.out / "curves" / name
-        if name not in held and curve_path(path).exists() and not curve.exists():
-            copy_file(curve_path(path), curve)
-        if name not in held | present:
-            copy_file(path, target.out / "runs" / name)
+        if name in claims.names and claims.cover(source.index(paths=[path])):
+            continue
+        if curve_path(path).exists() and not is_regular(curves / name):
+            copy_file(curve_path(path), curves / name)
+        if name not in present:
+            copy_file(path, runs / name)
 
 
 def _counting_rows(index: pa.Table) -> set[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sysconfig
 import traceback
@@ -20,6 +21,13 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_INTERRUPTED = 130
+
+
+def advice_on(error: OSError) -> str:
+    """Return what to do about a disk without file locks, which several sweeps in a folder need; empty otherwise."""
+    if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
+        return "; this disk has no file locks: name a folder on another one with --out, and a copy here with --mirror"
+    return ""
 
 
 class UsageError(ValueError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import math
 import os
 import platform
@@ -16,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import __version__
+from bench import __version__, states
 from bench.errors import UsageError
 from leaderboards.selection import DEFAULT_RULE
 
@@ -107,14 +106,13 @@ def default_out() -> Path:
 def saved_runs(out: Path) -> dict[str, Any]:
     """Return run key -> manifest of its saved state; an unreadable manifest is empty."""
     manifests: dict[str, Any] = {}
-    for file in sorted((out / "state").glob("*/manifest.json")):
+    for folder in states.folders(out):
         try:
-            content = json.loads(file.read_text())
-        except FileNotFoundError:  # finished meanwhile
-            continue
+            manifest = states.manifest_of(folder)
         except (OSError, ValueError, RecursionError):
-            content = {}
-        manifests[file.parent.name] = content if isinstance(content, dict) else {}
+            manifest = {}
+        if manifest is not None:
+            manifests[folder.name] = manifest
     return manifests
 
 

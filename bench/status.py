@@ -22,7 +22,7 @@ from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import make_request
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import KEY_SHOWN, OUT, counted, flag, run_keys
+from bench.terminal.words import KEY_SHOWN, OUT, checked_path, counted, flag, run_keys
 from leaderboards import Store
 from leaderboards.shell_text import shell_command
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _status(argv: Sequence[str]) -> None:
     options = parse(argv, PROG)
-    out = (Path(options.out) if options.out else default_out()).resolve()
+    out = checked_path((Path(options.out) if options.out else default_out()).resolve())
     if out.is_file():
         command = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")

@@ -17,6 +17,11 @@ def printable(text: str) -> str:
     return re.sub(CONTROL, REPLACED, text)
 
 
+def is_text(name: str) -> bool:
+    """Return whether a name can be written as UTF-8: one of a file may have other bytes, which Python escapes."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
 def shell_command(module: str, *words: object) -> str:
     """Return `python -m MODULE WORDS...`, quoting each word that a shell would split: `--out 'my results'`."""
     return shlex.join(["python", "-m", module, *map(str, words)])

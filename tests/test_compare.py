@@ -14,6 +14,7 @@ from rows import CURVE, failed_row, make_row
 
 from bench.compare import filters as command_filters
 from bench.compare.command import main
+from bench.terminal.formats import lines
 from leaderboards import Store
 from leaderboards.tables.sheets import p_text
 
@@ -190,6 +191,35 @@ def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     assert (missing["mean"], missing["n"], missing["state"]) == ("", "", "missing")
     assert found["cifar10", "centralized", "0.1", "best_accuracy"]["rank"] == ""
     assert {(record["lr"], record["batch_size"]) for record in records} == {("0.01", "64")}, "the whole setting"
+
+
+@pytest.mark.parametrize("begin", ["=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1"])
+def test_text_in_csv_is_no_formula(begin, tmp_path, capsys):
+    setting = {"lr": 1e-05, "partition": f"{begin}p", "alpha": None}
+    Store(tmp_path).write(make_row(f"{begin}fed", {f"{begin}mu": 0.1}, setting, final_accuracy=0.25), CURVE)
+    assert compare(tmp_path, "--format", "csv", "--all-configurations") == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    cells = [cell for row in rows for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert [cell for cell in cells if cell.startswith("'") and cell.endswith("fed")]
+    assert "1e-05" in cells
+
+
+def test_numbers_in_csv_stay_numbers():
+    assert (
+        lines([{"a": -1.5, "b": "-1.5", "c": -3, "d": None, "+1+1": "+1e5"}]) == "a,b,c,d,'+1+1\n-1.5,-1.5,-3,,+1e5\n"
+    )
+
+
+def test_markdown_has_no_html_of_names(tmp_path, capsys):
+    evil = "<svg onload=x>`<b>`|"
+    Store(tmp_path).write(make_row(evil, {evil: 0.1}, {"partition": evil, "alpha": None}), CURVE)
+    Store(tmp_path).write(make_row(evil, {evil: 0.2}, {"partition": evil, "alpha": None}), CURVE)
+    assert compare(tmp_path, "--format", "md", "--all-configurations") == 0
+    printed = capsys.readouterr().out
+    text = re.sub("`[^`]*`", "", printed)  # without code
+    assert "&lt;svg" in text
+    assert re.findall("<[^/>]*>", text) in ([], ["<u>"])
 
 
 @pytest.mark.parametrize(

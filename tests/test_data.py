@@ -16,7 +16,7 @@ import pytest
 from published_formats import folder, surroundings
 
 from bench import cli, data
-from bench.data import download, files, vision
+from bench.data import digits5, download, files, vision
 from bench.data.command import main
 from bench.data.digits5 import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
@@ -237,11 +237,48 @@ def test_an_array_is_what_its_pickle_says():
         b"\x80\x02]r\xff\xff\xff\x7f.",  # would have 16 GiB of memory
         b"\x80\x04\x95" + bytes(7) + b"\x80N.",  # a frame of 2^63 bytes
         pickle.dumps([1]),
+        b"\x80\x02}(K\x01\x85q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01u.",  # a key of 2^60 leaves
+        b"\x80\x02}(U\x05trainK\x01\x85q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"u.",  # a value of as many
+        b"\x80\x02}K\x01" + b"\x85" * 10**6 + b"K\x01s.",  # a key a million deep
+        b"\x80\x02}U\x01x" + b"}U\x01x" * 10**6 + b"N" + b"s" * 10**6 + b".",  # dictionaries
+        pickle.dumps({"x": {"y": 1}}),
+        pickle.dumps({("x",): 1}),
+        pickle.dumps({1: 1}),
+        pickle.dumps({"x": tuple(range(100))}),
+        pickle.dumps({"x": 1.5}),
+        pickle.dumps({"x": [1]}),
+        pickle.dumps({"x": {1}}),
+        b"\x80\x02}" + b"N0" * 10**5 + b".",
+        b"\x80\x02}U\x01xh\x07s.",  # what was never kept
+        b"\x80\x02s.",
+        b"",
     ],
 )
 def test_what_is_no_array_of_whole_numbers_is_refused(blob):
     with pytest.raises(pickle.UnpicklingError):
         load_arrays(blob)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_plain_values_are_read_in_every_protocol(protocol):
+    kept = {"text": "α", "bytes": b"a" if protocol > 2 else "a", "number": 3, "large": 2**40, "none": None}
+    kept |= {"yes": True, "tuple": (1, ("x", 2), ()), "pair": (1, 2)}
+    assert load_arrays(pickle.dumps(kept, protocol)) == kept
+
+
+def test_a_file_of_any_size_is_not_read(folder, monkeypatch):
+    file = formats.put(folder / "mnistm_data.pkl", pickle.dumps({"x": 1}))
+    monkeypatch.setattr(digits5, "MOST_BYTES", file.stat().st_size - 1)
+    with pytest.raises(EnvironmentProblem, match="bytes"):
+        digits5.MNIST_M.read(folder)
+
+
+@pytest.mark.parametrize("option", ["FEDKD_DATA", "--data-dir"])
+def test_nobodys_home_is_no_folder(option, monkeypatch):
+    given = ["--data-dir", "~nosuchuser/data"] if option == "--data-dir" else []
+    if not given:
+        monkeypatch.setenv(option, "~nosuchuser/data")
+    assert main(["prepare", "cifar10", "--offline", *given]) == 2
 
 
 # --- the command

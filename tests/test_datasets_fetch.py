@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +17,7 @@ import pytest
 from published_formats import folder, surroundings
 
 from bench import data
-from bench.data import femnist, parquet, vision
+from bench.data import download, femnist, parquet, vision
 from bench.data.dataset import Dataset
 from bench.data.download import Original
 from bench.data.files import FileSource
@@ -135,6 +137,17 @@ def test_files_are_found_in_an_archive_by_name(folder, server, place):
 def test_a_damaged_archive_leaves_nothing_behind(folder, server, blob):
     with pytest.raises(EnvironmentProblem, match=r"all\.zip"):
         archived(server, blob).fetch(folder, offline=False)
+    assert files_in(folder) == [".usps.lock"]
+
+
+def test_a_swollen_archive_is_not_unpacked(folder, server, monkeypatch):
+    monkeypatch.setattr(download, "SMALLEST", 10_000)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("first", bytes(10**6))
+        archive.writestr("second", b"second")
+    with pytest.raises(EnvironmentProblem, match="bytes"):
+        archived(server, made.getvalue()).fetch(folder, offline=False)
     assert files_in(folder) == [".usps.lock"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ('alpha = ""', "--alpha takes a value"),
         ("alpha = []", "alpha has no value"),
         ('rounds = "two"', "rounds must be a whole number, got 'two' (from "),
+        ("rounds = 0x" + "f" * 20_000, "80,000 bits"),
+        ("set = 0x" + "f" * 20_000, "80,000 bits"),
+        ("[set]\n" + ".".join(["a"] * 3_000) + " = 1", "parts"),
+        ("[" + ".".join(['"a"'] * 50_000) + "]", "parts"),
+        ("a = " + "[" * 5_000, "no TOML file"),
+        ('out = "a\\u0000b"', "zero byte"),
+        ("#" + "x" * 2**20, "bytes"),
+        ('algo = ["fedavg", "--out", "elsewhere"]', "--out"),
+        ('import = "mine:Mine"', "import"),
     ],
 )
 def test_a_wrong_file_ends_with_2(content: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +73,72 @@ def test_a_wrong_file_ends_with_2(content: str, words: str, config: Path, capsys
     message = capsys.readouterr().err
     assert words in message
     assert str(config) in message
+
+
+def test_a_file_may_begin_with_a_mark(config: Path) -> None:
+    """As editors of Windows save it."""
+    config.write_bytes(b'\xef\xbb\xbfalgo = ["fedavg"]\r\nrounds = 1\r\n')
+    (unit,) = plan_of("--config", str(config)).units
+    assert (unit.algorithm, unit.setting.rounds) == ("fedavg", 1)
+
+
+@pytest.fixture
+def stranger(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a module that says when it is imported; `config` lies elsewhere."""
+    working = tmp_path / "working"
+    working.mkdir()
+    monkeypatch.chdir(working)
+    monkeypatch.setattr("sys.path", sys.path[:])
+    (working / "their_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    return working
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'algo = "their_module:X"',
+        'algo = "fedavg"\ndataset = "their_module:X"',
+        'algo = "fedavg"\nmodel = "their_module:X"',
+        'algo = "fedavg"\n[set]\npartition = "their_module:X"',
+        'algo = "fedavg"\nconfirm = 1\nconfirm-at = "partition=their_module:X"',
+    ],
+)
+@pytest.mark.parametrize("command", ["sweep", "status"])
+def test_a_strangers_file_imports_nothing(content: str, command: str, config: Path, stranger: Path) -> None:
+    config.write_text(content)
+    words = [command, "--config", str(config), *["--dry-run"] * (command == "sweep")]
+    assert cli.main(words) == 2
+    assert not config.with_name("ran").exists()
+    assert cli.main([*words, "--import", "their_module:X"]) == 2, "it has no X"
+    assert config.with_name("ran").exists()
+    del sys.modules["their_module"]
+
+
+def test_a_file_in_the_working_folder_imports(config: Path, stranger: Path) -> None:
+    own = stranger / "sweep.toml"
+    own.write_text('algo = "their_module:X"')
+    link = stranger / "link.toml"
+    config.write_text(own.read_text())
+    link.symlink_to(config)
+    assert cli.main(["sweep", "--dry-run", "--config", str(link)]) == 2
+    assert not config.with_name("ran").exists(), "the file is elsewhere, the link is not"
+    assert cli.main(["sweep", "--dry-run", "--config", "sweep.toml"]) == 2
+    assert config.with_name("ran").exists()
+    del sys.modules["their_module"]
+
+
+def test_a_typed_name_goes_over_the_file(config: Path, stranger: Path) -> None:
+    config.write_text('algo = "their_module:X"')
+    assert cli.main(["sweep", "--dry-run", "--config", str(config), "--algo", "fedavg"]) == 0
+    assert not config.with_name("ran").exists()
+
+
+@pytest.mark.parametrize("asked", ["sweep --algo fedavg --executor inline --out", "compare --out", "boards validate"])
+def test_a_folder_not_in_utf8_is_refused(asked: str, tmp_path: Path) -> None:
+    """Before anything runs: its name could be stored in no row and printed in no table."""
+    out = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    assert cli.main([*asked.split(), out]) == 2
+    assert not Path(out).exists()
 
 
 def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Path) -> None:

@@ -34,13 +34,6 @@ def test_a_kill_between_two_files_leaves_the_round_before(tmp_path: Path, monkey
     assert again.round == 1
 
 
-def test_what_is_left_of_a_removed_state_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained("fedgkd", rounds=1, folder=StateFolder(tmp_path)).save()
-    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed before its first file
-    StateFolder(tmp_path).remove()
-    assert not simulate("fedgkd", folder=StateFolder(tmp_path)).load()
-
-
 def test_old_files_are_swept(tmp_path: Path) -> None:
     run = simulate("fedavg", folder=StateFolder(tmp_path))
     for _ in range(3):

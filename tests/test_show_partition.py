@@ -39,6 +39,10 @@ def test_the_counts_are_those_of_a_run(capsys):
     assert (found["samples"], found["unused"]) == (1438, 0)
 
 
+def test_offline_shows_the_same(capsys):
+    assert printed(capsys, "--offline", "--json") == printed(capsys, "--json")
+
+
 def test_the_table_has_the_counts_and_their_sums(capsys):
     found = json.loads(printed(capsys, "--json"))
     lines = printed(capsys).splitlines()

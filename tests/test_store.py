@@ -347,15 +347,16 @@ def test_a_full_disk_leaves_nothing_half_written(store, monkeypatch, failing):
 
 def test_leftovers_are_ignored_and_swept_after_a_day(store):
     path = store.write(make_row(), CURVE)
-    old, new = (path.with_name(f".{name}.tmp") for name in ("old", "new"))
-    for leftover in (old, new):
-        leftover.write_bytes(b"half a file")
+    old, new, foreign = (path.with_name(f".{name}.tmp") for name in ("0" * 32, "1" * 32, "notes"))
     yesterday = time.time() - 25 * 60 * 60
-    os.utime(old, (yesterday, yesterday))
+    for leftover in (old, new, foreign):
+        leftover.write_bytes(b"half a file")
+        os.utime(leftover, None if leftover == new else (yesterday, yesterday))
     assert len(store.runs()) == 1
     Store(store.out).write(make_row(seed=1), CURVE)
     assert not old.exists()
     assert new.exists()
+    assert foreign.exists(), "not a name that a writer gives"
 
 
 def test_a_run_is_never_seen_before_its_curve(store, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -13,8 +15,10 @@ from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
 from bench.engine.simulation import Progress
+from bench.errors import EXIT_ENVIRONMENT
 from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
+from bench.terminal.console import exit_status
 from bench.trial.results import at_chance, fell_below_chance, rows_of
 from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
@@ -154,3 +158,21 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     runs = Store(Path(execution.out)).runs().set_index("seed")
     assert runs.status.to_dict() == {0: "failed", 1: "finished"}
     assert "unlucky" in runs.error[0]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_disk_without_locks_is_named(number: int, execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    report = RunGroup([unit()], execution).report()
+    assert (report["status"], report["ends_sweep"]) == ("environment", True)
+    assert "--mirror" in report["error"]
+
+
+def test_want_of_memory_ends_a_command_with_3() -> None:
+    def fill() -> int:
+        raise MemoryError
+
+    assert exit_status(fill) == EXIT_ENVIRONMENT

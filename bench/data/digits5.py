@@ -6,20 +6,14 @@ a tenth of those of USPS, are the training part. Images become 28x28 with three 
 Lempitsky, Unsupervised Domain Adaptation by Backpropagation (2015): SynthDigits, and MNIST's digits blended with
 patches of photographs, here in the forms that FedBN's code reads.
 
-MNIST-M is a pickle without a published checksum, and unpickling calls the names in a file with arguments of the file's
-choosing. Here the names are mapped to classes of this module, which only store their arguments: numpy gets nothing but
-a type of whole numbers, bytes of the right length and a shape.
+MNIST-M is a pickle without a published checksum, which `bench.data.pickled` reads.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-import pickletools
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -27,15 +21,19 @@ from bench import data
 from bench.data.dataset import Dataset, resized, whole_numbers
 from bench.data.download import Original
 from bench.data.files import FileSource, PreparedSource
+from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
     from bench.data.table import DatasetInfo
 
+__all__ = ["DIGITS5", "MNIST_M", "MNIST_USPS", "SYNTHDIGITS", "ForbiddenPickle", "load_arrays"]
+
 SIDE = 28
 TRAINED = 743
 TEST_SHARE = 0.2
+MOST_BYTES = 2**30  # of MNIST-M's file, which has a sixth of that
 
 # The digit sources as FedBN's authors distribute them, on Google Drive, without a checksum.
 FEDBN_DIGITS = Original(
@@ -69,8 +67,11 @@ class MnistM(FileSource):
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
-        content = load_arrays((self.files[0].find(folder) or folder).read_bytes())
-        arrays = {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+        file = self.files[0].find(folder) or folder
+        if file.stat().st_size > MOST_BYTES:
+            raise ForbiddenPickle(f"more than {MOST_BYTES:,} bytes")
+        content = load_arrays(file.read_bytes())
+        arrays = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
 
         def part(*names: str) -> tuple[Images, Labels]:
             pixels = np.concatenate([arrays[name] for name in names]).transpose(0, 3, 1, 2)
@@ -158,102 +159,3 @@ MNIST_M = MnistM(
 )
 DIGITS5 = Sources(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
 MNIST_USPS = Sources(DATASETS["mnist_usps"], ("mnist", "usps"))
-
-
-# --- pickled arrays of whole numbers
-
-
-class ForbiddenPickle(pickle.UnpicklingError):
-    """An error for a pickle that names or holds something that does not belong in a file of numbers."""
-
-
-def load_arrays(blob: bytes) -> dict[Any, Any]:
-    """Load the dictionary in a pickle; its arrays of whole numbers become read-only numpy arrays.
-
-    Text of Python 2 becomes bytes.
-
-    Raises:
-        ForbiddenPickle: it names anything but arrays of whole numbers, or an array is not as long as its shape says.
-        pickle.UnpicklingError: it is not a pickled dictionary.
-    """
-    try:
-        for opcode, argument, _ in pickletools.genops(blob):  # raises if a string is longer than the file
-            if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(blob):
-                raise ForbiddenPickle(f"{len(blob):,} bytes cannot hold {argument:,} objects")
-        content = _Reader(io.BytesIO(blob), encoding="bytes").load()
-    except pickle.UnpicklingError:
-        raise
-    except Exception as error:  # of almost any kind, as the documentation of pickle says
-        raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
-    if not isinstance(content, dict):
-        raise pickle.UnpicklingError(f"a {type(content).__name__}, not a dictionary")
-    return {key: value.array() if isinstance(value, _Array) else value for key, value in content.items()}
-
-
-class _Reader(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise ForbiddenPickle(f"{module}.{name} has no place in a file of numbers")
-        return _ALLOWED[module, name]
-
-
-class _Kind:
-    """A numpy.dtype of whole numbers, as a pickle describes it."""
-
-    def __init__(self, name: bytes | str, align: int = 0, copy: int = 0) -> None:
-        self.name = name.decode() if isinstance(name, bytes) else name
-        if self.name not in _KINDS:
-            raise ForbiddenPickle(f"arrays must be of whole numbers, got {self.name!r}")
-
-    def __setstate__(self, state: Any) -> None:
-        """Take (version, byte order, subtype, names, fields, ...); the last three are None for a plain type."""
-        match state:
-            case (_, ("<" | ">" | "|" | b"<" | b">" | b"|") as order, None, None, None, *_):
-                text = order.decode() if isinstance(order, bytes) else order
-                self.name = text + self.name.lstrip("<>|")
-            case _:
-                raise ForbiddenPickle("arrays must be of plain whole numbers")
-
-
-class _Array:
-    """An array, as a pickle describes it: created empty, then filled by its state."""
-
-    def __init__(self, subtype: Any, shape: Any, name: Any) -> None:
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        """Take (version, shape, type, whether columns come first, content)."""
-        self.state = state
-
-    def array(self) -> np.ndarray[Any, Any]:
-        """Return the array, after checking that its shape, type and content fit."""
-        match getattr(self, "state", None):
-            case (_, tuple() as shape, _Kind() as kind, bool() as columns_first, bytes() as content):
-                dtype = np.dtype(kind.name)
-            case _:
-                raise ForbiddenPickle("an array must have a shape, a type and bytes")
-        if len(shape) > 4 or not all(type(size) is int and size > 0 for size in shape):
-            raise ForbiddenPickle("an array's shape must be up to four whole numbers >= 1")
-        if prod(shape) * dtype.itemsize != len(content):
-            raise ForbiddenPickle(f"an array's shape and type ask for other than its {len(content):,} bytes")
-        return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
-
-
-def _ndarray(*_: Any) -> None:
-    raise ForbiddenPickle("numpy.ndarray may be named as the class of an array, not called")
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    """Encode text; protocol 2 of Python 3 writes bytes as a call of this function."""
-    if encoding not in ("latin1", b"latin1"):
-        raise ForbiddenPickle(f"bytes must be written as latin1, got {encoding!r}")
-    return text.encode("latin1")
-
-
-_KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
-_ALLOWED = {
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
-    ("numpy", "ndarray"): _ndarray,
-    ("numpy", "dtype"): _Kind,
-    ("_codecs", "encode"): _encode,
-}

@@ -17,9 +17,12 @@ from tempfile import TemporaryDirectory
 
 from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem, with_its_kind
+from bench.terminal.words import resolved
 from leaderboards.shell_text import shell_command
 
 APPLICATION = "fedkd-bench"
+SMALLEST = 2**26  # bytes that a file in an archive may have in any case
+TIMES = 50  # what a larger one may have, in multiples of its packed size; images take at most some ten
 DISTILBERT = "distilbert/distilbert-base-uncased"  # its vocabulary splits texts, and its weights are read
 
 
@@ -31,7 +34,7 @@ def data_dir(option: Path | str | None = None) -> Path:
             whose default is ~/.local/share/fedkd-bench.
     """
     chosen = option or os.environ.get("FEDKD_DATA")
-    return Path(chosen).expanduser().resolve() if chosen else _xdg("XDG_DATA_HOME", "~/.local/share")
+    return resolved(str(chosen)) if chosen else _xdg("XDG_DATA_HOME", "~/.local/share")
 
 
 def cache_dir() -> Path:
@@ -41,7 +44,7 @@ def cache_dir() -> Path:
 
 def _xdg(variable: str, default: str) -> Path:
     # An empty variable counts as unset (XDG Base Directory Specification).
-    return Path(os.environ.get(variable) or default).expanduser().resolve() / APPLICATION
+    return resolved(os.environ.get(variable) or default) / APPLICATION
 
 
 @dataclass(frozen=True)
@@ -133,16 +136,17 @@ def lacking(title: str, paths: Sequence[str], folder: Path, archive: Original | 
 def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> None:
     """Unpack those of the `missing` files that an archive has, in any folder of it, into their places below `folder`.
 
-    No file is put there before all are unpacked. `name`: the data set's.
+    No file is put there before all are unpacked; of several with one name the last counts. `name`: the data set's.
     """
     targets = {PurePosixPath(path).name: folder / path for path in missing}
     with TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
         try:
             with zipfile.ZipFile(archive) as opened:
-                for member in opened.namelist():
-                    if (base := PurePosixPath(member).name) in targets:
-                        with opened.open(member) as packed, (Path(scratch) / base).open("wb") as file:
-                            shutil.copyfileobj(packed, file)
+                members = {PurePosixPath(member.filename).name: member for member in opened.infolist()}
+                for base in targets.keys() & members.keys():
+                    _check_member(members[base])
+                    with opened.open(members[base]) as packed, (Path(scratch) / base).open("wb") as file:
+                        shutil.copyfileobj(packed, file)
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno:
                 raise  # an error of the disk, not of the archive
@@ -153,3 +157,11 @@ def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> No
         for unpacked in Path(scratch).iterdir():
             targets[unpacked.name].parent.mkdir(parents=True, exist_ok=True)
             unpacked.replace(targets[unpacked.name])
+
+
+def _check_member(member: zipfile.ZipInfo) -> None:
+    """Raise ValueError for a file in an archive that is much larger than data of its packed size are."""
+    bound = max(SMALLEST, TIMES * member.compress_size)
+    if member.file_size > bound:
+        packed = f"{member.compress_size:,} bytes of the archive"
+        raise ValueError(f"{member.filename} would have {member.file_size:,} bytes, and {packed} may have {bound:,}")

@@ -22,7 +22,7 @@ from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import DATA_DIR
-from leaderboards.rows.files import atomic_file
+from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting
 
@@ -54,6 +54,7 @@ def _parser() -> Parser:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
+    parser.add_argument("--offline", action="store_true", help="never use the network, which this command never does")
     return parser
 
 
@@ -124,7 +125,7 @@ def _draw(report: dict[str, Any], path: Path) -> None:
     spec = picture(_title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
     content = drawn(spec, path.suffix.lower()[1:])
     try:
-        with atomic_file(path) as file:
+        with typed_file(path) as file:
             file.write(content)
     except OSError as error:
         raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None

@@ -2,14 +2,13 @@
 
 `server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's memory, and
 `manifest.json`, written last, names the files of one round, each with its SHA-256, and has a digest of its own: a bit
-that a disk has changed stops a run instead of changing its results. Other files are removed afterwards. Only tensors
-and plain values are stored, and loaded with `weights_only`.
+that a disk has changed stops a run instead of changing its results. Files of earlier rounds are removed afterwards.
+Only tensors and plain values are stored, and loaded with `weights_only`.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,13 +16,15 @@ from typing import Any
 
 import torch
 
+from bench import states
 from bench.engine.process import is_out_of_memory
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
-from leaderboards.rows.files import atomic_file, content_hash
+from bench.states import MANIFEST
+from leaderboards.rows.files import atomic_file, content_hash, part_of
 from leaderboards.rows.schema import digest
 
-MANIFEST = "manifest.json"
+__all__ = ["MANIFEST", "StateFolder"]
 
 
 class StateFolder:
@@ -39,20 +40,29 @@ class StateFolder:
         """Read the manifest of the last save, or None if there is no state.
 
         Raises:
-            UnusableState: the manifest is of another version, or has changed since it was written.
+            UnusableState: the folder is a link; the manifest is of another version, or has changed since it was
+                written, or names files that are no state's.
         """
-        file = self.path / MANIFEST
-        if not file.exists():
-            return None
+        self._check_folder()
         try:
-            manifest: dict[str, Any] = json.loads(file.read_text())
+            manifest = states.manifest_of(self.path)
+            if manifest is None:
+                return None
             if manifest.get("version") != STATE_VERSION:
                 raise ValueError(f"version {manifest.get('version')!r}, and this version reads {STATE_VERSION}")
             if manifest.get("digest") != digest({key: value for key, value in manifest.items() if key != "digest"}):
                 raise ValueError("it has changed since it was written")
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise self._damaged(file, str(error)) from error
+            states.files_of(manifest)
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._damaged(self.path / MANIFEST, str(error)) from error
         return manifest
+
+    def _check_folder(self) -> None:
+        """Raise UnusableState if the folder is a link: its files would be another's."""
+        try:
+            part_of(self.path.parent, self.path.name)
+        except ValueError as error:
+            raise UnusableState(str(error)) from error
 
     def save(
         self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]
@@ -61,6 +71,7 @@ class StateFolder:
 
         `memories` are those that changed since the last save; the files of others stay. `facts` go into the manifest.
         """
+        self._check_folder()
         self.path.mkdir(parents=True, exist_ok=True)
         server_file = f"server-{round}.pt"
         previous = self.manifest() or {"memories": {}, "sha256": {}}
@@ -82,9 +93,7 @@ class StateFolder:
         }
         with atomic_file(self.path / MANIFEST) as file:
             file.write(json.dumps(manifest | {"digest": digest(manifest)}).encode())
-        for other in self.path.iterdir():
-            if other.name not in {MANIFEST, *named}:
-                other.unlink(missing_ok=True)
+        states.remove(self.path, kept={MANIFEST, *named})
 
     def load(self, manifest: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], dict[int, Any]]:
         """Load the files of a manifest: the server's tree on `device`, the memories on the CPU.
@@ -100,10 +109,10 @@ class StateFolder:
         return server, memories
 
     def remove(self) -> None:
-        """Delete the state, its manifest first: without one there is no state."""
+        """Delete the state, its manifest first: without one there is no state. Raises UnusableState for a link."""
+        self._check_folder()
         with suppress(OSError):
-            (self.path / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(self.path, ignore_errors=True)
+            states.remove(self.path)
 
     def _write(self, name: str, tree: Any) -> str:
         """Write a file; returns its SHA-256."""

@@ -30,6 +30,7 @@ from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
 from bench.engine.rng import stream
+from leaderboards.rows.files import is_regular
 
 FEATURE_SAMPLES = 1000
 _Arrays = dict[str, Any]  # names of `bench.artifacts` -> list or tensor
@@ -224,7 +225,7 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     from safetensors.torch import load_file
 
     path = artifacts.path_of(out, key, "safetensors")
-    if not path.exists():
+    if not is_regular(path):
         raise FileNotFoundError(f"{path}: run {key[:16]} has no stored model; run it with --track models --force")
     tensors = load_file(path)
     shared = {name: value for name, value in tensors.items() if "/" not in name}

@@ -31,7 +31,8 @@ from bench.executors.trials import searched_rows
 from bench.planning.run_spec import Plan, RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from leaderboards import NUMBERS, Store, identity_columns
+from leaderboards import NUMBERS, Store, StoreError, identity_columns
+from leaderboards.rows.files import append_line, part_of, read_regular
 from leaderboards.rows.frames import records
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ HPARAMS = ("algorithm", "dataset", "model", "partition", "alpha", "participation
 MLFLOW_BATCH = 1000  # metrics that MLflow takes at once
 MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 CLOSE_SECONDS = 60.0  # a tool that hangs must not keep a finished sweep from ending
+WRITTEN_BYTES = 2**28  # of a million rows in `.written`
 WHOLE = ("finished", "stopped")  # statuses of rows with a curve
 
 Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds ascending
@@ -83,7 +85,7 @@ class TensorBoard:
 
     def begin(self, name: str, config: Config) -> Any:
         """Begin a new file; older ones stay, because an open TensorBoard may not look beyond them."""
-        folder = self._folder / name
+        folder = part_of(self._folder, name)
         folder.mkdir(parents=True, exist_ok=True)
         file = self._writer(str(folder / "events"))
         # At this event, readers drop the values of older files from step 0 on.
@@ -178,6 +180,7 @@ class Mlflow:
             logging.getLogger(logger).setLevel(logging.WARNING)
         folder = folder / "mlflow"
         folder.mkdir(parents=True, exist_ok=True)
+        part_of(folder, "mlflow.db")
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         store = uri or f"sqlite:///{folder / 'mlflow.db'}"
         if offline and not store.startswith(("sqlite:", "file:", "/")):
@@ -224,8 +227,9 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
     tools: dict[str, Tool] = {}
     for name in names:
         try:
+            part_of(part_of(out, "logs"), name)
             tools[name] = TOOLS[name](out / "logs", offline)
-        except EnvironmentProblem:
+        except (EnvironmentProblem, StoreError):
             raise
         except ImportError as error:
             advice = f'pip install "fedkd-bench[{name}]"'
@@ -279,7 +283,7 @@ class LogWriter(Observer):
 
     def catch_up(self, store: Store, keys: Collection[str]) -> int:
         """Write the stored rows of `keys` that a tool lacks; return their number. Rows without a curve are left out."""
-        written = {name: file.read_text().splitlines() for name, file in self._files.items() if file.exists()}
+        written = {name: _lines_of(file) for name, file in self._files.items()}
         runs = store.runs()
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
@@ -352,8 +356,7 @@ class LogWriter(Observer):
                 tool.end(curve.runs[name], status)
                 if status in WHOLE:
                     self._files[name].parent.mkdir(parents=True, exist_ok=True)
-                    with self._files[name].open("a") as file:
-                        file.write(_written_line(tool, curve.config["run_key"], status) + "\n")
+                    append_line(self._files[name], _written_line(tool, curve.config["run_key"], status))
 
     def _usable(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
         """List the tools among `names` that have not failed."""
@@ -367,6 +370,14 @@ class LogWriter(Observer):
         except (Exception, SystemExit) as error:
             del self.tools[name]
             _warn(f"--log {name} failed and is left out, the runs go on: {with_its_kind(error)}")
+
+
+def _lines_of(file: Path) -> list[str]:
+    """Read the lines of `.written`; none if it is missing, or no regular file."""
+    try:
+        return read_regular(file, WRITTEN_BYTES).decode(errors="replace").splitlines()
+    except (OSError, StoreError):
+        return []
 
 
 def _written_line(tool: Tool, key: str, status: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import secrets
 import signal
 import socket
+import stat
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -20,6 +23,7 @@ from bench.errors import EXIT_ENVIRONMENT, EnvironmentProblem
 from bench.execution import cpu_count
 from bench.executors.trials import Resources
 from bench.planning.packing import fitting
+from bench.terminal.console import say
 
 CONNECT_SECONDS = 5.0
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
@@ -50,18 +54,16 @@ def start(resources: Resources) -> bool:
     if ray.is_initialized() and not resources.address:
         return False
     check_address(resources.address)
-    local_options: dict[str, Any] = {
-        "num_cpus": cpu_count(),
-        "object_store_memory": OBJECT_STORE_BYTES,
-        "include_dashboard": False,
-    }
+    options: dict[str, Any] = {"address": resources.address}
+    if not resources.address:
+        options = _local_options()
+        protect_token()
     handler, unblocked = signal.getsignal(signal.SIGTERM), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         ray.init(
-            address=resources.address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR if resources.verbose else logging.CRITICAL,
-            **({} if resources.address else local_options),
+            **options,
         )
     except Exception as error:  # Ray has no class of its own for a start that fails
         failed = "Ray cannot start"
@@ -73,6 +75,66 @@ def start(resources: Resources) -> bool:
             signal.signal(signal.SIGTERM, handler)  # Ray replaced it, and would handle a signal that came meanwhile
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return True
+
+
+def _local_options() -> dict[str, Any]:
+    """Return the options of a Ray that is started here."""
+    return {
+        "address": "local",
+        "num_cpus": cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+        "_temp_dir": str(private_folder() / "ray"),
+    }
+
+
+def private_folder() -> Path:
+    """Make a folder that only this user may enter, for Ray's, which Ray makes writable for everyone; return its path.
+
+    Raises EnvironmentProblem if there is no room for it, or no right to make it.
+    """
+    parent = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    own = Path(parent) / f"fedkd-{os.getuid()}"
+    try:
+        own.mkdir(mode=0o700, exist_ok=True)
+        status = own.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():  # another user's, or a link
+            own = Path(tempfile.mkdtemp(prefix="fedkd-", dir=parent))
+        own.chmod(0o700)
+    except OSError as error:
+        advice = "name another folder with RAY_TMPDIR; --executor inline runs without Ray"
+        raise EnvironmentProblem(f"Ray cannot start: {error.strerror} ({error.filename}): {advice}") from error
+    return own
+
+
+def protect_token() -> None:
+    """Make the token of Ray's processes here, with which anyone may run code in them, readable by this user alone.
+
+    Ray would make `~/.ray/auth_token` readable by everyone. Where that cannot be written, the token is in the
+    environment of this process and of those that it starts.
+    """
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return
+    path = Path("~/.ray/auth_token").expanduser()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _write_token(path)
+        path.chmod(0o600)
+    except OSError as error:
+        if not path.exists():
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+            say(f"{path} cannot be written ({error.strerror}): Ray's token is in RAY_AUTH_TOKEN, for this sweep alone")
+
+
+def _write_token(path: Path) -> None:
+    """Write a token that appears whole, unless another process has made one meanwhile."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:  # readable by this user alone
+        file.write(secrets.token_hex(32))
+        file.flush()
+        with suppress(FileExistsError):
+            os.link(file.name, path)
 
 
 def leave() -> bool:

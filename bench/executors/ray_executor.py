@@ -115,6 +115,7 @@ def _fit(
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
     root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
+    (root / name).mkdir(mode=0o700, parents=True)  # Tune's files are pickles: others must not write them
     watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
     tuner = tune.Tuner(
         tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),

@@ -25,7 +25,7 @@ from bench.executors.trials import divert_warnings
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec, Varied
-from bench.terminal.words import tracks_of, unknown
+from bench.terminal.words import checked_path, tracks_of, unknown
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, cast, check, setting_fields
 
@@ -170,7 +170,7 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
-            bound[key] = str(Path(bound[key]).resolve())
+            bound[key] = str(checked_path(Path(bound[key]).resolve()))
     allowed = {*SPECIAL_KEYS, *entry(name).defaults(), *setting_fields()}
     for key in bound.keys() - allowed:
         raise unknown("configuration key", key, allowed)

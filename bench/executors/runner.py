@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import threading
 import time
@@ -15,12 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench import states
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Observer, Quiet, Watched, watched
 from bench.executors.trials import Interruption, Outcome, Resources, Sweep, divert_warnings, scheduled, trials_of
 from bench.planning.run_spec import Plan, RunSpec, varied_names
+from leaderboards.rows.files import part_of
 
+LEFTOVER = re.compile(r"\.(said|stop|tune)-\w+")  # names of a sweep's files, unless it is killed
 # Variables that quiet Ray, which reads them when it is imported.
 RAY_ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -98,7 +102,9 @@ def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
 
 def remove_leftovers(out: Path) -> None:
     """Remove files of killed sweeps below `out`/state, if they are a day old: another sweep may use newer ones."""
-    for path in (path for kind in ("said", "stop", "tune") for path in (out / "state").glob(f".{kind}-*")):
+    for path in part_of(out, states.FOLDER).glob(".*"):
+        if path.is_symlink() or not LEFTOVER.fullmatch(path.name):
+            continue
         with suppress(OSError):  # gone meanwhile, or another user's
             newest = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))  # Tune rewrites files in place
             if time.time() - newest > 86400:

@@ -8,8 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from bench import artifacts
-from bench.artifacts import Arrays
+from bench.artifacts import Arrays, Tracked
 from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
@@ -71,7 +70,7 @@ class Runs:
 
     def held(self, run: Run) -> set[str]:
         """Return the names of `bench.execution.TRACKS` that the run has files for, in any of the folders."""
-        return set[str]().union(*(artifacts.tracked_names(out, run["run_key"]) for out in self.outs))
+        return set[str]().union(*(tracked.names(run["run_key"]) for tracked in self._tracked))
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
         """Return label -> run of one cell that keeps `track`, all of the lowest seed that most algorithms have."""
@@ -87,9 +86,9 @@ class Runs:
     def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
         """Read the tracked arrays of a run; raises EnvironmentProblem if a file is damaged, or lacks one of `names`."""
         arrays: Arrays = {}
-        for out in self.outs:
-            if artifacts.path_of(out, run["run_key"]).exists():
-                arrays = {**artifacts.arrays(out, run["run_key"]), **arrays}
+        for tracked in self._tracked:
+            if tracked.has(run["run_key"]):
+                arrays = {**tracked.arrays(run["run_key"]), **arrays}
         missing = [name for name in names if name not in arrays]
         if missing:
             path = self._first_file(run, "npz")
@@ -104,8 +103,13 @@ class Runs:
         return self._first_file(run, "safetensors").parent.parent
 
     def _first_file(self, run: Run, ending: str) -> Path:
-        paths = [artifacts.path_of(out, run["run_key"], ending) for out in self.outs]
-        return next((path for path in paths if path.exists()), paths[0])
+        having = [tracked for tracked in self._tracked if tracked.has(run["run_key"], ending)]
+        return (*having, self._tracked[0])[0].path(run["run_key"], ending)
+
+    @cached_property
+    def _tracked(self) -> tuple[Tracked, ...]:
+        """The tracked files of each folder."""
+        return tuple(map(Tracked, self.outs))
 
 
 def read(

@@ -22,7 +22,7 @@ from bench.perf.measure import Record, Say, message_of
 from bench.planning.request import find_algorithm
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import DATA_DIR, counted, split_list, unknown
-from leaderboards.rows.files import atomic_file
+from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
@@ -234,7 +234,7 @@ def _save(target: str | None, record: Record) -> None:
     if target in (None, "-"):
         return
     try:
-        with atomic_file(Path(str(target))) as content:
+        with typed_file(Path(str(target))) as content:
             content.write((json.dumps(record) + "\n").encode())
     except OSError as error:
         raise EnvironmentProblem(f"{target} cannot be written: {error.strerror or error}") from None

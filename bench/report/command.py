@@ -18,7 +18,7 @@ from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import note_superseded
 from bench.terminal.words import OUTS, counted, folders_of
-from leaderboards.rows.files import atomic_file
+from leaderboards.rows.files import typed_file
 
 _EPILOG = """\
 examples:
@@ -68,6 +68,6 @@ def _report(arguments: argparse.Namespace) -> None:
     note_superseded(results.source.runs(), chosen_by[0])
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(target) as file:  # an old page stays until the new one is complete
+    with typed_file(target) as file:  # an old page stays until the new one is complete
         file.write(text.encode())
     sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,7 @@ from bench.terminal.console import Parser
 from bench.terminal.words import (
     CHOSEN_BY,
     DATA_DIR,
+    IMPORT,
     OUT,
     flag,
     logs_of,
@@ -50,6 +52,9 @@ COMMAND_LINE = "command line"
 RUN, SEARCH, EXECUTION, OUTPUT = "what to run", "search", "execution", "information and output"  # groups of `--help`
 COUNT = Bounds(1, 100_000)  # more runs, trials or cores than that are a mistake
 AMOUNT = Bounds(0)  # of seconds, or of GPUs
+CONFIG_BYTES = 2**20  # of a TOML file, at most
+_LONG_NAME = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){20}""")  # whose time grows with its square
+_OF_COMMAND_LINE = ("config", "import_")  # options that a file cannot set
 
 Texts = tuple[str, ...]
 
@@ -158,6 +163,7 @@ class SweepOptions:
         read=parse_set,
     )
     config: str | None = _option(RUN, "TOML file of these options; the command line overrides it", "FILE")
+    import_: tuple[str, ...] = _several(RUN, f"{IMPORT} (a --config file in the working folder needs none)", "NAME")
 
     search: str = _option(SEARCH, "how to choose configurations", None, "grid", choices=("grid", "random", "optuna"))
     num_samples: int = _option(SEARCH, "configurations per algorithm, for random and optuna", "N", 10, bounds=COUNT)
@@ -287,7 +293,25 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
         still_valid = [name for name in values if name in new or name.rpartition(".")[2] not in hyper]
         values = {name: values[name] for name in still_valid} | new
         origins |= dict.fromkeys(new, origin)
-    return SweepOptions(**options, given=given, values=values, origins=origins)
+    parsed = SweepOptions(**options, given=given, values=values, origins=origins)
+    if file and Path(file).resolve().parent != Path.cwd():
+        _check_imports(parsed, file)
+    return parsed
+
+
+def _check_imports(options: SweepOptions, file: str) -> None:
+    """Refuse each `module:name` that only a file of options names: importing runs code, and it may be a stranger's."""
+    names: list[str] = []
+    for option, value in (("algo", options.algo), ("dataset", (options.dataset,)), ("confirm_at", options.confirm_at)):
+        if options.given.get(option) == file:
+            names += value if isinstance(value, tuple) else [text for texts in value.values() for text in texts]
+    names += [text for name, texts in options.values.items() if options.origins[name] == file for text in texts]
+    for name in names:
+        if ":" in name and name not in options.import_:
+            raise UsageError(
+                f"--config {file} names {name}, whose code would run, and the file is not in the working folder: if "
+                f"you trust it, add --import {name}, or give the command in the file's folder"
+            )
 
 
 def make_parser(prog: str = SWEEP) -> Parser:
@@ -297,7 +321,7 @@ def make_parser(prog: str = SWEEP) -> Parser:
     for name, item in OPTIONS.items():
         facts = item.metadata
         flags = [facts["short"]] if facts.get("short") else []
-        add = partial(groups[facts["group"]].add_argument, *flags, flag(name))
+        add = partial(groups[facts["group"]].add_argument, *flags, flag(name), dest=name)
         if "read" in facts:
             add(nargs="+", action="extend", metavar=facts["metavar"], help=facts["help"])
         elif item.type == "bool":
@@ -334,17 +358,11 @@ def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, 
 
 def _file_arguments(path: str) -> list[str]:
     """Convert the options of a TOML file to words of a command line."""
-    try:
-        content = tomllib.loads(Path(path).read_bytes().decode())
-    except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--config {path} is no TOML file: {error}") from None
     words: list[str] = []
-    for key, value in content.items():
+    for key, value in _read_toml(path).items():
         name = key.replace("-", "_")
-        if name not in OPTIONS or name == "config":
-            raise unknown(f"option for --config {path}", key, OPTIONS.keys() - {"config"})
+        if name not in OPTIONS or name in _OF_COMMAND_LINE:
+            raise unknown(f"option for --config {path}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
         if (name == "set") != isinstance(value, dict):
             raise UsageError(
                 f"--config {path}: values for --set stand under [set], and only there; got {key} = {value!r}"
@@ -364,6 +382,35 @@ def _file_arguments(path: str) -> list[str]:
     return words
 
 
+def _read_toml(path: str) -> dict[str, Any]:
+    """Read a TOML file; raises UsageError if it cannot be read, or has names or numbers that no option has."""
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")  # editors of Windows begin files with a mark
+        if len(text) > CONFIG_BYTES:
+            raise ValueError(f"it has more than {CONFIG_BYTES:,} bytes")
+        if _LONG_NAME.search(text):
+            raise ValueError("a name has more than 20 parts")
+        content = tomllib.loads(text)
+        _check_values(content)
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--config {path} is no TOML file of options: {error}") from None
+    return content
+
+
+def _check_values(value: Any) -> None:
+    """Raise ValueError if there is a whole number beyond 64 bits, or text with a zero byte, in a value of TOML."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_values(part)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"a number has {value.bit_length():,} bits, and at most 64 are allowed")
+    elif isinstance(value, str) and "\0" in value:
+        raise ValueError("a text has a zero byte")
+
+
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Flatten nested tables to dotted names: TOML parses `fedcad.gamma = 0.5` as a table within a table."""
     for name, value in table.items():
@@ -376,7 +423,11 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _texts(name: str, value: Any) -> list[str]:
     if value == []:
         raise UsageError(f"{name} has no value: give one, or leave it out")
-    return [str(item) for item in (value if isinstance(value, list) else [value])]
+    texts = [str(item) for item in (value if isinstance(value, list) else [value])]
+    for text in texts:
+        if text.startswith("--"):  # which would be read as another option
+            raise UsageError(f"{name} takes a value, got the option {text}")
+    return texts
 
 
 def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:

@@ -37,6 +37,7 @@ from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, set
 from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder, seeds_in_words
+from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
 
@@ -198,7 +199,8 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
 
     refuse_password(url)
     if offline and local_folder(url) is None:
-        raise UsageError(f"--offline and the mirror {url} exclude each other: leave one out, or --mirror '' for none")
+        shown = url.partition("?")[0]
+        raise UsageError(f"--offline and the mirror {shown} exclude each other: leave one out, or --mirror '' for none")
     return url
 
 
@@ -206,7 +208,9 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
 
 
 def check_out(out: Path) -> None:
-    """Raise EnvironmentProblem unless files can be written under `out`."""
+    """Raise EnvironmentProblem unless files can be written under `out`, StoreError if a folder in it is a link."""
+    for name in PARTS:
+        part_of(out, name)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as file:
@@ -294,7 +298,8 @@ def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence
         yield "some printed numbers are of clients' own models, which only --track local measures"
     to_do = {unit.key for unit in units}
     stored = [unit for unit in plan.units if unit.key not in to_do] if track else []
-    lacking = sum(not set(track) <= artifacts.tracked_names(out, unit.key) for unit in stored)
+    tracked = artifacts.Tracked(out) if stored else None
+    lacking = sum(not set(track) <= tracked.names(unit.key) for unit in stored if tracked)
     if lacking:
         yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
 
@@ -339,24 +344,21 @@ def check_start(items: Sequence[RunSpec | Search], out: Path) -> None:
 
 
 def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
-    from safetensors import safe_open
-
     from bench.compare.filters import run_of_key
     from leaderboards.rows.store import Folders
 
     row = {str(name): value for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()}
     path = artifacts.path_of(out, row["run_key"], "safetensors")
-    if not path.exists():
+    if not is_regular(path):
         raise UsageError(
             f"--start-from {start}: no final model of that run is kept; its own command with --track models --force "
             "creates it"
         )
-    with safe_open(path, "numpy") as file:
-        if any("/" in name for name in file.keys()):  # noqa: SIM118 # it is no mapping
-            raise UsageError(
-                f"--start-from {start}: in that run of {row['algorithm']} each client has its own model; name a run "
-                "with one model for all"
-            )
+    if any("/" in name for name in artifacts.tensor_names(path)):
+        raise UsageError(
+            f"--start-from {start}: in that run of {row['algorithm']} each client has its own model; name a run with "
+            "one model for all"
+        )
     return row
 
 

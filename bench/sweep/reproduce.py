@@ -19,8 +19,9 @@ from bench.execution import Execution, default_out, resolve_device
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.words import DATA_DIR, IMPORT, counted, result_folder, split_list
+from bench.terminal.words import DATA_DIR, IMPORT, checked_path, counted, result_folder, split_list
 from leaderboards import Store
+from leaderboards.rows.files import part_of
 from leaderboards.rows.schema import READ_OFF_CURVES
 
 
@@ -55,8 +56,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
-    out = Path(arguments.out or default_out()).resolve()
-    into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
+    out = checked_path(Path(arguments.out or default_out()).resolve())
+    into = result_folder(arguments.into or part_of(default_out() if out.is_file() else out, "reproduced"), "--into")
     (row,) = records(run_of_key(Folders([out]).runs(), arguments.run_key, [out]))
     if row["status"] != "finished":
         raise UsageError(

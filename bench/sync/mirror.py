@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from bench import artifacts
 from bench.errors import UsageError
 from bench.sync.place import MirrorProblem, Place, first_line, local_folder, open_place
 from bench.sync.states import States
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import StoreError
-from leaderboards.rows.files import read_table
-from leaderboards.rows.segments import Folder, curve_path, held_names, shared_name
+from leaderboards.rows.files import content_hash, is_regular, open_regular, part_of, read_table
+from leaderboards.rows.segments import Claims, Folder, curve_path, index_of, shared_name
 from leaderboards.rows.store import BOARD
 from leaderboards.shell_text import shell_command
 
 EVERY_SECONDS = 60.0
 _AT_ONCE = 8  # files on their way: an object store answers slowly, but many at a time
-_TRACKED = (".npz", ".safetensors")
 _T = TypeVar("_T")
 
 
@@ -55,9 +56,9 @@ class Mirror:
             MirrorProblem: the mirror cannot be read, or the folder not written.
             StoreError: a file in the mirror is broken, foreign or of a newer schema; the message names it.
         """
-        rows, tracked = self._folder.steady(self._pull_files)
+        rows, tracked, damaged = self._folder.steady(self._pull_files)
         states, problems = self._states.pull(keys)
-        return Moved(rows, tracked, states, tuple(problems))
+        return Moved(rows, tracked, states, (*damaged, *problems))
 
     def push(self) -> Moved:
         """Write the files that the mirror lacks, and remove those that segments of the folder replace.
@@ -68,12 +69,33 @@ class Mirror:
         """
         rows, tracked, finished = self._folder.steady(self._push_files)
         states = self._states.push(finished)
-        remote = self._remote_files("runs", ".parquet")
-        held = held_names(path for path in self._folder.paths() if path.name in remote)
-        for kind in ("runs", "curves"):  # rows first: a curve without its row is ignored
-            for name in sorted(held.intersection(self._remote_files(kind, ".parquet"))):
-                self.place.remove(f"{kind}/{name}")
+        self._remove_replaced()
         return Moved(rows, tracked, states)
+
+    def _remove_replaced(self) -> None:
+        """Remove the mirror's files for which a segment that it has, too, holds rows as good."""
+        remote, curves = (self._remote_files(kind, ".parquet") for kind in ("runs", "curves"))
+        claims = Claims(self._folder, (path for path in self._folder.segments() if path.name in remote))
+        replaced = self._covered(claims, remote)
+        orphans = claims.names.intersection(curves) - remote.keys()  # of a push that was killed
+        for name in sorted(replaced):  # rows first: a curve without its row is ignored
+            self.place.remove(f"runs/{name}")
+        for name in sorted((replaced & curves.keys()) | orphans):
+            self.place.remove(f"curves/{name}")
+
+    def _covered(self, claims: Claims, remote: Mapping[str, int]) -> set[str]:
+        """Return the names of the mirror's files of rows that are claimed rightly, as their content shows."""
+        covered: set[str] = set()
+
+        def read(name: str) -> None:
+            with suppress(FileNotFoundError, StoreError):  # a broken file stays
+                self.place.fetch(f"runs/{name}", Path(folder) / name, remote[name])
+                if claims.cover(index_of(Path(folder) / name)):
+                    covered.add(name)
+
+        with tempfile.TemporaryDirectory() as folder:
+            _for_each(read, sorted(claims.names & remote.keys()))
+        return covered
 
     def _remote_files(self, kind: str, *endings: str) -> dict[str, int]:
         """List the mirror's files of a kind: name -> bytes."""
@@ -83,22 +105,46 @@ class Mirror:
             if name.endswith(endings) and "/" not in name and not name.startswith(".")
         }
 
-    def _pull_files(self) -> tuple[int, int]:
-        """Fetch rows and tracked files; return how many of each."""
-        paths = self._folder.paths()
-        held = held_names(paths)
-        remote = sorted(self._remote_files("runs", ".parquet").keys() - held)
-        rows = sorted(set(remote) - {shared_name(path) for path in paths})
-        stored = self._remote_files("curves", ".parquet")  # after the rows, so that each row's curve is among them
-        curves = [name for name in remote if name in stored and not (self.out / "curves" / name).exists()]
-        remote_tracked = self._remote_files("tracked", *_TRACKED)
-        tracked = [name for name in remote_tracked if not (self.out / "tracked" / name).exists()]
-        _for_each(lambda name: self.place.fetch(f"tracked/{name}", self.out / "tracked" / name), tracked)
-        _for_each(lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name), curves)
-        _for_each(self._fetch_rows, rows)
-        return _count_rows(self.out / "runs" / name for name in rows), len(tracked)
+    def _remote_tracked(self) -> dict[str, int]:
+        files = self.place.files(artifacts.FOLDER)
+        return {name: size for name, size in files.items() if artifacts.NAME.fullmatch(name)}
 
-    def _fetch_rows(self, name: str) -> None:
+    def _pull_files(self) -> tuple[int, int, list[str]]:
+        """Fetch rows and tracked files; return how many of each, and sentences on damaged ones."""
+        paths = self._folder.paths()
+        runs = self._remote_files("runs", ".parquet")
+        covered = self._covered(Claims(self._folder, self._folder.segments()), runs)
+        wanted = sorted(runs.keys() - covered)
+        rows = sorted({*wanted} - {shared_name(path) for path in paths})
+        stored = self._remote_files("curves", ".parquet")  # after the rows, so that each row's curve is among them
+        curves = [name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)]
+        tracked, damaged = self._pull_tracked()
+        _for_each(lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name, stored[name]), curves)
+        _for_each(lambda name: self._fetch_rows(name, runs[name]), rows)
+        return _count_rows(self.out / "runs" / name for name in rows), tracked, damaged
+
+    def _pull_tracked(self) -> tuple[int, list[str]]:
+        """Fetch the tracked files that the folder lacks; return how many, and sentences on damaged ones."""
+        remote, folder = self._remote_tracked(), part_of(self.out, artifacts.FOLDER)
+        lacking = [name for name in remote if not is_regular(folder / name)]
+        damaged: list[str] = []
+
+        def check(path: Path, name: str) -> None:
+            stated = Path(name).stem[17:]  # empty in names of earlier versions
+            if not content_hash(path).startswith(stated):
+                raise StoreError(path, f"the tracked file {name} in the mirror is damaged and left there")
+
+        def fetch(name: str) -> None:
+            try:
+                place = f"{artifacts.FOLDER}/{name}"
+                self.place.fetch(place, folder / name, remote[name], lambda path: check(path, name))
+            except StoreError as error:
+                damaged.append(str(error))
+
+        _for_each(fetch, lacking)
+        return len(lacking) - len(damaged), damaged
+
+    def _fetch_rows(self, name: str, size: int) -> None:
         """Fetch a file of rows; raises StoreError if it is broken."""
 
         def check(path: Path) -> None:
@@ -108,35 +154,39 @@ class Mirror:
                 where = f"{self.place.url}/runs/{name}"
                 raise StoreError(Path(where), str(error).replace(str(path), where)) from error
 
-        self.place.fetch(f"runs/{name}", self.out / "runs" / name, check)
+        self.place.fetch(f"runs/{name}", self.out / "runs" / name, size, check)
 
     def _push_files(self) -> tuple[int, int, set[str]]:
         """Push rows and tracked files; return how many of each, and the keys of finished rows that the mirror has."""
         paths = self._folder.paths()
         rows = self._folder.index(paths=paths).select(["run_key", "status"]).to_pylist()
-        remote, held = self._remote_files("runs", ".parquet"), held_names(paths)
-        with_curve = [path for path in paths if curve_path(path).exists()]
+        remote, claims = self._remote_files("runs", ".parquet"), Claims(self._folder, self._folder.segments())
+        with_curve = [path for path in paths if is_regular(curve_path(path))]
         sizes = {path: path.stat().st_size for path in paths}  # FileNotFoundError, if a file was compacted meanwhile
         missing = {
             path: name
             for path in with_curve
-            if (name := shared_name(path)) not in held and remote.get(name) != sizes[path]
+            if remote.get(name := shared_name(path)) != sizes[path] and not self._replaced_here(claims, path, name)
         }
         tracked = self._push_tracked()  # before the rows that they belong to
         _for_each(lambda path: self._put(curve_path(path), f"curves/{missing[path]}"), [*missing])
         _for_each(lambda path: self._put(path, f"runs/{missing[path]}"), [*missing])
         return _count_rows(missing), tracked, {row["run_key"] for row in rows if row["status"] == "finished"}
 
+    def _replaced_here(self, claims: Claims, path: Path, name: str) -> bool:
+        """Return whether a segment of the folder holds rows as good as those of a file beside it."""
+        return name in claims.names and claims.cover(self._folder.index(paths=[path]))
+
     def _push_tracked(self) -> int:
         """Push the tracked files that the mirror lacks, or has with fewer bytes."""
-        remote = self._remote_files("tracked", *_TRACKED)
-        local = [path for path in sorted((self.out / "tracked").glob("[!.]*")) if path.suffix in _TRACKED]
+        remote, folder = self._remote_tracked(), part_of(self.out, artifacts.FOLDER)
+        local = [path for path in sorted(folder.glob("*")) if artifacts.NAME.fullmatch(path.name) and is_regular(path)]
         larger = [path for path in local if remote.get(path.name, -1) < path.stat().st_size]
-        _for_each(lambda path: self._put(path, f"tracked/{path.name}"), larger)
+        _for_each(lambda path: self._put(path, f"{artifacts.FOLDER}/{path.name}"), larger)
         return len(larger)
 
     def _put(self, path: Path, name: str) -> None:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             self.place.put(name, file)
 
 

@@ -1,6 +1,7 @@
 """The place of a mirror: a folder in any file system that pyarrow knows, whose files appear whole or not at all.
 
 A file is written under a temporary name and moved: a process killed at any point leaves nothing half-written in view.
+A folder of this machine may be somebody else's: below it links, pipes and devices are passed over.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from bench.errors import EnvironmentProblem, UsageError
-from leaderboards.rows.files import atomic_file
+from bench.terminal.words import resolved
+from leaderboards.rows.files import atomic_file, part_of
 
 _CHUNK = 2**22  # bytes
 _DAY = 24 * 60 * 60  # seconds after which a temporary file is abandoned
 _FOLDERS = ("runs", "curves", "tracked", "state")
-_TEMPORARY = ".tmp"
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # the name of a file until it is whole
+_SECRET = re.compile("secret|passw|token|key|credential|signature|sas", re.IGNORECASE)  # in names of a query's fields
+MANIFEST_BYTES = 2**28  # more than a state's manifest has
 
 
 class MirrorProblem(EnvironmentProblem):
@@ -33,23 +37,35 @@ class Place:
     """A folder somewhere: its URL as given, for messages, a `pyarrow.fs.FileSystem`, and the folder's path in it."""
 
     def __init__(self, url: str, system: Any, root: str) -> None:
+        from pyarrow.fs import LocalFileSystem
+
+        self._here = isinstance(system, LocalFileSystem)
+        root = str(Path(root).resolve()) if self._here else root
         self.url, self._system, self._root = url, system, root.rstrip("/")
         self._created: set[str] = set()
 
     def files(self, folder: str) -> dict[str, int]:
         """List the files below `folder`, without temporary ones: name -> bytes."""
-        return {name: info.size for name, info in self._list_files(folder) if not name.endswith(_TEMPORARY)}
+        return {name: info.size for name, info in self._list_files(folder) if not _is_temporary(name)}
 
-    def read(self, name: str) -> bytes:
-        """Return the content of a file. Raises FileNotFoundError if it is not there, or no longer."""
-        return b"".join(self._chunks(name))
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the content of a file of at most `limit` bytes.
 
-    def fetch(self, name: str, target: Path, check: Callable[[Path], None] = lambda _: None) -> None:
-        """Copy a file to `target`, which appears whole, and only if `check` accepts the copy. Raises as `read` does."""
+        Raises:
+            FileNotFoundError: it is not there, or no longer.
+            MirrorProblem: it is larger, or cannot be read.
+        """
+        return b"".join(self._chunks(name, limit))
+
+    def fetch(self, name: str, target: Path, size: int, check: Callable[[Path], None] = lambda _: None) -> None:
+        """Copy a file of `size` bytes to `target`, which appears whole, and only if `check` accepts the copy.
+
+        Raises as `read` does.
+        """
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            part_of(target.parent.parent, target.parent.name).mkdir(parents=True, exist_ok=True)
             with atomic_file(target) as file:
-                file.writelines(self._chunks(name))
+                file.writelines(self._chunks(name, size))
                 file.flush()
                 check(Path(file.name))
         except FileNotFoundError:
@@ -60,8 +76,8 @@ class Place:
 
     def put(self, name: str, source: bytes | BinaryIO) -> None:
         """Write a file, replacing one of the same name."""
-        folder, _, last = f"{self._root}/{name}".rpartition("/")
-        temporary = f"{folder}/.{last}.{uuid.uuid4().hex[:8]}{_TEMPORARY}"
+        folder, _, last = self._path(name).rpartition("/")
+        temporary = f"{folder}/.{last}.{uuid.uuid4().hex[:8]}.tmp"
         file = BytesIO(source) if isinstance(source, bytes) else source
         with self._errors_translated():
             if folder not in self._created:
@@ -80,14 +96,14 @@ class Place:
     def remove(self, name: str) -> None:
         """Delete a file, unless it is gone already."""
         with suppress(FileNotFoundError), self._errors_translated(may_lack=True):
-            self._system.delete_file(f"{self._root}/{name}")
+            self._system.delete_file(self._path(name))
 
     def sweep(self) -> None:
         """Delete the half-written files of writers that were killed more than a day ago."""
         limit = time.time() - _DAY
         for folder in _FOLDERS:
             for name, info in self._list_files(folder):
-                if name.endswith(_TEMPORARY) and info.mtime and info.mtime.timestamp() < limit:
+                if _is_temporary(name) and info.mtime and info.mtime.timestamp() < limit:
                     with suppress(MirrorProblem):  # a file of another user
                         self.remove(f"{folder}/{name}")
 
@@ -104,20 +120,37 @@ class Place:
         self.remove(name)
 
     def _list_files(self, folder: str) -> Iterator[tuple[str, Any]]:
-        """List all files below `folder`: name, and pyarrow's information."""
+        """List all regular files below `folder`: name, and pyarrow's information."""
         from pyarrow.fs import FileSelector, FileType
 
-        base = f"{self._root}/{folder}"
+        base = self._path(folder)
         with self._errors_translated():
             infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
         for info in infos:
-            if info.type == FileType.File:
-                yield info.path.partition(base.strip("/") + "/")[2], info  # the beginning may be spelt differently
+            with suppress(UnicodeDecodeError):  # a name of this machine that is not UTF-8: none of ours
+                if info.type == FileType.File and not (self._here and _leads_elsewhere(info.path)):
+                    yield info.path.partition(base.strip("/") + "/")[2], info  # the beginning may be spelt differently
 
-    def _chunks(self, name: str) -> Iterator[bytes]:
-        """Read a file in chunks. Errors in the use of a chunk do not count as the mirror's."""
-        with self._errors_translated(may_lack=True), self._system.open_input_stream(f"{self._root}/{name}") as stream:
+    def _path(self, name: str) -> str:
+        """Return the path of a file or folder here; raises MirrorProblem if its folder is or lies behind a link."""
+        path = f"{self._root}/{name}"
+        if self._here and _leads_elsewhere(str(Path(path).parent)):
+            raise MirrorProblem(f"mirror {self.url}: {path} lies behind a link: move the link away")
+        return path
+
+    def _chunks(self, name: str, limit: int) -> Iterator[bytes]:
+        """Read a file in chunks; raises MirrorProblem once there are more than `limit` bytes.
+
+        Errors in the use of a chunk do not count as the mirror's.
+        """
+        path, read = self._path(name), 0
+        if self._here and _leads_elsewhere(path):
+            raise FileNotFoundError(path)
+        with self._errors_translated(may_lack=True), self._system.open_input_stream(path) as stream:
             while chunk := stream.read(_CHUNK):
+                read += len(chunk)
+                if read > limit:
+                    raise MirrorProblem(f"mirror {self.url}: {name} has more than its {limit:,} bytes")
                 yield chunk
 
     @contextmanager
@@ -147,20 +180,35 @@ def open_place(url: str) -> Place:
     from pyarrow.fs import FileSystem
 
     refuse_password(url)
-    uri = url if "://" in url else Path(url).expanduser().resolve().as_uri()
+    shown, _, query = url.partition("?")
+    uri = url if "://" in url else resolved(url).as_uri()
     try:
         system, root = FileSystem.from_uri(uri)
-    except pa.ArrowInvalid as error:
-        allowed = "a path, file:///..., s3://bucket/folder, gs://bucket/folder, hdfs://host:port/folder"
-        raise UsageError(f"mirror {url}: {first_line(error)}; allowed: {allowed}") from None
-    except (OSError, pa.ArrowException) as error:
-        raise MirrorProblem(f"mirror {url}: {first_line(error)}") from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        problem = first_line(error)
+        for secret in filter(None, (query, *(value for _, value in parse_qsl(query)))):
+            problem = problem.replace(secret, "...")  # what is wrong may be a secret
+        if isinstance(error, pa.ArrowInvalid | UnicodeError):
+            allowed = "a path, file:///..., s3://bucket/folder, gs://bucket/folder, hdfs://host:port/folder"
+            raise UsageError(f"mirror {shown}: {problem}; allowed: {allowed}") from None
+        raise MirrorProblem(f"mirror {shown}: {problem}") from None
     return Place(url, system, root)
 
 
+def _is_temporary(name: str) -> bool:
+    """Return whether a name, of a file in whatever folder, is that of a file which is not whole yet."""
+    return _TEMPORARY.fullmatch(name.rpartition("/")[2]) is not None
+
+
+def _leads_elsewhere(path: str) -> bool:
+    """Return whether a path on this machine is a link, or lies in a folder that is one."""
+    return Path(path).resolve() != Path(path)
+
+
 def refuse_password(url: str) -> None:
-    """Raise UsageError for a URL with a password, before anything prints or keeps the URL."""
-    if re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE):  # a port is not a password
+    """Raise UsageError for a URL with a password or another secret, before anything prints or keeps the URL."""
+    password = re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE)  # a port is not a password
+    if password or any(map(_SECRET.search, dict(parse_qsl(url.partition("?")[2], keep_blank_values=True)))):
         raise UsageError(
             "the mirror's URL has a password in it, which every row's column `command` would keep: leave it out, and "
             "give it in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
@@ -170,7 +218,7 @@ def refuse_password(url: str) -> None:
 def local_folder(url: str) -> Path | None:
     """Return the local folder of a mirror's URL or path; None if the mirror is remote."""
     if "://" not in url:
-        return Path(url).expanduser().resolve()
+        return resolved(url)
     return Path(unquote(url.removeprefix("file://"))).resolve() if url.startswith("file:///") else None
 
 

@@ -4,35 +4,33 @@
     URL/state/RUN_KEY/WRITER/manifest.json                      written last: which of these files are one round
 
 A writer is one result folder on one machine, and changes only its own files. Files are named by their content, so that
-none is ever overwritten; those that a new manifest does not name are removed after it is written.
+none is ever overwritten; those that a new manifest does not name are removed after it is written. A manifest may be
+somebody else's: only files with a state's names are copied, and only with the stated size and content.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import re
-import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bench.sync.place import Place
-from leaderboards import Store
-from leaderboards.rows.files import atomic_file, content_hash
-
-MANIFEST = "manifest.json"
-_KEY = re.compile("[0-9a-f]{64}")
+from bench import states
+from bench.states import MANIFEST
+from bench.sync.place import MANIFEST_BYTES, Place
+from leaderboards import Store, StoreError
+from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 
 
 class States:
     """The states of a result folder and those of its mirror."""
 
     def __init__(self, out: Path, place: Place) -> None:
-        self._folder, self._place, self._store = out / "state", place, Store(out)
+        self._out, self._place, self._store = out, place, Store(out)
+        self._folder = out / states.FOLDER
         self._writer = hashlib.sha256(f"{platform.node()}:{out}".encode()).hexdigest()[:12]
         self._written: dict[str, bytes] = {}  # run key -> the last manifest that was pushed
 
@@ -49,9 +47,9 @@ class States:
         finished = self._store.finished(wanted) if wanted else set()
         count, problems = 0, []
         for key in sorted({*wanted} - finished - {*self._local_keys()}):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            part_of(self._out, states.FOLDER).mkdir(parents=True, exist_ok=True)
             with suppress(Timeout), FileLock(self._folder / f"{key}.lock", timeout=0):  # else the run is at work here
-                if not (self._folder / key / MANIFEST).exists():
+                if key not in self._local_keys():
                     usable = self._fetch_furthest(key, remote[key])
                     count += usable
                     if not usable and self._place.files(f"state/{key}"):
@@ -75,79 +73,100 @@ class States:
         return pushed
 
     def _local_keys(self) -> list[str]:
-        keys = sorted(path.parent.name for path in self._folder.glob(f"*/{MANIFEST}"))
-        return [key for key in keys if _KEY.fullmatch(key)]
+        """List the runs with a state here, also those whose folder is a link, which the run refuses."""
+        folders = [folder for folder in states.folders(self._out) if states.KEY.fullmatch(folder.name)]
+        return [folder.name for folder in folders if folder.is_symlink() or (folder / MANIFEST).exists()]
 
     def _remote_files(self) -> dict[str, dict[str, int]]:
         """List the files of the mirror's states: run key -> name below its folder -> bytes."""
-        states: dict[str, dict[str, int]] = {}
-        for name, size in self._place.files("state").items():
+        found: dict[str, dict[str, int]] = {}
+        for name, size in self._place.files(states.FOLDER).items():
             key, _, rest = name.partition("/")
-            if _KEY.fullmatch(key) and rest.count("/") == 1:
-                states.setdefault(key, {})[rest] = size
-        return states
+            if states.KEY.fullmatch(key) and rest.count("/") == 1:
+                found.setdefault(key, {})[rest] = size
+        return found
 
     def _push(self, key: str, remote: dict[str, int]) -> bool:
         """Write one state; return False if the mirror has it, or it cannot be read: damaged, or just saved anew."""
-        target = f"{self._writer}/{MANIFEST}"
+        folder, target = self._folder / key, f"{self._writer}/{MANIFEST}"
         try:
-            manifest = (self._folder / key / MANIFEST).read_bytes()
-            if self._written.get(key) == manifest and target in remote:
+            manifest = states.manifest_of(folder)
+            text = json.dumps(manifest).encode()
+            if self._written.get(key) == text and target in remote:
                 return False
-            files = {}
-            for name, digest in json.loads(manifest)["sha256"].items():
-                with (self._folder / key / name).open("rb") as file:  # an open file stays as it was if it is replaced
-                    size, blob = os.fstat(file.fileno()).st_size, f"{name}.{digest[:16]}"
-                    files[name] = {"blob": blob, "sha256": digest, "bytes": size}
-                    if remote.get(f"{self._writer}/{blob}") != size:
-                        self._place.put(f"state/{key}/{self._writer}/{blob}", file)
-        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+            sums = states.files_of(manifest)
+            files = {name: self._push_file(folder / name, digest, remote) for name, digest in sums.items()}
+        except (FileNotFoundError, ValueError, RecursionError):
             return False  # the others are pushed all the same
-        content = {"manifest": json.loads(manifest), "files": files}
-        self._place.put(f"state/{key}/{target}", json.dumps(content).encode())
-        self._written[key] = manifest
+        self._place.put(f"state/{key}/{target}", json.dumps({"manifest": manifest, "files": files}).encode())
+        self._written[key] = text
         current = {target, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
         self._remove(key, {name for name in remote if name.startswith(f"{self._writer}/")} - current)
         return True
+
+    def _push_file(self, path: Path, digest: str, remote: Mapping[str, int]) -> dict[str, Any]:
+        """Write one file of a state, unless the mirror has it; return its entry in the manifest there.
+
+        Raises:
+            ValueError: it is no regular file, or its content has another SHA-256 than `digest`.
+        """
+        blob = _blob(path.name, digest)
+        with open_regular(path) as file:  # an open file stays as it was if it is replaced
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise ValueError(f"{path} has changed since it was written")
+            size = file.tell()
+            if remote.get(f"{self._writer}/{blob}") != size:
+                file.seek(0)
+                self._place.put(f"state/{path.parent.name}/{self._writer}/{blob}", file)
+        return {"blob": blob, "sha256": digest, "bytes": size}
 
     def _remove(self, key: str, names: Iterable[str]) -> None:
         """Remove files, manifests first, so that every state with a manifest is complete."""
         for name in sorted(names, key=lambda name: not name.endswith(MANIFEST)):
             self._place.remove(f"state/{key}/{name}")
 
-    def _fetch_furthest(self, key: str, names: Iterable[str]) -> bool:
-        """Fetch the usable state of the highest round; return whether there is one. `names`: the files of the run."""
+    def _fetch_furthest(self, key: str, remote: Mapping[str, int]) -> bool:
+        """Fetch the usable state of the highest round; return whether there is one. `remote`: the files of the run."""
         manifests = {}
-        for name in names:
+        for name in remote:
             writer, _, rest = name.partition("/")
             if rest == MANIFEST:
                 with suppress(FileNotFoundError):
-                    manifests[writer] = self._place.read(f"state/{key}/{name}")
+                    manifests[writer] = self._place.read(f"state/{key}/{name}", MANIFEST_BYTES)
         furthest_first = sorted(manifests, key=lambda writer: _round(manifests[writer]), reverse=True)
-        return any(self._fetch(key, writer, manifests[writer]) for writer in furthest_first)
+        return any(self._fetch(key, writer, manifests[writer], remote) for writer in furthest_first)
 
-    def _fetch(self, key: str, writer: str, text: bytes) -> bool:
-        """Fetch one state, its manifest last; return False if a file is missing or its hash is not the manifest's."""
+    def _fetch(self, key: str, writer: str, text: bytes, remote: Mapping[str, int]) -> bool:
+        """Fetch one state, its manifest last; return False if a file is missing or not as the manifest states it."""
         folder = self._folder / key
         try:
             content: dict[str, Any] = json.loads(text)
-            for name, entry in content["files"].items():
-                target = folder / Path(name).name
-                self._place.fetch(f"state/{key}/{writer}/{entry['blob']}", target)
-                if content_hash(target) != entry["sha256"]:
+            for name, digest in states.files_of(content["manifest"]).items():
+                entry, stored = content["files"][name], f"{writer}/{_blob(name, digest)}"
+                if (entry["blob"], entry["sha256"], entry["bytes"]) != (_blob(name, digest), digest, remote[stored]):
+                    raise ValueError(f"its file {name} is not as stated")
+                target = folder / name
+                self._place.fetch(f"state/{key}/{stored}", target, remote[stored])
+                if content_hash(target) != digest:
                     raise FileNotFoundError(name)
             folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(folder / MANIFEST) as manifest:
                 manifest.write(json.dumps(content["manifest"]).encode())
-        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-            shutil.rmtree(folder, ignore_errors=True)
+        except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+            with suppress(OSError, StoreError):
+                states.remove(folder)
             return False
         return True
+
+
+def _blob(name: str, digest: str) -> str:
+    """Return the name of a state's file in a mirror."""
+    return f"{name}.{digest[:16]}"
 
 
 def _round(text: bytes) -> int:
     """Return the round of a manifest in a mirror; -1 if it cannot be read."""
     try:
         return int(json.loads(text)["manifest"]["round"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return -1

@@ -11,12 +11,21 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    EnvironmentProblem,
+    UsageError,
+    advice_on,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+NO_MEMORY = "memory does not suffice: free some, read fewer folders at once, or use a larger machine"
 _UNKNOWN = "unrecognized arguments: "  # argparse's words
 
 
@@ -62,7 +71,10 @@ def report_problem(error: BaseException, status: int, verbose: bool = False) -> 
     """Write an error to stderr, with its traceback if `verbose`; return `status`."""
     if verbose:
         traceback.print_exception(error)
-    tell(f"error: {error}")
+    text = NO_MEMORY if isinstance(error, MemoryError) else str(error)
+    if isinstance(error, OSError):
+        text += advice_on(error)
+    tell(f"error: {text}")
     return status
 
 
@@ -170,7 +182,7 @@ def _environment_errors() -> tuple[type[Exception], ...]:
     """Return the errors that end a command with 3; an earlier import of them would double the time of `--version`."""
     from leaderboards import StoreError
 
-    return EnvironmentProblem, StoreError, OSError
+    return EnvironmentProblem, StoreError, OSError, MemoryError
 
 
 def console(width: int | None = None) -> Console:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
 ONE_COLUMN = 3  # columns of values that fit in one column of a two-column page
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # characters that a spreadsheet's formula may begin with
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -47,10 +49,13 @@ def markdown(tables: Sequence[Table]) -> str:
 def _markdown(table: Table) -> str:
     tuned = table.shows_hyperparameters
     header = ["algorithm", *["hyper-parameters"] * tuned, *(f"{h.label} {h.metric.short}".strip() for h in table.heads)]
-    lines = [f"### {table.title}", "", *(f"- {line}" for line in table.captions), ""]
+    table = replace(table, notes=tuple(map(_markdown_text, table.notes)))
+    header = [_markdown_text(text) for text in header]
+    captions = [f"- {_markdown_text(line)}" for line in table.captions]
+    lines = [f"### {_markdown_text(table.title)}", "", *captions, ""]
     lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
     for row in table.rows:
-        code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
+        code = [_markdown_code(row.hyperparameters)] * tuned
         cells = [_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells]
         lines.append(_bars([_markdown_text(row.label), *code, *cells]))
     return "\n".join([*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)"), ""])
@@ -61,7 +66,13 @@ def _bars(cells: Sequence[str]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _markdown_code(text: str) -> str:
+    """Format text as code, in which HTML is text, unless a backtick ends it."""
+    plain = text.replace("`", "'").replace("|", "\\|").replace("\n", " ")
+    return f"`{plain}`" if plain else ""
 
 
 def latex(tables: Sequence[Table]) -> str:
@@ -137,13 +148,26 @@ def comma_separated(tables: Sequence[Table]) -> str:
 
 
 def lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Format records as lines of CSV under the names of all their fields."""
+    """Format records as lines of CSV under the names of all their fields.
+
+    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     stream = io.StringIO()
     names = dict.fromkeys(name for record in records for name in record)
-    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(_csv_cell, names))
+    writer.writerows([_csv_cell(record.get(name, "")) for name in names] for record in records)
     return stream.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def sheets_as_json(sheets: Sequence[Sheet]) -> str:

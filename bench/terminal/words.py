@@ -20,7 +20,7 @@ from search_spaces.bounds import nearest
 # Help of options that several commands have.
 CHOSEN_BY = "validation accuracy that configurations are chosen by: mean of the last ten evaluations, or best round"
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
-IMPORT = "allow importing these `module:name` that stored runs refer to, which executes their code"
+IMPORT = "allow importing these `module:name` that a file refers to, which executes their code"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
 
@@ -97,8 +97,8 @@ def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False
 
 
 def flag(name: str) -> str:
-    """Return an option as it is typed: `--pack` of `pack`."""
-    return "--" + name.replace("_", "-")
+    """Return an option as it is typed: `--pack` of `pack`, `--import` of `import_`."""
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
@@ -114,12 +114,35 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
     if missing:
         raise UsageError(f"no such folder: {', '.join(missing)}")
-    return folders or [default_out()]
+    return [checked_path(folder) for folder in folders or [default_out()]]
+
+
+def checked_path(path: Path) -> Path:
+    """Return a path of results; raises UsageError if it is not UTF-8, which rows and tables are."""
+    from leaderboards.shell_text import is_text  # `--version` does without the leaderboards
+
+    if not is_text(str(path.absolute())):
+        advice = "rename it; if it is right and only the locale is another, set PYTHONUTF8=1"
+        raise UsageError(f"the name of the folder {path.absolute()} is not UTF-8: {advice}")
+    return path
+
+
+def resolved(path: str) -> Path:
+    """Return the whole path of one that may begin with `~`; raises UsageError if that names no home folder."""
+    try:
+        return Path(path).expanduser().resolve()
+    except RuntimeError:
+        raise UsageError(
+            f"{path}: there is no such user, or no home folder is known: name a path without ~, or set HOME"
+        ) from None
 
 
 def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
-    """Resolve the named result folder, or the default one, which need not exist; raises UsageError if it is a file."""
-    out = Path(given or default_out()).resolve()
+    """Resolve the named result folder, or the default one, which need not exist.
+
+    Raises UsageError if it is a file, or its name is not UTF-8.
+    """
+    out = checked_path(Path(given or default_out()).resolve())
     if out.is_file():
         raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
     return out

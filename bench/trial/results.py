@@ -82,21 +82,28 @@ def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
     }
 
 
-def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]) -> None:
+def write_tracked(
+    simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, list[str]]:
     """Write the tracked data of a finished run for each of its rows; `rows` and `names` are keys and names by suffix.
+
+    Returns:
+        Run key -> names of the row's files.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
     """
     what = simulation.tracker.what
+    written: dict[str, list[str]] = {key: [] for key in rows.values()}
     for suffix, key in rows.items() if what else ():
         facts = {"run/key": key, "run/algorithm": names[suffix]}
         if "models" in what:
             row = simulation.algorithm.evaluated(simulation.server)[suffix]
             of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
             metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
-            artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
-        artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts})
+            written[key].append(artifacts.write_tensors(out, key, _tensors(simulation, row), metadata))
+        written[key].append(artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts}))
+    return written
 
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:

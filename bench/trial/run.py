@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS, build
-from bench import data
+from bench import data, states
 from bench.data.splits import split
 from bench.engine.arithmetic import arithmetic
 from bench.engine.simulation import Point, Simulation, choose_backend
@@ -30,6 +30,7 @@ from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS, GrowingCurve, add_points, cut
+from leaderboards.rows.files import part_of
 
 WAIT_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # of waiting for another's claim, before a warning
@@ -55,7 +56,7 @@ class Run:
         self.simulation: Simulation | None = None
         self.pack, self._saved_round = 1, 0
         self.store = Store(Path(execution.out), execution.data_hashes)
-        self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
+        self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
@@ -67,7 +68,7 @@ class Run:
 
     def open(self) -> None:
         """Claim the run, after waiting for another sweep's claim, and load its data and state."""
-        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
+        part_of(Path(self.execution.out), states.FOLDER).mkdir(parents=True, exist_ok=True)
         if not self._claim():
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():
@@ -216,14 +217,15 @@ class Run:
         assert simulation is not None, "open() comes before the rows"
         progress, chance, samples = simulation.progress, self._chance, self._test_samples
         self.complaint = progress.complaint
+        tracked: dict[str, list[str]] = {}
         if status == "finished":  # before the rows, so that a finished row always has its tracked data
-            write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
+            tracked = write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
         # A row of other data gives way to this one, whatever environment it is of.
         keys = list(self.unit.rows.values())
         of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
         for row, curve in rows_of(self.unit, progress, facts, chance=chance, test_samples=samples):
             replaces = self.execution.force or row["run_key"] in of_other_data
-            self.store.write(row, curve, replace=replaces)
+            self.store.write(row, curve, replaces, tracked.get(row["run_key"], ()))
             if status == "finished" and row["run_key"] == self.unit.key:
                 self.diverged = row["diverged"]
         self.status = status

@@ -11,7 +11,7 @@ from typing import Any
 from bench.engine.pack import Pack
 from bench.engine.process import prepare_process, release_gpu
 from bench.engine.simulation import Point
-from bench.errors import EnvironmentProblem, Interrupted, UnusableState, describe
+from bench.errors import EnvironmentProblem, Interrupted, UnusableState, advice_on, describe
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
 from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
@@ -228,7 +228,8 @@ def on_this_machine(error: BaseException | None, out: str) -> str:
         return ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left for {error.filename or out}: free some, then run the same command again"
-    return f"{error.strerror or error} ({error.filename or out}): fix this, then run the same command again"
+    advice = advice_on(error) or ": fix this, then run the same command again"
+    return f"{error.strerror or error} ({error.filename or out}){advice}"
 
 
 def _mean(values: list[float]) -> float:

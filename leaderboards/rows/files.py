@@ -1,4 +1,10 @@
-"""Files that appear whole or not at all; checks that a parquet file is ours, sound and not of a newer version."""
+"""Files of a result folder: regular ones only, which appear whole or not at all; checks that a parquet file is ours.
+
+A result folder may be somebody else's. The folder itself is named by the user and may be a link; below it no link is
+followed. Links, pipes and devices are not read (`open_regular`), folders that are links are not entered (`part_of`),
+and a new file replaces whatever had its name (`atomic_file`). Only a file that the user has named is written through a
+link or into a device (`typed_file`).
+"""
 
 from __future__ import annotations
 
@@ -6,28 +12,35 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import time
 import uuid
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from leaderboards.rows.decoded import check_size, expanding, plain, plain_type
 from leaderboards.rows.schema import REQUIRED, SCHEMA_VERSION, curves_schema, runs_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
+PARTS = ("runs", "curves", "tracked", "state", "logs")  # folders of a result folder
+TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")  # the name of a file until it is whole
 _DAY = 24 * 60 * 60
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file in these
 _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
 _LAST_TIME = 253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
+_KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
 
 
 class StoreError(ValueError):
@@ -56,26 +69,98 @@ def remedy(path: Path) -> str:
     return f"delete {files}, or move {files} away"
 
 
+def part_of(folder: Path, name: str) -> Path:
+    """Return the folder `name` in `folder`, which need not exist.
+
+    Raises:
+        StoreError: it is a link, whose target another may have chosen.
+    """
+    path = folder / name
+    if path.is_symlink():
+        advice = "move the link away; the result folder itself may be a link"
+        raise StoreError(path, f"{path} is a link, and no link below a result folder is followed: {advice}")
+    return path
+
+
+def is_regular(path: Path) -> bool:
+    """Return whether `path` is a regular file itself: no link, pipe or device, and not missing."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file to read; never waits for a pipe, and follows no link.
+
+    Raises:
+        BrokenFileError: it is no regular file.
+        OSError: it is missing, or cannot be opened.
+    """
+    _check_regular(path, path.lstat())
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # it may be replaced meanwhile
+    file = os.fdopen(os.open(path, flags), "rb")
+    try:
+        _check_regular(path, os.fstat(file.fileno()))
+    except StoreError:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes; raises as `open_regular`, and BrokenFileError if it is larger."""
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise BrokenFileError(path, f"{path} has more than {limit:,} bytes", "move it away")
+    return content
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file, which need not exist; raises OSError if it is no regular file, or cannot be written."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    """Raise BrokenFileError unless `status` is that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        raise BrokenFileError(path, f"{path} is {kind}, and only regular files are read", "move it away")
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write, which replaces `path` when all of it is on the disk.
+    """Open a file to write, which replaces `path`, whatever it is, when all of it is on the disk.
 
     After an error the old file stays. A process that has the old file open or mapped keeps it. A killed writer leaves a
-    hidden file, `.*.tmp`. Only a device, a pipe or a link is written in place: `/dev/null` must stay a device.
+    hidden file, of a name as `TEMPORARY`.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
     """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        with _errors_naming(path, path), path.open("wb") as file:
-            yield file
-        return
     with _temporary(path.parent) as temporary, _errors_naming(path, temporary):
         with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+
+
+@contextmanager
+def typed_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that the user has named, to write; raises as `atomic_file`.
+
+    The target of a link is replaced, not the link; a device or a pipe is written in place.
+    """
+    if path.exists() and not path.is_file():
+        with _errors_naming(path, path), path.open("wb") as file:
+            yield file
+        return
+    with atomic_file(path.resolve()) as file:
+        yield file
 
 
 def write_table(table: pa.Table, path: Path) -> None:
@@ -101,8 +186,8 @@ def write_by_content(
     Raises:
         OSError: a folder cannot be written, or the disk is full; nothing half-written is left.
     """
-    for folder in (out / "curves", out / "runs"):
-        folder.mkdir(parents=True, exist_ok=True)
+    for name in ("curves", "runs"):
+        part_of(out, name).mkdir(parents=True, exist_ok=True)
     with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
         _write(schemas[1], points, curves)
         metadata = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
@@ -113,16 +198,35 @@ def write_by_content(
     return out / "runs" / name
 
 
+def write_named_by_content(folder: Path, stem: str, ending: str, write: Callable[[BinaryIO], Any]) -> Path:
+    """Write a file, which appears whole, under the name `STEM-HASH.ENDING` with 16 digits of its SHA-256.
+
+    Returns:
+        Its path.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
+    """
+    with _temporary(folder) as temporary, _errors_naming(folder, temporary):
+        with temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        path = folder / f"{stem}-{content_hash(temporary)[:16]}.{ending}"
+        _rename(temporary, path)
+    return path
+
+
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file, which appears whole or not at all. Raises OSError."""
+    """Copy a regular file, which appears whole or not at all. Raises as `open_regular`, or OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as file, atomic_file(target) as copy:
+    with open_regular(source) as file, atomic_file(target) as copy:
         shutil.copyfileobj(file, copy, 2**20)
 
 
 def content_hash(path: Path) -> str:
-    """Compute the SHA-256 of a file's content: 64 hexadecimal digits."""
-    with path.open("rb") as file:
+    """Compute the SHA-256 of a regular file's content: 64 hexadecimal digits. Raises as `open_regular`."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -164,8 +268,10 @@ def sweep_leftovers(folder: Path) -> None:
     """Remove temporary files that killed writers left in `folder` more than a day ago."""
     limit = time.time() - _DAY
     for path in folder.glob(".*.tmp"):
+        if not TEMPORARY.fullmatch(path.name):
+            continue
         try:
-            if path.stat().st_mtime < limit:
+            if path.lstat().st_mtime < limit:
                 path.unlink()
         except FileNotFoundError:  # another process swept it, or its writer finished
             continue
@@ -191,13 +297,16 @@ def read_table(
         BrokenFileError: it is not a parquet file, is cut short, was not written as `kind`, or a column has another
             type than its, stands there twice, or holds what has no Python value.
         StoreError: its schema version is newer than this package's.
+        StoreError: memory does not suffice to read it.
         OSError: it cannot be opened, or the file system fails.
     """
     with _opened(path, kind, dictionaries) as file:
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
         names = None if columns is None else [*columns]
         table = file.read_row_groups([*groups], columns=names, use_threads=False)
+        check_size(table, path.lstat().st_size)
         table.validate(full=True)  # refuses invalid text: files of earlier versions have no checksums
+        table = plain(table, dictionaries)
         _check_values(path, table)
         return table
 
@@ -208,11 +317,12 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    size = path.stat().st_size
-    source = pa.BufferReader(path.read_bytes()) if size <= _READ_WHOLE else pa.OSFile(str(path))
+    opened = open_regular(path)
+    size = os.fstat(opened.fileno()).st_size
     try:
+        source = pa.BufferReader(opened.read(size)) if size <= _READ_WHOLE else pa.PythonFile(opened, "r")
         metadata = pq.read_metadata(source)
-        encoded = [name for name in dictionaries if name in metadata.schema.names]
+        encoded = [*expanding(metadata, size), *(name for name in dictionaries if name in metadata.schema.names)]
         with pq.ParquetFile(
             source, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
         ) as file:
@@ -220,6 +330,9 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
             yield file
     except StoreError:
         raise
+    except MemoryError as error:  # the file may be sound
+        advice = "free some, or read the folder on a larger machine"
+        raise StoreError(path, f"memory does not suffice to read {path} ({size:,} bytes): {advice}") from error
     except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError, RecursionError, OSError) as error:
         if getattr(error, "errno", None):  # such as EIO of a network file system: the file may be sound
             raise
@@ -229,6 +342,8 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
             f"{path} is no readable parquet file ({size} bytes; {reason})",
             f"{remedy(path)}; its runs are then run again",
         ) from error
+    finally:
+        opened.close()
 
 
 def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
@@ -286,10 +401,10 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
         if count > 1:
             yield f"has {count} columns {name}"
         elif name in expected.names:
-            wanted, found = expected.field(name).type, schema.field(name).type
-            plain = found.value_type if pa.types.is_dictionary(found) else found
-            if plain != wanted:
-                yield f"has a column {name} of type {plain}, which must be {wanted}"
+            wanted = expected.field(name).type
+            found = plain_type(schema.field(name).type)
+            if found != wanted:
+                yield f"has a column {name} of type {found}, which must be {wanted}"
 
 
 def _check_values(path: Path, table: pa.Table) -> None:

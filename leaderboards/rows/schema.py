@@ -2,8 +2,9 @@
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
 documentation come from them; columns of numbers come from `leaderboards.numbers`. Accuracies are fractions in [0, 1],
-times seconds, sizes bytes. A stored row also has `written`, the time of storing, and `forced`, whether it replaces all
-earlier rows of its key and environment (`leaderboards.rows`).
+times seconds, sizes bytes. A stored row also has `written`, the time of storing, `forced`, whether it replaces all
+earlier rows of its key and environment (`leaderboards.rows`), and `tracked`, the names of its files in the folder
+`tracked`, separated by spaces, or nothing.
 
 What is stored can grow. A column that is added later must be a number that curves tell, or one that may be empty:
 files written before it lack it. A column of a file that is not listed here is ignored.
@@ -180,10 +181,11 @@ def hyperparameter_columns(names: Iterable[str]) -> list[str]:
 
 
 def runs_schema(stored: bool = False) -> pa.Schema:
-    """Make the pyarrow schema of `runs`. `stored` adds `written` and `forced`, which files have."""
+    """Make the pyarrow schema of `runs`. `stored` adds `written`, `forced` and `tracked`, which files have."""
     import pyarrow as pa
 
     added = [pa.field("written", pa.timestamp("us", tz="UTC"), False), pa.field("forced", pa.bool_(), False)]
+    added.append(pa.field("tracked", pa.string()))
     return pa.schema([*_fields(COLUMNS), *added * stored], metadata=file_metadata("runs"))
 
 

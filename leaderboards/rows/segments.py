@@ -1,19 +1,24 @@
-"""The files of rows in a result folder: an index of their rows, the choice of rows that count, and compaction."""
+"""The files of rows in a result folder: an index of their rows, the choice of rows that count, and compaction.
+
+A segment states which files it replaces. Anyone can write that, so a statement is a claim: a name is believed only of a
+file whose run and environment, with which it begins, the segment has a row of; and the file itself, wherever it is met,
+gives way only if a row there is at least as good (`Claims`).
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.numbers import Curve, curve_of
-from leaderboards.rows.files import read_table, write_by_content
+from leaderboards.rows.files import BrokenFileError, content_hash, part_of, read_table, write_by_content
 from leaderboards.rows.frames import fill_numbers, fit, lacking_numbers
 from leaderboards.rows.schema import COLUMNS, curves_schema, digest, environment_key, file_metadata, runs_schema
+from leaderboards.shell_text import is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 SEGMENT_NAME = re.compile(r"packed-[0-9a-f]{32}\.parquet")
 ROW_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}(-[0-9a-f]+)*\.parquet")  # key, environment
 HASHED_NAME = re.compile(r".*-[0-9a-f]{16}\.parquet|" + SEGMENT_NAME.pattern)
+TRACKED_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}\.(npz|safetensors)")  # key, content: in the folder `tracked`
 TRACKED = "local_accuracy_mean"  # only in runs that were asked for it; their other results are the same
 RESULTS = [column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED]
 ENOUGH = 300  # with more files of one row than this, a sweep compacts them at its end
@@ -29,9 +35,10 @@ _BEST_FIRST = ("finished", "stopped", "failed")
 _ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
 _INDEXED = (
     *("run_key", "dataset", "dataset_hash", "status", "finished"),
-    *(TRACKED, "written", "forced"),
+    *(TRACKED, "written", "forced", "tracked"),
 )
 _REPLACES = "fedkd_replaces"
+_STEM = 25  # characters of a file's name: 16 of the run key, a hyphen, 8 of the environment
 _ATTEMPTS = 20  # to read while other processes compact
 _ROWS = 4_096  # in a row group of rows
 _POINTS = 2**18  # in a row group of points, at most
@@ -43,9 +50,9 @@ class Folder:
     """The rows in a result folder, found through an index.
 
     An index is a table with the columns run_key, dataset, dataset_hash, environment (its
-    `environment_key`), status, finished, written, forced, preferred (forced, or with tracked
-    accuracies), file (the name of the row's own file in every folder), holder (path of the file
-    that holds it) and row (its position there).
+    `environment_key`), status, finished, written, forced, tracked (names of its tracked files, or
+    None), preferred (forced, or tracked), file (the name of the row's own file in every folder),
+    holder (path of the file that holds it) and row (its position there).
     """
 
     def __init__(self, out: Path) -> None:
@@ -72,6 +79,10 @@ class Folder:
             names, again = again, self._names()  # a listing during a compaction may miss old files and new
         return [self.out / "runs" / name for name in names]
 
+    def segments(self) -> list[Path]:
+        """List the paths of the segments."""
+        return [path for path in self.paths() if SEGMENT_NAME.fullmatch(path.name)]
+
     def index(self, keys: Collection[str] | None = None, paths: Iterable[Path] | None = None) -> pa.Table:
         """Make the index of all rows, or of the run keys `keys`, sorted by file name. `paths`: the files to read."""
         import pyarrow as pa
@@ -82,7 +93,7 @@ class Folder:
         for path in self.paths() if paths is None else paths:
             if starts is None or path.name[:16] in starts or not ROW_NAME.fullmatch(path.name):
                 if path.name not in self._indexes or not HASHED_NAME.fullmatch(path.name):
-                    self._indexes[path.name] = _index_of(path)
+                    self._indexes[path.name] = index_of(path)
                 tables.append(self._indexes[path.name])
         index = pa.concat_tables(tables)
         if keys is not None:
@@ -90,32 +101,96 @@ class Folder:
         return index.sort_by([("file", "ascending"), ("holder", "ascending")])
 
     def _names(self) -> list[str]:
-        return sorted(path.name for path in (self.out / "runs").glob("[!.]*.parquet"))
+        paths = sorted(part_of(self.out, "runs").glob("[!.]*.parquet"))
+        for path in paths:
+            if not is_text(path.name):
+                problem = f"{path.name!a} in {path.parent} is no name in UTF-8"
+                raise BrokenFileError(path, problem, "rename the file")
+        return [path.name for path in paths]
 
 
-def held_names(paths: Iterable[Path]) -> set[str]:
-    """Collect the names of the files that the segments among `paths` replace, in whatever folder these files are."""
-    names = set[str]()
-    for path in paths:
-        if SEGMENT_NAME.fullmatch(path.name):
-            table = read_table(path, "runs", ["file"])
-            names.update(table["file"].to_pylist(), json.loads(table.schema.metadata.get(_REPLACES.encode(), b"[]")))
+class Claims:
+    """The names of files that segments replace, in whatever folder these files are.
+
+    Attributes:
+        names: of files whose run and environment the segment that names them has a row of, and of other segments.
+        unfounded: each segment's other names.
+    """
+
+    def __init__(self, folder: Folder, segments: Iterable[Path]) -> None:
+        segments = list(segments)
+        self.names, self.unfounded = set[str](), dict[Path, set[str]]()
+        self._index = folder.index(paths=segments)
+        for path in segments:
+            rows = folder.index(paths=[path]).select(["run_key", "environment", "file"]).to_pylist()
+            stems = {f"{str(row['run_key'])[:16]}-{row['environment']}" for row in rows}
+            claimed = {*_stated_names(path), *(row["file"] for row in rows)}
+            founded = {name for name in claimed if SEGMENT_NAME.fullmatch(name) or name[:_STEM] in stems}
+            self.names |= founded
+            if claimed > founded:
+                self.unfounded[path] = claimed - founded
+
+    def cover(self, index: pa.Table) -> bool:
+        """Return whether the segments have, for each row of `index`, one that is at least as good."""
+        import pyarrow.compute as pc
+
+        rivals: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in _with_results(self._index.filter(pc.is_in(self._index["run_key"], index["run_key"].unique()))):
+            rivals.setdefault((row["run_key"], row["environment"]), []).append(row)
+        return all(
+            any(_as_good(rival, row) for rival in rivals.get((row["run_key"], row["environment"]), ()))
+            for row in _with_results(index)
+        )
+
+
+def _stated_names(path: Path) -> list[str]:
+    """Read the names of files that a segment states to replace; raises BrokenFileError if they are no such list."""
+    stated = read_table(path, "runs", []).schema.metadata.get(_REPLACES.encode(), b"[]")
+    try:
+        names = json.loads(stated)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BrokenFileError(path, f"{path} does not state which files it replaces as a list of names")
     return names
+
+
+def _with_results(index: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of an index, each with `results`, equal for equal results, and `final_accuracy`."""
+    stored = read_rows(index, RESULTS)
+    rows = index.append_column("final_accuracy", stored["final_accuracy"]).to_pylist()
+    return [row | {"results": results} for row, results in zip(rows, results_digests(stored), strict=True)]
+
+
+def _as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether readers need `other` no more beside `row`, of the same run key and environment."""
+    if row["status"] != other["status"]:
+        statuses = (*_BEST_FIRST, row["status"], other["status"])  # one that is unknown comes last
+        return statuses.index(row["status"]) < statuses.index(other["status"])
+    later = _age(row) >= _age(other)
+    if row["status"] == "finished" and row["results"] != other["results"]:
+        return row["forced"] and later
+    return later if row["preferred"] == other["preferred"] else row["preferred"]
+
+
+def _age(row: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Return a sort key of when a row was written; one that does not state it comes first."""
+    return row["written"] is not None, row["written"]
 
 
 def shared_name(path: Path) -> str:
     """Return the name of a file of rows in other folders: always with a hash, which its name here may lack."""
     if HASHED_NAME.fullmatch(path.name):
         return path.name
-    return f"{path.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.parquet"
+    return f"{path.stem}-{content_hash(path)[:16]}.parquet"
 
 
 def curve_path(path: Path) -> Path:
-    """Return the path of the curves of a file of rows."""
-    return path.parent.parent / "curves" / path.name
+    """Return the path of the curves of a file of rows; raises StoreError if their folder is a link."""
+    return part_of(path.parent.parent, "curves") / path.name
 
 
-def _index_of(path: Path) -> pa.Table:
+def index_of(path: Path) -> pa.Table:
     """Make the index of the rows in a file."""
     import numpy as np
     import pyarrow as pa
@@ -140,7 +215,8 @@ def _index_of(path: Path) -> pa.Table:
         "finished": table["finished"],
         "written": pc.coalesce(table["written"], table["finished"]),
         "forced": forced,
-        "preferred": pc.or_(forced, pc.is_valid(table[TRACKED])),
+        "tracked": table["tracked"],
+        "preferred": pc.or_(forced, pc.or_(pc.is_valid(table[TRACKED]), pc.is_valid(table["tracked"]))),
         "file": files,
         "holder": pa.array([str(path)] * table.num_rows, pa.string()),
         "row": pa.array(np.arange(table.num_rows)),
@@ -153,10 +229,8 @@ def _index_schema() -> pa.Schema:
 
     time, text = pa.timestamp("us", tz="UTC"), pa.string()
     fields = dict.fromkeys(("run_key", "dataset", "dataset_hash", "environment", "status"), text)
-    fields |= {"finished": time, "written": time}
-    return pa.schema(
-        fields | {"forced": pa.bool_(), "preferred": pa.bool_(), "file": text, "holder": text, "row": pa.int64()}
-    )
+    fields |= {"finished": time, "written": time, "forced": pa.bool_(), "tracked": text}
+    return pa.schema(fields | {"preferred": pa.bool_(), "file": text, "holder": text, "row": pa.int64()})
 
 
 # Which rows count
@@ -219,14 +293,9 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
     counts = identity.value_counts()
     shared = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     rivals = ordered.filter(pc.is_in(identity, shared))
-    stored = read_rows(rivals, RESULTS)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row, results in zip(
-        rivals.append_column("final_accuracy", stored["final_accuracy"]).to_pylist(),
-        results_digests(stored),
-        strict=True,
-    ):
-        groups.setdefault((row["run_key"], row["environment"]), []).append(row | {"results": results})
+    for row in _with_results(rivals):
+        groups.setdefault((row["run_key"], row["environment"]), []).append(row)
     outdated, disagreeing = set[tuple[str, int]](), []
     for best, *others in groups.values():
         forced: dict[str | None, Any] = {}  # copy of the data -> time of its last forced row
@@ -390,14 +459,15 @@ def _compact(folder: Folder) -> Compacted:
         rows = index.select(["holder", "row", "file"]).to_pylist()
         needed = [(row["holder"], row["row"]) not in outdated for row in rows]
         index = index.filter(pa.array(needed, pa.bool_()))
-        replaces = held_names(taken) | {shared_name(path) for path in taken}
+        earlier = Claims(folder, (path for path in taken if SEGMENT_NAME.fullmatch(path.name))).names
+        replaces = earlier | {shared_name(path) for path in taken}
         _write_segment(folder.out, index, replaces.difference(index["file"].to_pylist()))
         for path in taken:  # rows first: readers ignore a curve without its row
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
     remaining = folder.paths()
-    orphans = held_names(remaining) - {path.name for path in remaining}
-    for path in (folder.out / "curves").glob("[!.]*.parquet"):  # of a compaction that was killed
+    orphans = Claims(folder, folder.segments()).names - {path.name for path in remaining}
+    for path in part_of(folder.out, "curves").glob("[!.]*.parquet"):  # of a compaction that was killed
         if path.name in orphans:
             path.unlink(missing_ok=True)
     return Compacted(len(paths), len(remaining))
@@ -409,7 +479,7 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
 
     index = index.sort_by([("run_key", "ascending"), ("file", "ascending")])
     rows = read_rows(index)
-    for name in ("written", "forced", "file"):
+    for name in ("written", "forced", "tracked", "file"):
         rows = rows.append_column(name, index[name])
     file = pa.field("file", pa.string(), nullable=False)
     metadata = {**file_metadata("runs"), _REPLACES: json.dumps(sorted(replaces))}

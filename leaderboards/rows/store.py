@@ -16,6 +16,7 @@ from leaderboards.rows.checks import CurvePoint, check_curve, check_row, table_p
 from leaderboards.rows.files import (
     BrokenFileError,
     StoreError,
+    part_of,
     read_table,
     sweep_leftovers,
     write_by_content,
@@ -33,6 +34,7 @@ from leaderboards.rows.frames import (
 from leaderboards.rows.schema import COLUMNS, curves_schema, environment_key, file_metadata, runs_schema
 from leaderboards.rows.segments import (
     TRACKED,
+    TRACKED_NAME,
     Folder,
     counted,
     one_for_each_key,
@@ -66,7 +68,9 @@ class Store:
         self._folder = Folder(self.out)
         self._swept = False
 
-    def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False) -> Path:
+    def write(
+        self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False, tracked: Collection[str] = ()
+    ) -> Path:
         """Store one run: its curve first, then its row.
 
         Nothing is written if its key and environment already have a finished row, and this one is not finished, or has
@@ -76,6 +80,8 @@ class Store:
             row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are computed.
             curve: points `(round, metric, value)`.
             replace: whether a finished row replaces all rows that this environment stored for the key before.
+            tracked: names of the row's files in the folder `tracked`; a stored row of the key has others, which this
+                one names as well, unless they have the same ending.
 
         Returns:
             The file that holds the run's row.
@@ -92,20 +98,40 @@ class Store:
         check_row(row)
         forced = replace and row["status"] == "finished"
         written = datetime.now(UTC)
+        names = {Path(name).suffix: name for name in tracked}
         if forced:  # it counts before the others, even if another machine's clock is ahead
             with suppress(StoreError):  # a broken file of others is no reason to lose this row
                 index = self._folder.steady(lambda: self._folder.index([row["run_key"]]))
                 stored = [each for each in index["written"].to_pylist() if each]
                 written = max([written, *(each + timedelta(microseconds=1) for each in stored)])
-        table = run_table({**row, "written": written, "forced": forced})
+                names = self.tracked([row["run_key"]]).get(row["run_key"], {}) | names
+        listed = " ".join(sorted(names.values())) or None
+        table = run_table({**row, "written": written, "forced": forced, "tracked": listed})
         if not self._swept:
-            for folder in (self.out, self.out / "runs", self.out / "curves"):
+            for folder in (self.out, part_of(self.out, "runs"), part_of(self.out, "curves")):
                 sweep_leftovers(folder)
             self._swept = True
         existing = None if forced else self._folder.steady(lambda: self._superseding_file(row, table))
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         points = curve_table(row, curve)
         return existing or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
+
+    def tracked(self, keys: Collection[str] | None = None) -> dict[str, dict[str, str]]:
+        """Return run key -> ending -> name of the file in the folder `tracked`, for the keys whose rows name files.
+
+        Of several rows of a key, that of `runs` counts, then the one written last.
+        """
+        if not self.begun:
+            return {}
+        index = self._folder.steady(lambda: counted(self._folder.index(keys)))
+        chosen = one_for_each_key(index)
+        names: dict[str, dict[str, str]] = {}
+        for rows in (index.sort_by("written"), chosen):  # what comes later counts
+            for key, text in zip(rows["run_key"].to_pylist(), rows["tracked"].to_pylist(), strict=True):
+                own = [name for name in (text or "").split() if TRACKED_NAME.fullmatch(name) and name[:16] == key[:16]]
+                if own:
+                    names.setdefault(key, {}).update({Path(name).suffix: name for name in own})
+        return names
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
         """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` that have a row; None is all keys.
@@ -124,7 +150,7 @@ class Store:
     @property
     def begun(self) -> bool:
         """Return whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
-        return (self.out / "runs").exists()
+        return part_of(self.out, "runs").exists()
 
     def runs(
         self,
@@ -218,10 +244,17 @@ class Store:
         if row["status"] != "finished":
             return Path(index["holder"][0].as_py())
         stored = read_rows(index)
-        for holder, tracked, results in zip(
-            index["holder"].to_pylist(), stored[TRACKED].to_pylist(), results_digests(stored), strict=True
+        (own,) = results_digests(table)
+        wanted = {Path(name).suffix for name in (table["tracked"][0].as_py() or "").split()}
+        for holder, accuracy, tracked, results in zip(
+            index["holder"].to_pylist(),
+            stored[TRACKED].to_pylist(),
+            index["tracked"].to_pylist(),
+            results_digests(stored),
+            strict=True,
         ):
-            if results == results_digests(table)[0] and (tracked is not None or row[TRACKED] is None):
+            has = {Path(name).suffix for name in (tracked or "").split()}
+            if results == own and wanted <= has and (accuracy is not None or row[TRACKED] is None):
                 return Path(holder)
         return None
 
@@ -242,13 +275,14 @@ class RowFile:
 
     def __init__(self, path: Path) -> None:
         self.out = path
-        self._curves = path.with_name(f"{path.stem}_curves.parquet")
+        self._file = path.resolve()  # which the user has named: links to it are followed
+        self._curves = path.with_name(f"{path.stem}_curves.parquet").resolve()
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does; raises StoreError if the file is broken, foreign or too new."""
         names = [column.name for column in COLUMNS]
         try:
-            table = read_table(self.out, "runs", names)
+            table = read_table(self._file, "runs", names)
             rows = fit(table, runs_schema())
             for at, problem in table_problems(rows):
                 raise BrokenFileError(self.out, f"{self.out}: run {rows['run_key'][at]}: {problem}")

@@ -6,23 +6,24 @@ Nothing is changed. Rows are compared with their curves a thousand runs at a tim
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import curve_problems, row_problems
-from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
+from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, is_regular, part_of, read_table, remedy
 from leaderboards.rows.frames import to_pandas
 from leaderboards.rows.schema import COLUMNS, FILE_COLUMNS, READ_OFF_CURVES, environment_key, run_key
 from leaderboards.rows.segments import (
     HASHED_NAME,
     ROW_NAME,
+    Claims,
     Folder,
     counted,
     curve_path,
     curves_of_rows,
-    held_names,
     judge,
     one_for_each_key,
     read_curves,
@@ -116,12 +117,14 @@ def _validated(folder: Folder) -> Checked:
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away"))
     checked.findings += _leaderboard_problems(folder.out)
+    claims = Claims(folder, (path for path in folder.segments() if path not in checked.broken))
+    checked.findings += _claim_problems(folder, claims, checked.broken)
     if not checked.findings:  # else rows may be unreadable
         checked.findings += _copy_problems(checked.index)
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes them.
-    held = held_names(path for path in folder.paths() if path not in checked.broken)
-    for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
-        if path not in checked.broken and path.name not in held and not (folder.out / "runs" / path.name).exists():
+    for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
+        orphan = path.name not in claims.names and not (folder.out / "runs" / path.name).exists()
+        if orphan and path not in checked.broken:
             step = "delete it, or bring back the row's file"
             checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
     for row in checked.without_curve:
@@ -129,6 +132,19 @@ def _validated(folder: Folder) -> Checked:
         step = f"bring back curves/{name}, or {_again(name)}"
         checked.findings.append(Finding(f"runs/{name}", f"run {row['run_key'][:16]} has no curve", step))
     return checked
+
+
+def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Finding]:
+    """Find segments that claim to replace rows which they do not have, or of which they have a worse one."""
+    step = "nothing follows the claim; ask who made the file, or move it and its curves away"
+    for path, names in claims.unfounded.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        problem = f"claims to replace {min(names)}{others}, and has no row of that run and environment"
+        yield Finding(f"runs/{path.name}", problem, step)
+    for path in folder.paths():
+        claimed = path not in broken and path.name in claims.names
+        if claimed and not claims.cover(folder.index(paths=[path])):
+            yield Finding(f"runs/{path.name}", "a segment claims to replace it, and has no row as good", step)
 
 
 def _examined(folder: Folder) -> Checked:
@@ -146,7 +162,7 @@ def _examined(folder: Folder) -> Checked:
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
                 problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
                 checked.findings += [Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems]
-    for path in sorted((folder.out / "curves").glob("[!.]*.parquet")):
+    for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
     for start in range(0, checked.index.num_rows, _AT_ONCE):
@@ -159,7 +175,7 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
     if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
     for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
-        if file.exists() and not content_hash(file).startswith(digest):
+        if is_regular(file) and not content_hash(file).startswith(digest):
             step = f"{remedy(file)}; its runs are then run again"
             yield Finding(f"{file.parent.name}/{file.name}", "changed since it was written: another hash", step)
 
@@ -183,7 +199,7 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
 def _leaderboard_problems(out: Path) -> list[Finding]:
     path = out / "leaderboard.parquet"
     try:
-        if path.exists():
+        if os.path.lexists(path):
             read_table(path, "leaderboard", [])
     except StoreError as error:
         problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]

@@ -1,0 +1,83 @@
+"""The files of saved states, `OUT/state/RUN_KEY/`: their names, manifests and removal. Imports neither torch nor ray.
+
+A state may be somebody else's. Only files with these names are read, copied and deleted, and none through a link.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from leaderboards.rows.files import TEMPORARY, part_of, read_regular
+
+FOLDER = "state"
+MANIFEST = "manifest.json"
+KEY = re.compile("[0-9a-f]{64}")
+FILE = re.compile(r"server-\d+\.pt|memory-\d+-\d+\.pt")  # round; client, round
+_SHA256 = re.compile("[0-9a-f]{64}")
+_MANIFEST_BYTES = 2**28  # of a million clients
+
+
+def folders(out: Path) -> list[Path]:
+    """List the folders in `OUT/state` that are no hidden ones, sorted, and links in their place."""
+    paths = part_of(out, FOLDER).glob("[!.]*")
+    return sorted(path for path in paths if path.is_symlink() or path.is_dir())
+
+
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    """Read the manifest of a state in `folder`; None if there is no state.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: the folder is a link, or the manifest no regular file, or not what this suite writes.
+        RecursionError: its JSON is nested too deep.
+    """
+    try:
+        text = read_regular(part_of(folder.parent, folder.name) / MANIFEST, _MANIFEST_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    manifest = json.loads(text)
+    if not isinstance(manifest, dict):
+        raise ValueError(f"a {type(manifest).__name__}, not an object")
+    return manifest
+
+
+def files_of(manifest: Any) -> dict[str, str]:
+    """Return the files that a manifest names, each with its SHA-256; raises ValueError for other names or values."""
+    sums = manifest.get("sha256") if isinstance(manifest, dict) else None
+    memories = manifest.get("memories") if isinstance(manifest, dict) else None
+    if not isinstance(sums, dict) or not isinstance(memories, dict):
+        raise ValueError("it does not list its files")
+    for name, digest in sums.items():
+        if not FILE.fullmatch(name) or not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+            raise ValueError(f"it names {name!r}, which is no file of a state")
+    for name in (manifest.get("server"), *filter(None, memories.values())):
+        if not isinstance(name, str) or name not in sums:
+            raise ValueError(f"it has no checksum of {name!r}")
+    if not all(client.isascii() and client.isdigit() for client in memories):
+        raise ValueError("it names clients that are no numbers")
+    return sums
+
+
+def remove(folder: Path, kept: Collection[str] = ()) -> None:
+    """Delete the files of a state but those `kept`, the manifest first, and the folder if nothing else is in it.
+
+    Nothing is deleted through a link, and no file that a state does not have.
+
+    Raises:
+        StoreError: the folder is a link.
+        OSError: a file cannot be deleted.
+    """
+    folder = part_of(folder.parent, folder.name)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name != MANIFEST):
+            ours = path.name == MANIFEST or FILE.fullmatch(path.name) or TEMPORARY.fullmatch(path.name)
+            if ours and path.name not in kept:
+                path.unlink(missing_ok=True)
+    if not kept:
+        with suppress(OSError):  # files of others are in it
+            folder.rmdir()

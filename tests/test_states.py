@@ -1,0 +1,157 @@
+"""Saved states that a stranger may have made: nothing outside is read, written or deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench import states
+from bench.engine.state import StateFolder
+from bench.errors import UnusableState
+from bench.execution import saved_runs
+from leaderboards import StoreError
+from leaderboards.rows.schema import digest
+
+KEY = "ab" * 32
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Files of the user, among them some that are named as those of a state."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("thesis.tex", "server-1.pt", "manifest.json"):
+        (home / name).write_text("years of work")
+    return home
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StateFolder:
+    return StateFolder(tmp_path / "state" / KEY)
+
+
+def save(folder: StateFolder, round: int = 1) -> None:
+    folder.save(round, {"number": round}, {0: {"number": round}, 1: {}}, {})
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_link_in_place_of_a_state_is_refused(folder: StateFolder, home: Path) -> None:
+    folder.path.parent.mkdir()
+    folder.path.symlink_to(home)
+    before = content(home)
+    for action in (lambda: save(folder), folder.remove, folder.manifest):
+        with pytest.raises(UnusableState):
+            action()
+    with pytest.raises(StoreError):
+        states.remove(folder.path)
+    assert content(home) == before
+    assert saved_runs(folder.path.parent.parent) == {KEY: {}}
+
+
+def test_links_named_as_its_files_are_replaced(folder: StateFolder, home: Path) -> None:
+    save(folder)
+    before = content(home)
+    for name in ("server-2.pt", "memory-0-2.pt", "server-3.pt"):
+        (folder.path / name).symlink_to(home / "thesis.tex")
+    save(folder, 2)
+    assert content(home) == before
+    manifest = folder.manifest()
+    assert manifest
+    assert folder.load(manifest, CPU) == ({"number": 2}, {0: {"number": 2}, 1: {}})
+    assert sorted(path.name for path in folder.path.iterdir()) == ["manifest.json", "memory-0-2.pt", "server-2.pt"]
+
+
+def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
+    save(folder)
+    for name in ("notes.txt", "server.pt", "server-1.pt.bak", f".{'0' * 32}.tmp", "memory-7-1.pt"):
+        (folder.path / name).write_text("content")
+    (folder.path / "server-old").mkdir()
+    kept = {"notes.txt", "server.pt", "server-1.pt.bak", "server-old"}
+    save(folder, 2)
+    assert {path.name for path in folder.path.iterdir()} == kept | {"manifest.json", "memory-0-2.pt", "server-2.pt"}
+    folder.remove()
+    assert {path.name for path in folder.path.iterdir()} == kept
+    for name in kept - {"server-old"}:
+        (folder.path / name).unlink()
+    (folder.path / "server-old").rmdir()
+    folder.remove()
+    assert not folder.path.exists()
+
+
+def test_a_removal_that_is_killed_leaves_no_state(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(folder)
+    unlink, deleted = Path.unlink, list[str]()
+
+    def kill(path: Path, missing_ok: bool = False) -> None:
+        if deleted:
+            raise KeyboardInterrupt
+        deleted.append(path.name)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", kill)
+    with pytest.raises(KeyboardInterrupt):
+        folder.remove()
+    assert folder.manifest() is None
+
+
+def rewrite(folder: StateFolder, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the manifest, and make its digest right again."""
+    manifest = folder.manifest()
+    assert manifest
+    del manifest["digest"]
+    manifest = change(manifest)
+    (folder.path / states.MANIFEST).write_text(json.dumps(manifest | {"digest": digest(manifest)}))
+
+
+OUTSIDE = "../../home/thesis.tex"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sha256": {OUTSIDE: "0" * 64}},
+        {"server": OUTSIDE},
+        {"memories": {"0": OUTSIDE}},
+        {"memories": {"../0": ""}},
+        {"memories": []},
+        {"sha256": None},
+        {"server": ["server-1.pt"]},
+        {"sha256": {"server-1.pt": "../.."}},
+    ],
+)
+def test_other_names_than_a_states_are_refused(change: dict[str, Any], folder: StateFolder) -> None:
+    save(folder)
+    rewrite(folder, lambda manifest: manifest | change)
+    with pytest.raises(UnusableState):
+        folder.manifest()
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "{", "[" * 10**5])
+def test_a_manifest_that_is_none_is_named(text: str, folder: StateFolder) -> None:
+    save(folder)
+    (folder.path / states.MANIFEST).write_text(text)
+    with pytest.raises(UnusableState):
+        folder.manifest()
+    assert saved_runs(folder.path.parent.parent) == {KEY: {}}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "server-1.pt"])
+def test_pipes_and_devices_are_not_waited_for(name: str, folder: StateFolder) -> None:
+    save(folder)
+    manifest = folder.manifest()
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        (folder.path / name).unlink()
+        make(folder.path / name)
+        with pytest.raises(UnusableState):
+            folder.load(folder.manifest() or {}, CPU)
+    assert manifest
