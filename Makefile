@@ -8,7 +8,7 @@
 #   make pretended    runs the tests for a GPU on a pretended one
 # And for who changes the code:
 #   make weight       how many lines, files, import circles there are (docs/design.md)
-#   make chaos        kills sweeps and damages what they stored (five minutes)
+#   make chaos        kills sweeps, damages what they stored, gives commands strangers' folders (five minutes)
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin

@@ -1,9 +1,13 @@
-"""Kill sweeps at random moments and damage what they stored: `make chaos`.
+"""Kill sweeps at random moments, damage what they stored, and give them folders of strangers: `make chaos`.
 
 Every sweep trains a few short runs on the embedded digits. The results of an undisturbed one are what others have to
 reach. `kills` ends a sweep with SIGKILL at random moments and gives the same command again until it is done; `flips`
 changes one bit of a file of a killed sweep's folder; `ray` kills a worker, the node or the head of a sweep's Ray. A run
 that is lost, stored twice or different is printed, as is a sweep that hangs; the exit status is then 1.
+
+`hostile` runs commands on each folder of `hostile.FOLDERS`, some of them on each, drawn by the seed (all of them with
+`--thorough`), and reads each file of `hostile.FILES`. A traceback, a hang, more than 2 GiB of memory, a changed or
+copied file of the user's, and code that ran are printed.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import hostile
 import pandas as pd
 
 from leaderboards import Store
@@ -32,24 +38,31 @@ INLINE, RAY = ["--executor", "inline"], ["--executor", "ray"]
 VICTIMS = ("ray::ResourceTrainable", "ray::DashboardAgent", "raylet/raylet", "gcs/gcs_server")
 PATIENCE = 120.0  # seconds after which a sweep hangs
 COMPARED = ["run_key", "status", "best_accuracy", "final_accuracy", "best_round", "bytes_up", "train_steps"]
+COMMANDS_ON_EACH = 2  # hostile folder
 UNUSABLE = 3  # exit status of results or of a machine that cannot be used
 
 
 def main() -> int:
     """Run what was asked for, and print a line for each kind of disturbance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=20, help="of each kind of disturbance")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--seed", type=int, default=0, help="of the moments and bits that are drawn")
+    parser.add_argument("--times", type=int, default=14, help="of each kind of disturbance")
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, HOSTILE], default=[*KINDS, HOSTILE])
+    parser.add_argument("--seed", type=int, default=0, help="of the moments, bits and commands that are drawn")
+    parser.add_argument("--thorough", action="store_true", help="all commands on each hostile folder (ten minutes)")
     asked = parser.parse_args()
     faults = 0
+    if HOSTILE in asked.kinds:  # first: its processes are forked, before others begin
+        faults += _attack(random.Random(f"{HOSTILE} {asked.seed}"), asked.thorough)
+    disturbances = [kind for kind in asked.kinds if kind != HOSTILE]
     with tempfile.TemporaryDirectory() as folder:
+        if not disturbances:
+            return 1 if faults else 0
         undisturbed = Path(folder) / "undisturbed"
         status, seconds = _sweep(undisturbed)
         if status:
             raise SystemExit(f"the undisturbed sweep ended with exit status {status}")
         expected = _results(undisturbed)
-        for kind in asked.kinds:
+        for kind in disturbances:
             chance, outcomes = random.Random(f"{kind} {asked.seed}"), Counter[str]()
             for number in range(asked.times):
                 out = Path(folder) / f"{kind}-{number}"
@@ -62,6 +75,30 @@ def main() -> int:
                 f"{kind}: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) + "\n"
             )
     return 1 if faults else 0
+
+
+def _attack(chance: random.Random, thorough: bool) -> int:
+    """Run commands on hostile folders; print how many there were, and what went wrong. Returns the number of faults."""
+    hostile.warm_up()
+    commands, faults = 0, list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        key = hostile.sound_folder(root)
+        for number, name in enumerate(hostile.FOLDERS):
+            drawn = None if thorough else COMMANDS_ON_EACH
+            count, found = hostile.attack(name, root / "sound", key, root / str(number), chance, drawn)
+            commands, faults = commands + count, faults + found
+            shutil.rmtree(root / str(number))
+        for name in hostile.FILES:
+            faults += hostile.read_file(name, root / "file")
+            shutil.rmtree(root / "file")
+    sys.stdout.write("".join(f"{fault}\n" for fault in faults))
+    kinds = Counter(fault.split()[0] for fault in faults)
+    outcome = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "0 tracebacks, hangs, leaks, losses"
+    tried = f"{len(hostile.FOLDERS)} folders, {len(hostile.FILES)} files, {commands + len(hostile.FILES)} commands"
+    sys.stdout.write(f"{HOSTILE}: {tried}: {outcome}\n")
+    sys.stdout.flush()
+    return len(faults)
 
 
 def _killed(out: Path, chance: random.Random, seconds: float) -> str:
@@ -107,6 +144,7 @@ def _bereft(out: Path, chance: random.Random, seconds: float) -> str:
     return "finished" if status == 0 else f"EXIT {status} AFTER {victim.upper()}"
 
 
+HOSTILE = "hostile"
 KINDS: dict[str, Callable[[Path, random.Random, float], str]] = {"kills": _killed, "flips": _flipped, "ray": _bereft}
 
 

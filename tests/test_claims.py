@@ -100,7 +100,8 @@ def without(columns: dict[str, Any]) -> dict[str, Any]:
 
 def test_compaction_claims_only_what_it_has(tmp_path: Path) -> None:
     names = {path.name for path in fill(tmp_path, range(3))}
-    names.add(Store(tmp_path).write(make_row(seed=0, best_accuracy=0.75), curve_of(0), replace=True).name)
+    better = [(0, "accuracy", 0.75)]
+    names.add(Store(tmp_path).write(sound_row(better, seed=0), better, replace=True).name)
     compact(tmp_path)
     names |= {path.name for path in fill(tmp_path, range(3, 4))}
     compact(tmp_path)

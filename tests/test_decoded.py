@@ -12,6 +12,7 @@ import pytest
 from rows import curve_of, make_row, write
 
 from bench.boards import main
+from bench.data import parquet
 from leaderboards import Store, StoreError
 from leaderboards.rows import decoded
 from leaderboards.rows.files import BrokenFileError, read_table
@@ -86,6 +87,21 @@ def test_the_bound_grows_with_the_file(tmp_path: Path) -> None:
         decoded.check_size(table, size + 1)
         with pytest.raises(ValueError, match="decodes"):
             decoded.check_size(table.cast(pa.schema({"text": pa.dictionary(pa.int32(), pa.string())})), size - 100)
+
+
+def images(path: Path, size: int, rows: int) -> Path:
+    """A table with one image of so many bytes in each row."""
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    cell = pa.array([{"bytes": bytes(size), "path": None}], kind)
+    pq.write_table(pa.table({"image": pa.chunked_array([cell] * rows)}), path, compression="zstd")
+    return path
+
+
+def test_tables_of_data_are_bounded_too(tmp_path: Path) -> None:
+    small = images(tmp_path / "small.parquet", 10**4, 2_000)
+    assert parquet.read([small], ["image"])["image"] == [{"bytes": bytes(10**4), "path": None}] * 2_000
+    with pytest.raises(ValueError, match="decodes"):
+        parquet.read([images(tmp_path / "large.parquet", 10**5, 2_000)], ["image"])
 
 
 def test_want_of_memory_condemns_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,8 @@ def _decoded_bytes(array: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_struct(array.type):
+        return sum(map(_decoded_bytes, array.flatten()))
     if pa.types.is_map(array.type):
         return _decoded_bytes(array.keys) + _decoded_bytes(array.items) + _WIDTH * len(array)
     if not pa.types.is_dictionary(array.type):
