@@ -6,7 +6,7 @@ import errno
 import re
 import sysconfig
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent
@@ -32,6 +32,25 @@ def advice_on(error: OSError) -> str:
 
 class UsageError(ValueError):
     """A wrong request: an unknown name, a value out of range, an impossible combination (exit 2)."""
+
+
+class Unfit(UsageError):
+    """Some algorithms of a command cannot run in its setting, and others can.
+
+    Args:
+        needs: what each of them needs and does not get, by name.
+        others: the algorithms that can run.
+    """
+
+    def __init__(self, needs: Mapping[str, str], others: Sequence[str]) -> None:
+        names: dict[str, list[str]] = {}
+        for name, need in needs.items():
+            names.setdefault(need, []).append(name)
+        verbs = {need: "need" if len(group) > 1 else "needs" for need, group in names.items()}
+        texts = [f"{' and '.join(group)} {verbs[need]} {need}" for need, group in names.items()]
+        them = "them" if len(needs) > 1 else "it"
+        super().__init__(f"{'; '.join(texts)}: leave {them} out with --algo {','.join(others)}")
+        self.needs = dict(needs)
 
 
 class EnvironmentProblem(RuntimeError):

@@ -15,12 +15,11 @@ from bench import data
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import STATE_VERSION, default_out, saved_runs
 from bench.planning.confirm import confirmation, stand_ins
-from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec, trial_name, varied_names
 from bench.planning.two_stage import second_stage
 from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
-from bench.sweep.preflight import make_request
+from bench.sweep.preflight import fitting_plan, make_request
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, OUT, checked_path, counted, flag, run_keys
 from leaderboards import Store
@@ -103,7 +102,7 @@ def _status(argv: Sequence[str]) -> None:
 
 
 def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
-    plan = make_plan(make_request(options))
+    plan = fitting_plan(make_request(options), options.data_dir)
     store = Store(out, data.hashes(plan.datasets, options.data_dir))
     later: list[RunSpec] = []
     if plan.request.confirm:

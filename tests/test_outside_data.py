@@ -12,6 +12,7 @@ import pytest
 from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
+from algorithms import entry
 from bench import data
 from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
@@ -19,8 +20,10 @@ from bench.data.partition import partition
 from bench.data.plugins import Arrays
 from bench.data.splits import split
 from bench.errors import UsageError
+from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.sweep import command as sweep
+from bench.sweep.preflight import fitting_plan
 from leaderboards import Store, run_key
 from search_spaces import Setting
 
@@ -231,6 +234,27 @@ def test_a_source_is_taken_as_it_is(world: Path) -> None:
     (world / "sourced.py").write_text((world / "sourced.py").read_text() + "# edited\n")
     forget()
     assert data.version("sourced:DATA") != before, "its files may not be here: the code tells"
+
+
+# What some algorithms of a command need
+
+
+def test_too_few_samples_name_who_takes_them(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FedCAD's server takes 32 samples a class, and there are 16 or 17."""
+    options = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET", "--clients", "3")
+    small = ("--set", "fraction=0.1", "alpha=5", "--executor", "inline")
+    assert sweep.main(["--algo", "fedavg,fedcad", *options, *SHORT, *small]) == 2
+    said = capsys.readouterr().err
+    assert "fedcad needs" in said
+    assert said.strip().endswith("--algo fedavg")
+    values = {"fraction": ("0.1",), "model": ("my_world:NET",), "num_clients": ("3",)}
+    values["alpha"] = ("5",)
+    plan = fitting_plan(Request(("all",), "my_world:SHAPES", values=values), None)
+    algorithms = {unit.algorithm for unit in plan.units}
+    assert "fedavg_t1" in algorithms
+    assert not any("auxiliary" in entry(name).needs for name in algorithms)
+    assert {unit.setting.auxiliary_per_class for unit in plan.units} == {0}
+    assert any(note.startswith("left out: fedcad needs") for note in plan.notes)
 
 
 # Keys

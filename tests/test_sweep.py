@@ -20,7 +20,8 @@ from filelock import FileLock
 from keep import stored_row
 from rows import CURVE, failed_row, hyperparameter, make_row
 
-from algorithms import entry
+from algorithms import ALGORITHMS, entry
+from bench import status
 from bench.compare.command import main as compare
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
@@ -31,10 +32,12 @@ from bench.executors.progress import Plain, Quiet
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import check_address
 from bench.executors.trials import Interruption, Outcome
+from bench.planning import plan as plan_module
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.sweep import command as sweep
+from bench.sweep import preflight
 from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
@@ -197,6 +200,44 @@ def test_a_sweep_shows_its_own_version(tmp_path: Path, capsys: pytest.CaptureFix
     assert compare(["--out", str(tmp_path), "--format", "json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     assert {cell["n"] for cell in table["cells"]} == {3}
+
+
+CROWDED = ("--set", "partition=iid", "--clients", "1200", "--participation", "0.01")
+
+
+def test_an_unfit_algorithm_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """BatchNorm needs two samples on every client."""
+    options = ("--rounds", "1", "--local-epochs", "1", *CROWDED)
+    assert run(tmp_path, "--algo", "fedavg,fedbn,feddkd_bn", *options) == 2
+    said = capsys.readouterr().err
+    assert "fedbn and feddkd_bn need" in said
+    assert said.strip().endswith("--algo fedavg")
+    assert run(tmp_path, "--algo", "fedbn", *options) == 2
+    assert "--algo" not in capsys.readouterr().err
+    assert run(tmp_path, "--algo", "fedavg,fedbn", *options, "--dry-run", "--json") == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert [trial["partition"].startswith("NOT") for trial in trials] == [False, True]
+    assert run(tmp_path, "--algo", "fedavg,fedbn", "--batch-size", "1") == 2
+    assert capsys.readouterr().err.strip().endswith("--algo fedavg")
+    assert not Store(tmp_path).status()
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_all_leaves_unfit_algorithms_out(
+    here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if that turns out only when the data have been fetched."""
+    few = {name: ALGORITHMS[name] for name in ("fedavg", "fedbn", "feddkd_bn", "centralized")}
+    monkeypatch.setattr(plan_module, "ALGORITHMS", few)
+    if not here:
+        monkeypatch.setattr(preflight.data, "read", lambda name, folder=None: None)
+    options = ("--algo", "all", "--rounds", "1", "--local-epochs", "1", *CROWDED)
+    assert run(tmp_path, *options) == 0
+    assert "left out: fedbn" in capsys.readouterr().err
+    assert set(Store(tmp_path).runs()["algorithm"]) == {"fedavg", "centralized"}
+    if here:
+        assert status.main([*options, "--out", str(tmp_path), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["counts"] == {"finished": 2}
 
 
 BAD = {

@@ -6,7 +6,7 @@ The command line overrides the preset, and the preset the defaults; the plan rec
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -48,8 +48,8 @@ def make_plan(request: Request) -> Plan:
         return make_table_plan(request)
     check_names(request)
     skip_unfit = request.algorithms == ("all",)
-    entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]
-    notes: list[str] = []
+    entries = [entry(name) for name in _names(request)]
+    notes = [f"left out: {name} needs {need}" for name, need in request.left_out.items()]
     paper, base = choose_setting(entries, request, notes)
     fields, hyper = sort_values(request, entries)
     rates = _tuned_rates(request, fields)
@@ -66,8 +66,8 @@ def make_plan(request: Request) -> Plan:
             fitted = [supply(algorithm, variant) for variant in crossed(setting, **own_fields)]
         except UsageError as error:
             if not skip_unfit:
-                raise
-            notes.append(f"left out: {error}")
+                raise _refusal(error, algorithm, entries, setting) from None
+            notes.append(f"left out: {_naming(error, algorithm)}")
             continue
         spaces = [_space_of(algorithm, fit, paper, hyper, paper is not None and shortened(fit, base)) for fit in fitted]
         if request.budget:
@@ -114,6 +114,42 @@ def _replicated(units: list[RunSpec], request: Request, notes: list[str]) -> lis
             notes.append("--replicates are of the runs that --confirm reports; tuning has none")
         return units
     return distinct_runs(with_replicates(units, request.replicates))
+
+
+def _names(request: Request) -> list[str]:
+    """List the algorithms of a request; those of `all` without `left_out`."""
+    if request.algorithms != ("all",):
+        return list(request.algorithms)
+    return [name for name in ALGORITHMS if name not in request.left_out]
+
+
+def _naming(error: UsageError, algorithm: Entry) -> str:
+    """Return the text of an error, with the algorithm that it is of."""
+    said = str(error)
+    return said if said.startswith(f"{algorithm.name} ") else f"{algorithm.name}: {said}"
+
+
+def _refusal(
+    error: UsageError,
+    algorithm: Entry,
+    entries: Sequence[Entry],
+    setting: Setting,
+) -> UsageError:
+    """Return an algorithm's error; if others fit the setting, with the advice to leave it out."""
+    others = [other.name for other in entries if _fits(other, setting)]
+    if not others:
+        return error
+    advice = f"leave {algorithm.name} out with --algo {','.join(others)}"
+    return UsageError(f"{_naming(error, algorithm)}; {advice}")
+
+
+def _fits(algorithm: Entry, setting: Setting) -> bool:
+    """Return whether a setting gives an algorithm what it needs."""
+    try:
+        supply(algorithm, setting)
+    except UsageError:
+        return False
+    return True
 
 
 def _with_common_draws(

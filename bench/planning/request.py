@@ -22,6 +22,7 @@ AUXILIARY_PER_CLASS = 32  # FedCAD, Experiments: "using only 32 samples for each
 VALIDATION_FRACTION = 0.1
 AT_ONCE, TWO_STAGE = TUNINGS = ("at-once", "two-stage")
 REPLICATE_STEP = 1000  # replicate r of seed p has seed p + 1000 r
+NEEDED_BY = "needed by"  # begins the origin of a value that some algorithms bring
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Request:
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replicates: Mapping[str, int] = field(default_factory=dict)
     force: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)  # of `all`: algorithm -> why
     table: str | None = None  # printed name of a table of `paper`, whose cells are run; None for an ordinary sweep
 
     @property
@@ -193,7 +195,7 @@ def settings_of(
     needing = [algorithm.name for algorithm in entries if "auxiliary" in algorithm.needs]
     if needing and not base.auxiliary_per_class and "auxiliary_per_class" not in fields:
         extra["auxiliary_per_class"] = AUXILIARY_PER_CLASS
-        origins["auxiliary_per_class"] = f"needed by {', '.join(needing)}"
+        origins["auxiliary_per_class"] = f"{NEEDED_BY} {', '.join(needing)}"
     if not base.validation_fraction and "validation_fraction" not in fields:
         extra["validation_fraction"] = VALIDATION_FRACTION
         origins["validation_fraction"] = "a sweep selects on validation, never on test"
@@ -268,7 +270,8 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         forms = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
         raise UsageError(f"{entry.name} needs {forms}: {error}" if forms else str(error)) from None
     if models.has_batchnorm(setting.model) and setting.batch_size == 1:
-        raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
+        statistics = f"BatchNorm ({setting.model}), which takes statistics over a batch"
+        raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
     shapes = data.info(setting.dataset).sized(setting.image_size)
     models.check_model(setting.model, shapes.input_shape, shapes.kind)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from bench import data
-from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, Unfit
 from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
@@ -25,6 +25,7 @@ from bench.sweep.preflight import (
     check_algorithms,
     check_out,
     check_start,
+    fitting_plan,
     make_request,
     mirror_url,
     other_data_notes,
@@ -52,7 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(lambda: _dispatch(parse(argv), argv), verbose="-v" in argv or "--verbose" in argv)
 
 
-def _dispatch(options: SweepOptions, argv: list[str]) -> int:
+def _dispatch(
+    options: SweepOptions,
+    argv: list[str],
+    left_out: Mapping[str, str] | None = None,
+) -> int:
+    """Execute the command. `left_out`: algorithms of `all` that cannot run, and what each needs."""
     if options.list:
         from bench.sweep.show import print_registry
 
@@ -64,7 +70,8 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         plan = make_plan(make_request(options if options.algo else replace(options, algo=("all",))))
         print_spaces(plan, options.json, "dataset" in options.given)
         return EXIT_OK
-    plan = make_plan(make_request(options))
+    request = replace(make_request(options), left_out=left_out or {})
+    plan = fitting_plan(request, options.data_dir)
     confirming: list[RunSpec] = []
     if plan.request.confirm:
         from bench.planning.confirm import stand_ins
@@ -77,6 +84,23 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
 
         print_dry_run(plan, options, resolved, confirming)
         return EXIT_OK
+    try:
+        return _run_mirrored(plan, options, argv, resolved, confirming)
+    except Unfit as problem:  # found out only now, because the data had to be fetched
+        if options.algo != ("all",):
+            raise
+        unfit = {**plan.request.left_out, **problem.needs}
+    return _dispatch(options, argv, unfit)
+
+
+def _run_mirrored(
+    plan: Plan,
+    options: SweepOptions,
+    argv: Sequence[str],
+    resolved: Resolved,
+    confirming: Sequence[RunSpec],
+) -> int:
+    """Run a sweep as `run` does, with its mirror if there is one."""
     mirror = mirror_url(options.mirror, options.offline)
     if not mirror:
         return run(plan, options, argv, resolved, confirming)
@@ -285,9 +309,9 @@ def _print_board(
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
     contests = {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
     every = store.runs()
+    planned = every[every["algorithm"].isin({name for name, _ in rows})]
+    note_superseded(planned, plan.tuned, plan.of_own_versions(planned))
     runs = plan.of_own_versions(every)
-    planned = every["algorithm"].isin({name for name, _ in rows})
-    note_superseded(every[planned], plan.tuned, runs[planned])
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 

@@ -19,7 +19,7 @@ from bench.data import hashes, info, read
 from bench.errors import UsageError
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
-from bench.models import num_parameters
+from bench.models import has_batchnorm, num_parameters
 from bench.planning.cost_model import Time, estimated_time, measured_paces, recorded_rates, recorded_time
 from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import Plan, RunSpec, Search, Varied, trial_name, units_of, varied_names
@@ -173,7 +173,7 @@ def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | N
                 "setting": unit.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition_status(unit.setting, _partition_seeds(units), data_dir),
+                "partition": _partition_status(unit, _partition_seeds(units), data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
@@ -218,10 +218,12 @@ def _confirming_to_do(plan: Plan, store: Store) -> int:
 
 def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | None) -> Iterator[str]:
     """Describe the partitions of runs that may follow the search which cannot be drawn."""
-    seeds: dict[Setting, list[int]] = {}
+    groups: dict[tuple[str, Setting], list[RunSpec]] = {}
     for unit in confirming:
-        seeds.setdefault(unit.setting, []).append(unit.seed)
-    statuses = [_partition_status(setting, drawn, data_dir) for setting, drawn in seeds.items()]
+        groups.setdefault((unit.algorithm, unit.setting), []).append(unit)
+    statuses = []
+    for units in groups.values():
+        statuses.append(_partition_status(units[0], [unit.seed for unit in units], data_dir))
     yield from dict.fromkeys(f"confirming runs are {status}" for status in statuses if status.startswith("NOT"))
 
 
@@ -256,7 +258,7 @@ def _search_reports(
                 "source": search.source,
                 "configurations": int(min(plan.request.configurations, size(search))),  # stored ones included
                 "runs_at_most": plan.request.seeds * remaining(plan, search, past.known),  # still to do
-                "partition": _partition_status(search.setting, range(plan.request.seeds), data_dir),
+                "partition": _partition_status(search, range(plan.request.seeds), data_dir),
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
         )
@@ -269,11 +271,13 @@ def _sample_run(search: Search) -> RunSpec:
     return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
-def _partition_status(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
+def _partition_status(item: RunSpec | Search, seeds: Sequence[int], data_dir: str | None) -> str:
     """Return `feasible`, why not, or `unknown` without the data; of many seeds only the first are drawn, as it says."""
     from bench.data.splits import split_like
 
-    split_setting = split_like(setting)
+    split_setting = split_like(item.setting)
+    if has_batchnorm(item.setting.model) and "pooled" not in entry(item.algorithm).needs:
+        split_setting = replace(split_setting, model=item.setting.model)
     drawn = seeds[:CHECKED_SEEDS]
     feasible = "feasible" if len(drawn) == len(seeds) else f"feasible (first {len(drawn)} of {len(seeds)} seeds)"
     return next(filter(None, (_infeasible(split_setting, seed, data_dir) for seed in drawn)), feasible)
@@ -281,15 +285,20 @@ def _partition_status(setting: Setting, seeds: Sequence[int], data_dir: str | No
 
 @cache
 def _infeasible(setting: Setting, seed: int, data_dir: str | None) -> str:
+    """Return why a partition cannot be drawn, or is too fine for a model with BatchNorm."""
     from bench.data.splits import split
 
     dataset = read(setting.dataset, data_dir)
     if dataset is None:
         return "unknown: the data are not here"
     try:
-        split(setting, dataset.train_y, seed, dataset.train_groups)
+        clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
     except UsageError as problem:
         return f"NOT feasible: {problem}"
+    smallest = min(len(index) for index in clients)
+    if smallest < 2 and has_batchnorm(setting.model):
+        why = f"BatchNorm takes statistics over a batch, and a client has {smallest} sample"
+        return f"NOT feasible: {why}"
     return ""
 
 

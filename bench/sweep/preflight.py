@@ -11,17 +11,17 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem, Unfit, UsageError
 from bench.execution import (
     UNPACKED_SHARE,
     Execution,
@@ -32,7 +32,8 @@ from bench.execution import (
 )
 from bench.executors.trials import count_other_data, trials_of
 from bench.models import MODELS, parse
-from bench.planning.request import Request
+from bench.planning.plan import make_plan
+from bench.planning.request import NEEDED_BY, Request
 from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.terminal.console import say
@@ -40,6 +41,11 @@ from bench.terminal.words import counted, result_folder, seeds_in_words
 from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
+
+if TYPE_CHECKING:
+    from bench.data import Dataset
+
+_ENOUGH = 2  # samples on the smallest client, for BatchNorm
 
 
 def make_request(options: SweepOptions) -> Request:
@@ -269,27 +275,120 @@ def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str,
 def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> None:
     """Fetch each data set once, before all workers need it at once, and refuse partitions that cannot be drawn.
 
-    Raises UsageError for such a partition, or a client of one sample for a model with BatchNorm; EnvironmentProblem if
-    data or weights are missing or altered.
+    Raises Unfit if some algorithms cannot run on these partitions, UsageError if none can;
+    EnvironmentProblem if data or weights are missing or altered.
     """
-    from bench.data.splits import split, split_like
-    from bench.models import has_batchnorm, weights
+    from bench.models import weights
 
-    settings = [(unit.setting, unit.seed) for unit in units]
-    settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
+    items: list[RunSpec | Search] = [*units, *plan.searches]
+    for model in dict.fromkeys(item.setting.model for item in items):
+        weights.provide(model, execution.data_dir, execution.offline)
+    load = partial(data.load, folder=execution.data_dir, offline=execution.offline)
+    needs = unmet_needs(plan, units, load)
+    if needs:
+        names = dict.fromkeys(item.algorithm for item in items)
+        raise Unfit(needs, [name for name in names if name not in needs])
+
+
+def fitting_plan(request: Request, data_dir: str | None) -> Plan:
+    """Make the plan of a request; of `--algo all`, without those that cannot run on the data here.
+
+    Raises UsageError as `make_plan` does.
+    """
+    plan = make_plan(request)
+    while request.algorithms == ("all",):
+        needs: dict[str, str] = {}
+        with suppress(UsageError, EnvironmentProblem):  # whoever trains gets the error
+            needs = unmet_needs(plan, plan.units, partial(data.read, folder=data_dir))
+        if not needs:
+            break
+        request = replace(request, left_out={**request.left_out, **needs})
+        plan = make_plan(request)
+    return plan
+
+
+def unmet_needs(
+    plan: Plan,
+    units: Sequence[RunSpec],
+    read: Callable[[str], Dataset | None],
+) -> dict[str, str]:
+    """Find the algorithms that cannot run on the data, while others can.
+
+    Args:
+        plan: whose searches are checked beside `units`.
+        units: the runs to check.
+        read: returns a data set, or None if it is not here: then nothing is said about it.
+
+    Returns:
+        What each of them needs, by name.
+
+    Raises:
+        UsageError: a partition cannot be drawn, or no algorithm can run on it.
+    """
+    from bench.data.splits import split_like
+    from bench.models import has_batchnorm
+
+    cases = [(unit.algorithm, unit.setting, unit.seed) for unit in units]
+    seeds = range(plan.request.seeds)
+    cases += [(one.algorithm, one.setting, seed) for one in plan.searches for seed in seeds]
+    cases.sort(key=lambda case: case[1].dataset)  # few are in memory at once
+    names = list(dict.fromkeys(name for name, _, _ in cases))
     # Many runs share a partition, which takes milliseconds to draw, or with many samples seconds.
-    distinct = {(split_like(setting), setting.model, seed): (setting, seed) for setting, seed in settings}
-    for setting, seed in sorted(distinct.values(), key=lambda case: case[0].dataset):
-        dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
-        weights.provide(setting.model, execution.data_dir, execution.offline)
-        clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
-        if has_batchnorm(setting.model):
-            smallest = min(len(index) for index in clients)
-            if smallest < 2:
-                raise UsageError(
-                    f"model {setting.model!r} takes its statistics over a batch, and a client has {smallest} sample: "
-                    "use fewer clients, a larger alpha, or a model without BatchNorm"
-                )
+    smallest: dict[tuple[Setting, int], int] = {}
+    needs: dict[str, str] = {}
+    problems: list[UsageError] = []
+    for name, setting, seed in cases:
+        key = split_like(setting), seed
+        try:
+            if key not in smallest:
+                smallest[key] = _smallest_client(setting, seed, read)
+        except UsageError as error:
+            smallest[key] = _ENOUGH
+            owners = _owners_of_auxiliary(plan, names, setting, seed, read)
+            if not owners:
+                raise
+            needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
+            problems.append(error)
+        too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
+        if too_small and has_batchnorm(setting.model):
+            statistics = f"BatchNorm ({setting.model}), which takes statistics over a batch"
+            needs[name] = f"{statistics}, and a client has {smallest[key]} sample"
+            advice = "use fewer clients, a larger alpha, or a model without BatchNorm"
+            problems.append(UsageError(f"{name} has {needs[name]}: {advice}"))
+    if problems and len(needs) == len(names):
+        raise problems[0]
+    return needs
+
+
+def _smallest_client(setting: Setting, seed: int, read: Callable[[str], Dataset | None]) -> int:
+    """Count the samples of the smallest client, `_ENOUGH` without the data.
+
+    Raises UsageError as `split` does.
+    """
+    from bench.data.splits import split
+
+    dataset = read(setting.dataset)
+    if dataset is None:
+        return _ENOUGH
+    clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
+    return min(len(index) for index in clients)
+
+
+def _owners_of_auxiliary(
+    plan: Plan,
+    names: Iterable[str],
+    setting: Setting,
+    seed: int,
+    read: Callable[[str], Dataset | None],
+) -> list[str]:
+    """List the algorithms for which the server takes samples, if there are too few just for it."""
+    if not plan.origins.get("auxiliary_per_class", "").startswith(NEEDED_BY):
+        return []
+    try:
+        _smallest_client(replace(setting, auxiliary_per_class=0), seed, read)
+    except UsageError:
+        return []
+    return [name for name in names if "auxiliary" in entry(name).needs]
 
 
 def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]) -> Iterator[str]:
