@@ -294,6 +294,7 @@ def hyper(
     open_high: bool = False,
     choices: tuple[str, ...] = (),
     packable: bool = True,
+    optional: bool = False,
 ) -> Any:
     """Declare a hyper-parameter: a field with a default and a range, checked at construction.
 
@@ -305,9 +306,11 @@ def hyper(
         open_high: whether the largest value itself is excluded.
         choices: the allowed strings.
         packable: whether configurations that differ in it may train in one program; False if trees depend on it.
+        optional: whether run keys leave it out at its default, as a field that joins an algorithm with stored runs must
+            be left out for their keys to stay valid.
     """
     bounds = Bounds(low, high, open_low, open_high, choices)
-    return field(default=default, metadata={"bounds": bounds, "packable": packable})
+    return field(default=default, metadata={"bounds": bounds, "packable": packable, "optional": optional})
 
 
 @dataclass(frozen=True)

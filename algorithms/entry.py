@@ -58,6 +58,7 @@ class Field:
         kind: `bool`, `int`, `float` or `str`, with `| None` if it may be empty.
         meaning: its effect, and its limits.
         packable: whether configurations that differ in it may train in one program.
+        optional: whether run keys leave it out at its default.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Field:
     bounds: Bounds = ANY
     meaning: str = "–"
     packable: bool = True
+    optional: bool = False
 
     @property
     def allowed(self) -> str:
@@ -91,6 +93,11 @@ class Entry(About):
     def defaults(self) -> dict[str, Value]:
         """Return every hyper-parameter's default."""
         return {field.name: field.default for field in self.fields}
+
+    def identifying(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the hyper-parameters that enter a run key: all, but optional ones only if not at their default."""
+        kept = [item.name for item in self.fields if not item.optional or values[item.name] != item.default]
+        return {name: values[name] for name in kept}
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Return all hyper-parameters, with the given values cast to their types and checked.

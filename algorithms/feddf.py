@@ -36,7 +36,8 @@ class FedDF(Algorithm):
 
     Differences from the paper:
         1. The data that the server distils on are the auxiliary samples taken out of the training set.
-        2. The paper's learning rate falls by cosine annealing in some runs; here it is constant.
+        2. In the authors' code the server's learning rate falls by cosine annealing, by default and in every published
+           command, and its gradient is clipped at norm 5. Here the rate is constant, and nothing is clipped.
         3. The student is in training mode without dropout, on samples that are not augmented. It is chosen on the
            validation samples that its validation accuracy is then of.
     """

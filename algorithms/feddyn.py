@@ -42,6 +42,8 @@ class FedDyn(Algorithm):
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
+        2. The authors' code divides alpha by a client's number of examples relative to the mean; the paper's alpha,
+           and the one here, is the same for all clients.
     """
 
     about = About(

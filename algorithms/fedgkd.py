@@ -55,6 +55,8 @@ class FedGKD(Algorithm):
            averaged over classes: they are averaged, and taken of logits, as the text says "over the logit".
         3. M of FedGKD+ is not printed: 5 is the default.
         4. With M = 1 the authors' public code keeps its first teacher in all rounds; here it is the received model.
+        5. The server averages by examples, as in Algorithm 1. The authors' code takes the plain mean, which is the same
+           there, because its partition gives clients equally many samples.
     """
 
     about = About(

@@ -29,6 +29,7 @@ class FedProx(Algorithm):
            simulated.
         2. Clients are averaged by examples, as in FedAvg, and drawn uniformly; the paper draws by examples and takes
            the plain mean.
+        3. FedBN's authors, who compare with it, leave the term out in round 1; here it acts in all rounds.
     """
 
     about = About(

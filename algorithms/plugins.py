@@ -73,6 +73,7 @@ def read_entry(name: str, path: str) -> Entry:
             metadata.get(parameter.name, {}).get("bounds", Bounds()),
             meanings.get(parameter.name, "–"),
             metadata.get(parameter.name, {}).get("packable", False),
+            metadata.get(parameter.name, {}).get("optional", False),
         )
         for parameter in _parameters(factory)
     ]

@@ -44,6 +44,7 @@ class SCAFFOLD(Algorithm):
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
         2. The correction enters the loss as <c - c_k, w>, whose gradient it is.
+        3. The server takes plain means, as printed; public codes, such as FedNTD's, average models by examples.
     """
 
     about = About(

@@ -61,7 +61,7 @@ class Execution:
         rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
-        rounds_per_report: rounds between reports; 0 reports about every second.
+        rounds_per_report: reports come after multiples of it; 0 reports about every second.
         report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.

@@ -79,6 +79,7 @@ One row for each algorithm, configuration and setting: the identity columns of `
 | `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds: \
 what selecting a round on validation promised beyond the test set |
 | `selected` | whether it is the one with the best mean `best_val_accuracy` of them that did not diverge |
+| `diverged_count` | number of finished runs that diverged |
 | `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several package versions |
 | `data_mixed` | a finished run has another copy of the data, or another partition, than most of the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |

@@ -18,6 +18,7 @@ from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limit
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
+HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
 
@@ -53,7 +54,8 @@ def leaderboard(
         `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`: number of configurations in the contest
         that finished a run or were stopped by the search; `configurations_diverged`: number of
         these of which a run diverged; `validation_gap`: mean `best_val_accuracy` minus mean
-        `selected_accuracy`, which is of the same rounds; `selected`; `diverged`, `shortened`, `uncertified`: true of
+        `selected_accuracy`, which is of the same rounds; `selected`; `diverged_count`: number of finished
+        runs that diverged; `diverged`, `shortened`, `uncertified`: true of
         any finished run; `versions_mixed`: finished runs have different package versions; `data_mixed`: a finished run
         has other data than most of the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs:
         `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
@@ -91,19 +93,32 @@ def leaderboard(
 
 
 def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
-    """Select the runs of one version in each contest of `leaderboard`: the version of the run that ended last.
+    """Select the runs of one version in each contest of `leaderboard`.
 
-    Results of another version count as another algorithm's: they are neither averaged with these nor selected.
+    It is the version with the most finished seeds; of equal ones the highest. Hashes of code, which
+    algorithms from outside have for versions, have no order: of these the one of the run that ended
+    last. Results of another version count as another algorithm's: they are neither averaged with these nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
-    contest = [_cells(runs["setting_json"], tuned), runs["algorithm"], runs["model"]]
-    return runs[runs["algorithm_version"] == runs.groupby(contest, sort=False)["algorithm_version"].transform("last")]
+    frame = runs[["algorithm", "model", "algorithm_version", "finished"]]
+    frame = frame.assign(cell=_cells(runs["setting_json"], tuned))
+    frame["done"] = runs["seed"].where(runs["status"] == "finished")
+    groups = frame.groupby([*CONTEST, "algorithm_version"], sort=False)
+    frame["seeds"] = groups["done"].transform("nunique")
+    frame["ended"] = groups["finished"].transform("max")
+    numbered = frame["algorithm_version"] < HASHED_VERSIONS
+    frame["number"] = frame["algorithm_version"].where(numbered, 0)
+    ordered = frame.sort_values(["seeds", "number", "ended"], kind="stable", na_position="first")
+    shown = ordered.groupby(CONTEST, sort=False)["algorithm_version"].transform("last")
+    return runs[runs["algorithm_version"] == shown.reindex(runs.index)]
 
 
 def with_seeds(
     board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Number], tuned: Collection[str] = ()
 ) -> pd.DataFrame:
     """Add a column `seeds` to `board`: for each row, metric -> seed -> value of the finished runs that have a value.
+
+    A run that diverged has the accuracy of its last model.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the columns of `metrics`.
     """
@@ -113,11 +128,24 @@ def with_seeds(
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
+        runs = _with_diverged_as_they_ended(runs, metric)
         measured = runs[runs[metric.name].notna()]
         keys = zip(*(measured[name] for name in CONFIGURATION), strict=True)
         for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
+
+
+def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
+    """Give runs that diverged the test accuracy of their last model, whatever accuracy of it the metric is.
+
+    They count in pooled comparisons: leaving them out would favour a method that diverges where it is bad.
+    """
+    final = NUMBERS["final_accuracy"]
+    if metric.quantity != final.quantity or metric.unit != final.unit:
+        return runs
+    values = runs[metric.name].astype("float64")
+    return runs.assign(**{metric.name: values.where(~runs["diverged"].astype(bool), runs[final.name])})
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -172,7 +200,11 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
-    return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
+    return (
+        groups[list(flags)]
+        .any()
+        .assign(versions_mixed=groups["packages"].nunique() > 1, diverged_count=groups["diverged"].sum())
+    )
 
 
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
@@ -247,5 +279,5 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
-    flags = ["diverged", "shortened", "uncertified", "versions_mixed", "data_mixed"]
+    flags = ["diverged", "diverged_count", "shortened", "uncertified", "versions_mixed", "data_mixed"]
     return [*first, *flags, *statistics]

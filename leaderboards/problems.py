@@ -19,6 +19,18 @@ Place = tuple[Any, ...]  # values of the fields that are laid out side by side
 K = TypeVar("K", bound=Hashable)
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
+# Fields of a setting that, with the seed, decide which client has which samples.
+SPLIT_FIELDS = (
+    "dataset",
+    "partition",
+    "alpha",
+    "num_clients",
+    "fraction",
+    "validation_fraction",
+    "validation_rule",
+    "auxiliary_per_class",
+    "local_test_fraction",
+)
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
 REFERENCES = frozenset({"centralized", "local"})  # bounds to compare the others with; they are not ranked
 _FIRST = ("dataset", "model", "partition", "num_clients")

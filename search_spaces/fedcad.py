@@ -5,8 +5,9 @@ best value of any grid. Not printed, and settled here: "initial learning rate 0.
 weight decay; the balance rule and augmentation are those of NIID-Bench, which the partition cites: crop and flip,
 padded by reflection for CIFAR-10 and with black for CIFAR-100, whose windows are then turned by up to 15 degrees;
 pixels are normalised, without which FedAvg ends several points under the printed 71.29 %; ResNet-50 has BatchNorm and
-the stem for small images, as in NIID-Bench. The paper's auxiliary samples come "from the public data"; here they are
-taken out of the training data before clients get theirs.
+the stem for small images, as in NIID-Bench. Its loader of CIFAR-10 does not normalise, and its defaults are a weight
+decay (`reg`) of 1e-5 and no momentum (`rho`): these three are not taken over. The paper's auxiliary samples come "from
+the public data"; here they are taken out of the training data before clients get theirs.
 
 Not expressed by a `Setting`:
     - The paper calls its model of CIFAR-10 FedAvg's; its 6 and 16 channels are NIID-Bench's.

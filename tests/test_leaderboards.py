@@ -15,7 +15,7 @@ from bench.compare.command import main as compare
 from bench.stored.groups import groups_of, scores_by_place
 from bench.stored.results import read
 from leaderboards import NUMBERS, Store
-from leaderboards.board import leaderboard, with_seeds
+from leaderboards.board import current, leaderboard, with_seeds
 from leaderboards.numbers import number_named
 from leaderboards.problems import cell_of
 from leaderboards.published import Candidate, printed_cells
@@ -222,31 +222,53 @@ def test_failed_and_stopped_runs_enter_no_mean():
     assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
 
 
-def test_versions_of_an_algorithm_are_neither_averaged_nor_chosen_among():
-    """A seed and a better configuration of an earlier version stand beside one seed of the new one."""
+def of_version(number: int, *seeds: int, hours: float = 0, **columns: Any) -> list[dict[str, Any]]:
+    """Rows of a version of fedavg; their accuracy is the version / 1e5. They ended `hours` later."""
+    told = {"best_accuracy": number / 1e5, **columns}
+    rows = [make_row("fedavg", seed=seed, version=number, **told) for seed in seeds]
+    return [row | {"finished": row["finished"] + timedelta(hours=hours)} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([*of_version(1, 0, 1), *of_version(2, 0, hours=1)], 1),  # the most seeds
+        ([*of_version(1, 0, 1, hours=1), *of_version(2, 0, 1)], 2),  # then the higher version
+        ([*of_version(1, 0, 1), *of_version(2, 0, 1, 2, status="stopped")], 1),  # finished ones
+        ([*of_version(50_000, 0), *of_version(40_000, 0, hours=1)], 40_000),  # of hashes the later
+        ([*of_version(50_000, 0, hours=1), *of_version(2, 0)], 2),
+        (of_version(2, 0, status="stopped"), 2),
+    ],
+)
+def test_one_version_stands_in_a_contest(rows: list[dict[str, Any]], shown: int) -> None:
+    elsewhere = make_row("fedavg", setting={"alpha": 0.9}, version=7)
+    runs = to_pandas(table_of([*rows, elsewhere]))
+    kept = current(runs)
+    assert set(kept["algorithm_version"]) == {shown, 7}
+    assert len(kept) == 1 + sum(row["algorithm_version"] == shown for row in rows)
+
+
+def test_versions_are_neither_averaged_nor_chosen_among():
     old = [run("a", 1, seed, 40, 60) for seed in (0, 1)] + [run("a", 2, seed, 50, 64) for seed in (0, 1)]
-    new = make_row("a", {"x": 1}, {}, 0, version=2, best_accuracy=42 / 64)
-    new["finished"] += timedelta(days=1)
-    elsewhere = run("a", 1, 0, 40, 40, setting={"alpha": 0.9})
-    board = board_of([new, *old, elsewhere])
-    rows = {row["alpha"]: (row["n"], row["configurations"], row["best_accuracy_mean"]) for _, row in board.iterrows()}
-    assert rows == {new["alpha"]: (1, 1, 42 / 64), 0.9: (1, 1, 40 / 64)}
+    new = [make_row("a", {"x": 1}, {}, seed, version=2, best_accuracy=42 / 64) for seed in (0, 1)]
+    (row,) = board_of([*new, *old]).to_dict("records")
+    assert (row["n"], row["configurations"], row["best_accuracy_mean"]) == (2, 1, 42 / 64)
 
 
-def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_path, capsys):
-    """Two seeds of an earlier version, one of the new."""
+def test_every_table_shows_the_same_version(tmp_path, capsys):
+    """Two seeds of an earlier version, three of the new one."""
     store = Store(tmp_path)
-    new = make_row("fedavg", {}, {}, 0, version=2, best_accuracy=42 / 64)
-    new["finished"] += timedelta(days=1)
-    for row in [new, *(make_row("fedavg", {}, {}, seed, best_accuracy=40 / 64) for seed in (0, 1))]:
+    for row in [*of_version(2, 0, 1, 2), *of_version(1, 0, 1, hours=1)]:
         store.write(row, [(1, "accuracy", row["best_accuracy"])])
-    asked = Candidate(printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "")
+    new = make_row("fedavg")
+    setting = json.loads(new["setting_json"])
+    asked = Candidate(printed_cells()[0], "fedavg", new["hp_json"], setting, "")
     (found,) = replications([asked], store)
-    assert (found.n, found.mean) == (1, 42 / 64)
+    assert (found.n, found.mean) == (3, pytest.approx(2e-5))
     results = read([tmp_path])
-    assert [set(record["run_of_seed"]) for record in results.records] == [{0}]
-    assert [[run["run_key"] for run in record["runs"]] for record in results.records] == [[new["run_key"]]]
-    assert len(results.runs) == 3
+    assert [set(record["run_of_seed"]) for record in results.records] == [{0, 1, 2}]
+    assert [len(record["runs"]) for record in results.records] == [3]
+    assert len(results.runs) == 5
     assert compare(["--out", str(tmp_path)]) == 0
     assert "fedavg: 2 runs of another version" in capsys.readouterr().err
 

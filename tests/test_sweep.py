@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from keep import stored_row
 from rows import CURVE, failed_row, hyperparameter, make_row
 
 from algorithms import entry
+from bench.compare.command import main as compare
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution, command_columns
@@ -175,6 +177,26 @@ def test_a_diverged_configuration_is_known_as_worse(tmp_path: Path) -> None:
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (found,) = histories(plan, plan.searches, str(tmp_path))
     assert found.known == [({"mu": 0.1}, 0.5), ({"mu": 1.0}, -0.25)]
+
+
+def test_a_sweep_shows_its_own_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of another version more seeds are stored, which ended later."""
+    options = ("--algo", "fedprox", "--set", "mu=0.1", "--rounds", "1", "--local-epochs", "1")
+    assert run(tmp_path, *options, "--seeds", "2") == 0
+    found = Store(tmp_path).runs().iloc[0]
+    setting, values = json.loads(found["setting_json"]), json.loads(found["hp_json"])
+    version = int(found["algorithm_version"]) + 1
+    for seed in range(3):
+        other = identity_columns("fedprox", version, values, setting, seed)
+        later = {"finished": datetime.now(UTC) + timedelta(hours=1)}
+        Store(tmp_path).write(make_row() | other | later, CURVE)
+    capsys.readouterr()
+    assert run(tmp_path, *options, "--seeds", "2", "--json") == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert {cell["n"] for cell in table["cells"]} == {2}
+    assert compare(["--out", str(tmp_path), "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert {cell["n"] for cell in table["cells"]} == {3}
 
 
 BAD = {

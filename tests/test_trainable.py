@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
+from ray.tune.result import TRIAL_INFO
+from ray.tune.schedulers import ASHAScheduler
 from rows import hyperparameter
 
 from bench.errors import EnvironmentProblem, UsageError
@@ -77,6 +81,8 @@ def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings()
         ({"seed": "a"}, "seed must be a whole number, got 'a'"),
         ({"backend": "fast"}, "backend must be one of auto, loop, stacked, got 'fast'"),
         ({"gamma": 5}, r"gamma must be in \[0, 1\), got 5"),
+        ({"rounds_per_report": 0}, "rounds_per_report must be >= 1, got 0"),
+        ({"rounds_per_report": "all"}, "rounds_per_report must be a whole number, got 'all'"),
     ],
 )
 def test_a_wrong_default_is_said_in_the_driver(given: dict[str, Any], message: str) -> None:
@@ -95,10 +101,89 @@ def test_a_step_reports_and_a_checkpoint_is_a_pointer(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in pointer.iterdir()) < 1000
     trial.load_checkpoint(str(pointer))
     other = made(config={"buffer": 5})
-    with pytest.raises(ValueError, match="cannot start run"):
+    with pytest.raises(UsageError, match="PopulationBasedTraining, PB2"):
         other.load_checkpoint(str(pointer))
     trial.cleanup()
     other.cleanup()
+
+
+def test_a_copied_trials_checkpoint_is_refused(tmp_path: Path) -> None:
+    """PBT may copy a trial with its configuration: the same run, but not the same trial."""
+    made = trainable("fedavg", setting=SETTING, out=str(tmp_path / "out"))
+    trial = made(config={TRIAL_INFO: SimpleNamespace(trial_id="first")})
+    trial.save_checkpoint(str(tmp_path))
+    trial.load_checkpoint(str(tmp_path))
+    trial.cleanup()
+    copy = made(config={TRIAL_INFO: SimpleNamespace(trial_id="second")})
+    with pytest.raises(UsageError, match="PopulationBasedTraining, PB2"):
+        copy.load_checkpoint(str(tmp_path))
+    copy.cleanup()
+
+
+def reports(out: Path, **given: Any) -> list[dict[str, Any]]:
+    """What Tune gets of a trial, step by step."""
+    trial = trainable("fedavg", dataset="digits", local_epochs=1, out=str(out), **given)(config={})
+    every = [trial.train()]
+    while not every[-1]["done"]:
+        every.append(trial.train())
+    trial.cleanup()
+    return every
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds"),
+    [
+        ({}, [1, 2, 3, 4, 5]),
+        ({"rounds_per_report": 2}, [2, 4, 5]),
+        ({"evaluate_every": 2}, [2, 4, 5]),
+        ({"evaluate_every": 2, "rounds_per_report": 3}, [4, 5]),
+    ],
+)
+def test_a_step_is_counted_in_rounds(given: dict[str, Any], rounds: list[int], tmp_path: Path) -> None:
+    every = reports(tmp_path, rounds=5, **given)
+    assert [report["round"] for report in every] == rounds
+    assert [report["training_iteration"] for report in every] == rounds
+
+
+def test_reports_carry_the_curves_metrics(tmp_path: Path) -> None:
+    every = reports(tmp_path, rounds=3)
+    curves = Store(tmp_path).curves().set_index(["round", "metric"])["value"]
+    for report in every:
+        for metric in ("accuracy", "val_accuracy", "loss", "bytes_down", "bytes_up"):
+            assert report[metric] == curves[report["round"], metric]
+
+
+def test_numbers_that_do_not_exist_are_missing(tmp_path: Path) -> None:
+    (report,) = reports(tmp_path, rounds=1, validation_fraction=0)
+    assert report["accuracy"] > 0
+    assert not {"objective", "val_accuracy"} & report.keys()
+
+
+def test_a_resumed_run_reports_its_own_rounds(tmp_path: Path) -> None:
+    made = trainable("fedavg", dataset="digits", local_epochs=1, rounds=4, out=str(tmp_path))
+    first = made(config={"rounds_per_report": 3})
+    assert first.train()["training_iteration"] == 3
+    first.cleanup()
+    second = made(config={"rounds_per_report": 2})
+    assert second.train()["training_iteration"] == 4
+    second.cleanup()
+
+
+def test_ashas_rungs_are_rounds(tmp_path: Path) -> None:
+    """Whatever the clock says, ASHA compares trials at the same rounds."""
+    rungs = ASHAScheduler(metric="objective", mode="max", grace_period=2, max_t=8, reduction_factor=2)
+    made = trainable("fedprox", dataset="digits", local_epochs=1, rounds=8, out=str(tmp_path))
+    last_rounds = []
+    for mu in (0.0, 5.0):
+        trial: Any = SimpleNamespace(trial_id=str(mu))
+        rungs.on_trial_add(mock.Mock(), trial)
+        shell, decision = made(config={"mu": mu}), "CONTINUE"
+        while decision == "CONTINUE":
+            report = shell.train()
+            decision = rungs.on_trial_result(mock.Mock(), trial, report)
+        shell.cleanup()
+        last_rounds.append(report["round"])
+    assert last_rounds == [8, 2]
 
 
 def test_missing_data_are_an_error_to_tune(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]) -> list[Sheet]:
     """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
-    from leaderboards.tables.sheets import against, over_cells
+    from leaderboards.tables.sheets import against, over_cells, pooled_against
 
     sheets: list[Sheet] = []
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
@@ -141,15 +141,21 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
             names = sorted(competing - {arguments.reference})
             choices = ", ".join(names) + nearest(arguments.reference, names) or "none"
             raise UsageError(f"no results to compare with {arguments.reference}; others with results: {choices}")
-    if arguments.over_cells:
-        pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
-        if not pooled:
-            raise UsageError(
-                "--over-cells takes two algorithms with results in two cells (settings) or more, of three seeds where "
-                "others have three"
-            )
-        sheets += pooled
-    return sheets
+    if not arguments.over_cells:
+        return sheets
+    if arguments.reference:
+        sheets += [
+            sheet for metric in metrics if (sheet := pooled_against(tables, metric, arguments.reference)) is not None
+        ]
+        if arguments.format == "csv" and sheets:
+            return sheets
+    pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
+    if not pooled:
+        raise UsageError(
+            "--over-cells takes two algorithms with results in two cells (settings) or more, of three seeds where "
+            "others have three"
+        )
+    return sheets + pooled
 
 
 def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) -> pd.DataFrame:

@@ -21,21 +21,10 @@ from bench.data.dealing import Positions
 from bench.data.partition import Wanted, partition
 from bench.data.table import DATASETS
 from bench.errors import UsageError
+from leaderboards.problems import SPLIT_FIELDS
 from search_spaces.setting import Setting
 
-# The fields of a setting that determine its split; the others say what is done with the samples.
-FIELDS = (
-    "dataset",
-    "partition",
-    "alpha",
-    "num_clients",
-    "fraction",
-    "validation_fraction",
-    "validation_rule",
-    "auxiliary_per_class",
-    "local_test_fraction",
-    "partition_seed",
-)
+FIELDS = (*SPLIT_FIELDS, "partition_seed")  # of a setting, that determine its split
 
 
 @dataclass(frozen=True, eq=False)

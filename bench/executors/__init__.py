@@ -18,12 +18,15 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
         algorithm: registry name.
         defaults: values for the trial's configuration, which it may override: hyper-parameters and setting fields by
             name (`setting`, a mapping, takes fields as well), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`,
-            `device`, `backend`, `track`.
+            `device`, `backend`, `track`, `rounds_per_report` (1).
 
     Returns:
-        A class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the
-        mean validation accuracy of the last ten evaluations, less 1 of a run that diverged, -1 of one that failed) and
-        `done`; the finished run's row goes to `out`.
+        A class named after the algorithm. Each `step` trains `rounds_per_report` rounds, and further ones up to an
+        evaluated round. It reports `round` and `training_iteration`, which are equal, `done`, `status`, `objective`
+        (the mean validation accuracy of the last ten evaluations, less 1 of a run that diverged, -1 of one that
+        failed), `best_accuracy` and the curve's metrics of that round, such as `accuracy`, `val_accuracy`, `loss`,
+        `bytes_down` and `bytes_up`; a number that the run does not have is left out. The finished run's row goes to
+        `out`. Schedulers that copy checkpoints between trials (`PopulationBasedTraining`, `PB2`) are not supported.
 
     Raises:
         UsageError: no such algorithm, or a default has an unknown name or a value that is not allowed.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -25,13 +26,17 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec, Varied
 from bench.terminal.words import tracks_of, unknown
-from search_spaces import cast, setting_fields
+from leaderboards.numbers import CLIENT_ACCURACY, Point
+from search_spaces import Bounds, cast, check, setting_fields
 
 if TYPE_CHECKING:
     from bench.trial.trial import RunGroup
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
-    ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
+    (
+        *("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track"),
+        "rounds_per_report",
+    )
 )
 CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
 POINTER = "state.json"
@@ -62,10 +67,17 @@ class FederatedTrainable(tune.Trainable):
         unit = unit_of(self.algorithm, self.defaults, config)
         execution = execution_of({**self.defaults, **config})
         at_hand = data.hashes([unit.setting.dataset], execution.data_dir)
-        return [unit], replace(execution, data_hashes=at_hand)
+        # Tune refuses a report without the metric that it compares, so every report is of an evaluated round.
+        every = unit.setting.evaluate_every
+        rounds = math.ceil(execution.rounds_per_report / every) * every
+        return [unit], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
 
     def step(self) -> dict[str, Any]:
-        """Train some rounds and return a report.
+        """Train `rounds_per_report` rounds, up to an evaluated one, and report what was measured there.
+
+        Returns:
+            The trial's report and the last round's metrics, without numbers that the run does not have;
+            `training_iteration` is the round, also of a run that goes on from a saved state.
 
         Raises:
             EnvironmentProblem: data are missing, or a disk is full; Tune counts the trial as failed.
@@ -73,7 +85,9 @@ class FederatedTrainable(tune.Trainable):
         report = self.trial.step()
         if report["status"] == "environment":
             raise EnvironmentProblem(report["error"])
-        return report
+        (run,) = self.trial.runs
+        numbers = {**last_values(run.curve), **report, "training_iteration": report["round"]}
+        return {name: value for name, value in numbers.items() if value == value}  # NaN is not
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the runs where the engine keeps them; Tune's checkpoint is a pointer there.
@@ -85,8 +99,11 @@ class FederatedTrainable(tune.Trainable):
         self._save_runs()
         if self.trial.problem and not reported:
             raise EnvironmentProblem(self.trial.problem)
-        keys = [run.unit.key for run in self.trial.runs]
-        (Path(checkpoint_dir) / POINTER).write_text(json.dumps({"runs": keys}))
+        (Path(checkpoint_dir) / POINTER).write_text(json.dumps(self._pointer()))
+
+    def _pointer(self) -> dict[str, Any]:
+        """Return what a checkpoint has: Tune's name of the trial, and its run keys."""
+        return {"trial": self.trial_id, "runs": [run.unit.key for run in self.trial.runs]}
 
     def _save_runs(self) -> None:
         self.trial.save()
@@ -95,14 +112,16 @@ class FederatedTrainable(tune.Trainable):
         """Load nothing, because `setup` has loaded the state; refuse a checkpoint of another trial.
 
         Raises:
-            ValueError: the checkpoint is of other runs, as under population-based training.
+            UsageError: the checkpoint is of other runs, as under population-based training.
         """
-        keys = json.loads((Path(checkpoint_dir) / POINTER).read_text())["runs"]
-        own_keys = [run.unit.key for run in self.trial.runs]
-        if keys != own_keys:
-            raise ValueError(
-                f"a checkpoint of run {keys[0][:16]} cannot start run {own_keys[0][:16]}: a run's state belongs to its "
-                "configuration; use a scheduler that does not copy checkpoints between trials (ASHA, median stopping)"
+        own = self._pointer()
+        given = json.loads((Path(checkpoint_dir) / POINTER).read_text())
+        if {**own, **given} != own:
+            raise UsageError(
+                f"trial {own['trial']} (run {own['runs'][0][:16]}) was given the checkpoint of another trial (run "
+                f"{given['runs'][0][:16]}), but a run's state belongs to its configuration: schedulers that copy "
+                "checkpoints between trials (PopulationBasedTraining, PB2) are not supported; use ASHAScheduler, "
+                "HyperBandScheduler or MedianStoppingRule"
             )
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -160,6 +179,7 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
     unit_of(name, bound)
     _tracks(bound)
+    _rounds_per_report(bound)
     return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound})
 
 
@@ -215,6 +235,7 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         backend=given.get("backend", "auto"),
         threads=int(os.environ.get("OMP_NUM_THREADS") or 1),
         track=_tracks(given),
+        rounds_per_report=_rounds_per_report(given),
         provenance={**command_columns([]), "command": "ray.tune.Tuner"},
     )
 
@@ -223,3 +244,25 @@ def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Parse `track` of a configuration, which is text or a list."""
     words = given.get("track", ())
     return tracks_of([words] if isinstance(words, str) else words)
+
+
+def _rounds_per_report(given: Mapping[str, Any]) -> int:
+    """Parse `rounds_per_report` of a configuration, 1 by default; raises UsageError if it is not a positive number."""
+    try:
+        rounds: Any = cast("rounds_per_report", given.get("rounds_per_report", 1), "int")
+        check("rounds_per_report", rounds, Bounds(1))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return int(rounds)
+
+
+def last_values(curve: Sequence[Point]) -> dict[str, float]:
+    """Return the metrics of a curve's last round, without those of single clients."""
+    last = curve[-1][0] if curve else 0
+    values = {}
+    for at, metric, value in reversed(curve):
+        if at < last:
+            break
+        if value is not None and not metric.startswith(CLIENT_ACCURACY):
+            values[metric] = value
+    return values

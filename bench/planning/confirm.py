@@ -69,7 +69,8 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 
     searched = {(algorithm, _without_tuned(plan, setting)) for algorithm, setting in _algorithms_and_settings(plan)}
     units: list[RunSpec] = []
-    for row in chosen(runs, plan.tuned, tuned_at(plan), plan.request.chosen_by).to_dict("records"):
+    own_runs = plan.of_own_versions(runs)
+    for row in chosen(own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by).to_dict("records"):
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
         if (algorithm, _without_tuned(plan, tuned)) in searched:
             try:

@@ -22,6 +22,8 @@ from leaderboards.rows.schema import SHORTENING, own_name
 from search_spaces import Grid, Range, Setting, Value, setting_fields
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from leaderboards.published import PrintedCell  # read for tables of papers alone
 
 
@@ -56,7 +58,7 @@ class RunSpec:
 
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
-        values = {name: self.hyperparameters[name] for name in row.defaults()}
+        values = row.identifying(self.hyperparameters)
         setting = self.setting
         if setting.partition_seed == self.seed:  # the default, spelt out
             setting = replace(setting, partition_seed=None)
@@ -244,6 +246,14 @@ class Plan:
         """The data sets of its runs and searches."""
         items: list[RunSpec | Search] = [*self.units, *self.searches]
         return tuple(dict.fromkeys(item.setting.dataset for item in items))
+
+    def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """Select the runs of the plan's algorithms in their present versions, and all of others."""
+        items: list[RunSpec | Search] = [*self.units, *self.searches]
+        algorithms = dict.fromkeys(item.algorithm for item in items)
+        rows = [row_entry(name, suffix) for name in algorithms for suffix in entry(name).rows]
+        wanted = runs["algorithm"].map({row.name: row.version for row in rows})
+        return runs[wanted.isna() | (wanted == runs["algorithm_version"])]
 
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Select the (algorithm, `setting_json`) of rows that may come from the searches."""

@@ -13,7 +13,6 @@ from bench.errors import UsageError
 from bench.planning.request import canonical, supply
 from bench.planning.run_spec import Cell, RunSpec
 from bench.terminal.words import unknown
-from leaderboards import canonical_json
 from leaderboards.problems import base_model
 from leaderboards.published import Candidate, PrintedCell, printed_cells
 from search_spaces import (
@@ -60,7 +59,7 @@ def candidates_of(cell: Cell) -> list[Candidate]:
         setting = unit.setting.as_dict()
         values = setting | dict(unit.hyperparameters)
         label = " ".join(f"{name}={values[name]}" for name in cell.tried)
-        hp_json = canonical_json(unit.hyperparameters)
+        hp_json = str(unit.named_by["hp_json"])
         candidates.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label))
     return candidates
 

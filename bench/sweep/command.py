@@ -284,8 +284,10 @@ def _print_board(
         searched = searched_rows(plan, store)
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
     contests = {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
-    runs = store.runs()
-    note_superseded(runs[runs["algorithm"].isin({name for name, _ in rows})], plan.tuned)
+    every = store.runs()
+    runs = plan.of_own_versions(every)
+    planned = every["algorithm"].isin({name for name, _ in rows})
+    note_superseded(every[planned], plan.tuned, runs[planned])
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 

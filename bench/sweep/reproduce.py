@@ -98,9 +98,11 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """Rebuild the run of a row; raises UsageError if its algorithm is unknown here, or is another version by now."""
-    name = find_algorithm(row["algorithm"]).name
+    found = find_algorithm(row["algorithm"])
+    name = found.name
     setting = setting_of(row["setting_json"])
-    unit = RunSpec(name, json.loads(row["hp_json"]), setting, row["seed"], row["paper"], row["shortened"])
+    values = {**found.defaults(), **json.loads(row["hp_json"])}
+    unit = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
     if row["run_key"] not in unit.rows.values():
         commit = row["git_commit"]
         advice = "" if name not in ALGORITHMS or commit is None else f"; check out commit {commit} to reproduce it"

@@ -28,20 +28,20 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
-def note_superseded(runs: pd.DataFrame, tuned: Sequence[str]) -> None:
+def note_superseded(runs: pd.DataFrame, tuned: Sequence[str], shown: pd.DataFrame | None = None) -> None:
     """Report on stderr which runs of other versions a leaderboard leaves out.
 
-    `runs` and `tuned` are those of the leaderboard.
+    `runs` and `tuned` are those of the leaderboard. `shown` are the runs of a sweep's own versions,
+    if it has these alone.
     """
     from leaderboards.board import current
 
-    superseded = runs.drop(current(runs, tuned).index)
-    for algorithm, count in superseded["algorithm"].value_counts(sort=False).items():
-        runs_left = f"{counted(int(count), 'run')} of another version left out"
-        sys.stderr.write(
-            f"{algorithm}: {runs_left}: of a setting's versions the one that ran last is shown; "
-            "all stay stored, and a sweep with --force runs the present version again\n"
-        )
+    which = "the one with the most seeds" if shown is None else "this sweep's"
+    kept = current(runs, tuned) if shown is None else shown
+    for algorithm, count in runs.drop(kept.index)["algorithm"].value_counts(sort=False).items():
+        left_out = f"{counted(int(count), 'run')} of another version left out"
+        rule = f"of a setting's versions {which} is shown, all stay stored"
+        sys.stderr.write(f"{algorithm}: {left_out}: {rule}\n")
 
 
 def render(tables: Sequence[Table], style: str) -> None:

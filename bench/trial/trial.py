@@ -52,7 +52,8 @@ class RunGroup:
             for pack in self._packs:
                 # No run passes a rung before it is compared there.
                 lowest = min((member.round for member in pack.active), default=0)
-                self._advance(pack, int(min(rounds or 1, next_rung(self.execution.rungs, lowest) - lowest)))
+                step = rounds - lowest % rounds if rounds else 1
+                self._advance(pack, int(min(step, next_rung(self.execution.rungs, lowest) - lowest)))
             if rounds or not self._active() or time.monotonic() - began >= 1:
                 report = self.report()
                 return {**report, "curves": self._new_points()} if self.execution.report_curves else report

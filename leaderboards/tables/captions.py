@@ -190,7 +190,7 @@ def _diverged(records: Sequence[Record]) -> str:
         label = label_of(record["algorithm"], record["model"])
         counts.setdefault(label, set()).add(record["configurations_diverged"])
     texts = [f"{name} {_range(group)}" for name, group in sorted(counts.items()) if any(group)]
-    return f"diverged, and selected only if all did: {', '.join(texts)}" if texts else ""
+    return f"of these, diverged (chosen only if all did): {', '.join(texts)}" if texts else ""
 
 
 def _ranges(values: Iterable[tuple[str, float]]) -> str:

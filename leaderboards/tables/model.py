@@ -84,6 +84,11 @@ class Cell:
         return self.state == "value" and self.is_rival
 
     @property
+    def is_pooled(self) -> bool:
+        """Return whether the cell counts in comparisons over cells: as `competes`, also if a run diverged."""
+        return self.state in ("value", "diverged") and self.record is not None and bool(self.record["selected"])
+
+    @property
     def is_rival(self) -> bool:
         """Return whether the cell is of a selected configuration that has the value, or missed it with some seeds."""
         return self.state in ("value", "unreached") and self.record is not None and bool(self.record["selected"])

@@ -8,17 +8,28 @@ from typing import Any
 
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
+from leaderboards.problems import SPLIT_FIELDS
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
+from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
 from leaderboards.stats.seeds import Comparison, corrected, paired
 from leaderboards.tables.captions import measured
-from leaderboards.tables.model import Head, Sheet, Table, limits, number, sheet
+from leaderboards.tables.model import Cell, Head, Sheet, Table, limits, number, sheet
+
+_PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
 
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
     "p of the paired t test, corrected by Holm over all comparisons of the table in that metric; above 0.05 the two "
     "cannot be told apart; not tested: fewer than 3 common seeds",
 )
+_POOLED = (
+    "difference: mean over cells of the mean difference in the cell; the intervals of all algorithms hold at once with "
+    "95 %",
+    "p: sign flips of partitions, corrected for all algorithms (Westfall-Young max-T)",
+    "ahead in: partitions in which the algorithm is better",
+)
+_DIVERGED = "diverged: runs that did; they count with the accuracy of their last model"
 _IQM = (
     "IQM: mean of the middle half of all scores, interval by stratified bootstrap over seeds (too narrow with few "
     "seeds: at 3 it covers some 80 %); average rank: 1 is best; win rate: share of cells won, by means, untested"
@@ -156,6 +167,103 @@ def over_cells(tables: Sequence[Table], metric: Number, reference: str | None = 
         notes,
         [_standing_record(entry, metric, label, better.get(entry.algorithm)) for entry in result.standings],
     )
+
+
+def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> Sheet | None:
+    """Compare the algorithms with a reference over all cells of the tables, by one test for all of them.
+
+    None if neither higher nor lower is better, if the reference has no value, or if no algorithm has a cell with it.
+    Runs that diverged count, with the accuracy of their last model. The tables must be of one leaderboard, made
+    `with_seeds`, with a column of the metric; `reference` is as for `against`.
+    """
+    labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
+    name = _matching_label(labels, reference)
+    if name is None or not metric.better or not metric.differs_by_seed:
+        return None
+    cells = _pooled_cells(tables, metric)
+    differences = pooled_differences(_values_by_cluster(cells), name)
+    if not differences:
+        return None
+    by_gain = sorted(differences, key=lambda each: -each.difference if metric.higher_is_better else each.difference)
+    counts = {each.method: _diverged(cells, each.method) for each in by_gain}
+    description = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part)
+    return sheet(
+        f"Over {counted_cells(cells)} · {metric.short}: difference from {name}",
+        [f"{description}; {name} is subtracted; partitions are paired"],
+        [("difference [simultaneous 95 %]", ""), ("p", ""), ("ahead in", ""), ("cells", ""), ("diverged", "")],
+        {each.method: _pooled_texts(each, metric, counts[each.method]) for each in by_gain},
+        [*_POOLED, *([_DIVERGED] if any(count for count, _ in counts.values()) else [])],
+        [_pooled_record(each, metric, name, counts[each.method]) for each in by_gain],
+    )
+
+
+def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[_PooledCell]:
+    """List the cells of a metric in which algorithms have values."""
+    found: list[_PooledCell] = []
+    for table in tables:
+        for column, head in enumerate(table.heads):
+            if head.metric.name == metric.name:
+                setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
+                rows = {row.label: row.cells[column] for row in table.rows if row.cells[column].is_pooled}
+                found.append((setting, rows))
+    return found
+
+
+def _values_by_cluster(cells: Sequence[_PooledCell]) -> Values:
+    """Return cell -> algorithm -> partition -> value; cells of one split and seed share the partition."""
+    values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
+    for place, (setting, rows) in enumerate(cells):
+        split = tuple(setting.get(name) for name in SPLIT_FIELDS)
+        values[place] = {
+            label: {(*split, seed): value for seed, value in cell.seeds.items()} for label, cell in rows.items()
+        }
+    return values
+
+
+def _diverged(cells: Sequence[_PooledCell], method: str) -> tuple[int, int]:
+    """Count an algorithm's runs that diverged, and all of its runs."""
+    records = [rows[method].record or {} for _, rows in cells if method in rows]
+    diverged = sum(int(record["diverged_count"]) for record in records)
+    return diverged, sum(int(record["n"]) for record in records)
+
+
+def counted_cells(cells: Sequence[_PooledCell]) -> str:
+    """Count cells in words."""
+    return f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+
+
+def _pooled_texts(each: PooledDifference, metric: Number, diverged: tuple[int, int]) -> list[str]:
+    text = number(each.difference, metric, sign=True)
+    if each.interval is not None:
+        text += f" [{number(each.interval.low, metric, True)}, {number(each.interval.high, metric, True)}]"
+    count, runs = diverged
+    ahead = each.ahead if metric.higher_is_better else each.clusters - each.ahead
+    return [
+        text,
+        p_text(each.p),
+        f"{ahead} of {each.clusters}",
+        str(each.cells),
+        f"{count} of {runs}" if count else "0",
+    ]
+
+
+def _pooled_record(
+    each: PooledDifference, metric: Number, reference: str, diverged: tuple[int, int]
+) -> dict[str, str | float | bool | None]:
+    return {
+        "metric": metric.name,
+        "algorithm": each.method,
+        "reference": reference,
+        "difference": each.difference,
+        **limits(each.interval),
+        "p": each.p,
+        "separable": each.separable,
+        "ahead": each.ahead,
+        "partitions": each.clusters,
+        "cells": each.cells,
+        "diverged": diverged[0],
+        "runs": diverged[1],
+    }
 
 
 def _values_by_cell(tables: Sequence[Table], metric: Number) -> dict[Hashable, dict[str, list[float]]]:

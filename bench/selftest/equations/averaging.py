@@ -25,7 +25,9 @@ from bench.selftest.toy import gap
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
 FEDPROX, FEDPROX_CODE = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code"
 FEDMAX = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}  # by direction
-FEDLC, FEDRS = "Zhang et al. 2022, section 4", "Li and Zhan 2021, section 4"
+FEDLC = "Zhang et al. 2022, section 4"
+FEDRS = "Li and Zhan 2021, section 4"
+FEDREPO = "Li and Zhan 2021, code (FedRepo)"
 FEDBN, T1 = "Li et al. 2021 (FedBN), Algorithm 1", "FedKF, section 4.1"
 LACKING = 3  # a client that has half of the classes, although its batches contain all
 
@@ -82,6 +84,12 @@ def fedlc_logits(z: Tensor, counts: list[int], tau: float) -> Tensor:
 def fedrs_logits(z: Tensor, counts: list[int], missing_scale: float) -> Tensor:
     """Return z_c for a class that the client holds, alpha z_c for another."""
     return torch.stack([z[:, c] if n > 0 else missing_scale * z[:, c] for c, n in enumerate(counts)], 1)
+
+
+def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: str) -> Tensor:
+    """Return (alpha + (1 - alpha) n_c / max n) z_c, as FedRepo's update_local scales."""
+    scales = [missing_scale + (1 - missing_scale) * n / max(counts) for n in counts]
+    return z * torch.tensor(scales, dtype=z.dtype)
 
 
 def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
@@ -160,6 +168,8 @@ def t1_checks(**options: Any) -> tuple[Check, ...]:
 
 FEDAVG_ROUND_3 = loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, TWO)
 FEDLC_GAPS, FEDRS_GAPS = partial(counted, logits=fedlc_logits), partial(counted, logits=fedrs_logits)
+GRADED_GAPS = partial(counted, logits=graded_logits)
+GRADED = {"missing_scale": 0.3, "scaling": "graded"}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedavg": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), FEDAVG_ROUND_3, mean_check()),
@@ -173,6 +183,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedrs": (
         Check("loss and gradient, alpha=0.5", FEDRS, FEDRS_GAPS, {"missing_scale": 0.5}),
         Check("loss and gradient, alpha=0", FEDRS, FEDRS_GAPS, {"missing_scale": 0.0}),
+        Check("loss and gradient, alpha=0.3, graded", FEDREPO, GRADED_GAPS, GRADED),
         mean_check(missing_scale=0.5),
     ),
     "fedbn": (fedbn_check(),),
@@ -187,7 +198,7 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     "fedprox": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "prox_reduction": "mean_per_tensor"})),
     "fedmax": (Limit({"beta": 0.0}), Limit({"beta": 0.0, "fedmax_direction": "u_a"})),
     "fedlc": (Limit({"tau": 0.0}),),
-    "fedrs": (Limit({"missing_scale": 1.0}),),
+    "fedrs": (Limit({"missing_scale": 1.0}), Limit({"missing_scale": 1.0, "scaling": "graded"})),
     "fedbn": (Limit({}, without_batchnorm=True),),
     "centralized": (Limit({}, other_sizes=ONE_CLIENT),),
     "local": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),

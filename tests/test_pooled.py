@@ -1,0 +1,171 @@
+"""The pooled comparison, beside enumerations and simulations that share no code with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from rows import make_row
+
+from leaderboards.board import leaderboard, with_seeds
+from leaderboards.numbers import NUMBERS
+from leaderboards.stats.pooled import PooledDifference, pooled_differences
+from leaderboards.tables import tables_of
+from leaderboards.tables.sheets import pooled_against
+
+Cells = dict[str, dict[str, dict[object, float]]]
+
+
+def one(values: Cells, method: str = "new") -> PooledDifference:
+    return next(each for each in pooled_differences(values, "old") if each.method == method)
+
+
+def cell(*differences: float, method: str = "new") -> dict[str, dict[object, float]]:
+    return {"old": dict.fromkeys(range(len(differences)), 1.0), method: {k: 1 + d for k, d in enumerate(differences)}}
+
+
+def test_p_is_an_enumeration_of_signs() -> None:
+    differences = [0.3, 0.1, 0.5, 0.2, -0.1, 0.4, 0.25]
+    found = one({"a": cell(*differences)})
+    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in product((1, -1), repeat=7)]
+    expected = sum(total >= abs(sum(differences)) - 1e-12 for total in sums) / len(sums)
+    assert found.p == pytest.approx(expected)
+    assert found.difference == pytest.approx(sum(differences) / 7)
+    assert (found.ahead, found.clusters, found.cells) == (6, 7, 1)
+
+
+def test_p_is_of_the_largest_statistic_of_all() -> None:
+    first = [0.3, 0.1, 0.5, 0.2, 0.1, 0.4]
+    second = [0.2, -0.3, 0.1, 0.4, -0.2, 0.1]
+    values = {"a": cell(*first) | {"other": cell(*second)["new"]}}
+
+    def statistic(signs: tuple[int, ...], differences: list[float]) -> float:
+        total = abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+        return total / math.sqrt(sum(d * d for d in differences))
+
+    flips = list(product((1, -1), repeat=6))
+    largest = [max(statistic(signs, first), statistic(signs, second)) for signs in flips]
+    for method, differences in (("new", first), ("other", second)):
+        observed = statistic((1,) * 6, differences)
+        expected = sum(value >= observed - 1e-9 for value in largest) / len(flips)
+        assert one(values, method).p == pytest.approx(expected)
+
+
+def test_cells_count_alike_and_clusters_flip_together() -> None:
+    """Two cells of unequal size: the difference is the mean of their means, and a shared cluster is one flip."""
+    values = {"a": cell(0.2, 0.4), "b": cell(0.1, 0.2, 0.3, 0.4)}
+    found = one(values)
+    assert found.difference == pytest.approx((0.3 + 0.25) / 2)
+    assert found.clusters == 4
+    contributions = [0.2 / 4 + 0.1 / 8, 0.4 / 4 + 0.2 / 8, 0.3 / 8, 0.4 / 8]
+    sums = [abs(sum(s * u for s, u in zip(signs, contributions, strict=True))) for signs in product((1, -1), repeat=4)]
+    assert found.p == pytest.approx(sum(total >= sum(contributions) - 1e-12 for total in sums) / 16)
+
+
+def test_intervals_agree_with_p() -> None:
+    random = np.random.default_rng(1)
+    for clusters in (8, 12, 30):
+        for effect in (0.0, 0.4, 0.8, 1.2):
+            values = {"a": cell(*(random.normal(size=clusters) + effect))}
+            found = one(values)
+            assert found.interval is not None
+            excludes = not found.interval.low <= 0 <= found.interval.high
+            assert excludes == found.separable
+            assert found.interval.low < found.difference < found.interval.high
+
+
+def test_shifting_moves_the_interval_along() -> None:
+    differences = np.random.default_rng(2).normal(size=20)
+    first = one({"a": cell(*differences)})
+    moved = one({"a": cell(*(differences + 5))})
+    assert first.interval is not None
+    assert moved.interval is not None
+    assert moved.interval.low - first.interval.low == pytest.approx(5)
+    assert moved.interval.high - first.interval.high == pytest.approx(5)
+
+
+def test_few_clusters_exclude_nothing() -> None:
+    found = one({"a": cell(0.1, 0.1, 0.12, 0.11, 0.1)})
+    assert found.p == pytest.approx(2 / 2**5)
+    assert found.interval is None
+
+
+def test_equal_results_are_a_point() -> None:
+    found = one({"a": cell(*[0.0] * 8)})
+    assert (found.difference, found.p) == (0.0, 1.0)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (0.0, 0.0)
+
+
+def test_without_the_reference_nothing_is_compared() -> None:
+    assert pooled_differences({"a": {"new": {0: 1.0}}}, "old") == ()
+    with pytest.raises(ValueError, match="finite"):
+        pooled_differences({"a": cell(math.nan)}, "old")
+
+
+def test_diverged_runs_count_as_they_ended() -> None:
+    rows = []
+    for seed in range(8):
+        rows.append(make_row("fedavg", {}, seed=seed, mean_last10_accuracy=0.4, final_accuracy=0.4))
+        told = {"mean_last10_accuracy": 0.6, "final_accuracy": 0.1} if seed == 0 else {"mean_last10_accuracy": 0.5}
+        rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=seed == 0, **told))
+    runs = pd.DataFrame(rows)
+    metrics = [NUMBERS["mean_last10_accuracy"]]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    (record,) = sheet.records
+    assert record["difference"] == pytest.approx((7 * 0.1 - 0.3) / 8)
+    assert (record["diverged"], record["runs"], record["partitions"]) == (1, 8, 8)
+
+
+def test_cells_of_one_partition_are_one_cluster() -> None:
+    rows = [
+        make_row(name, {}, {"participation": share, "alpha": alpha}, seed, mean_last10_accuracy=value + seed / 1000)
+        for name, value in (("fedavg", 0.4), ("fedgkd", 0.5))
+        for share in (0.2, 0.5)
+        for alpha in (0.1, 0.5)
+        for seed in range(3)
+    ]
+    runs = pd.DataFrame(rows)
+    metrics = [NUMBERS["mean_last10_accuracy"]]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    (record,) = sheet.records
+    assert (record["partitions"], record["cells"]) == (2 * 3, 4)
+    assert json.loads(json.dumps(record))["separable"] is True
+
+
+@pytest.mark.slow
+def test_error_rate_and_power_are_as_documented() -> None:
+    """Boards like ours: partition effects, heavy tails, spreads of three alphas; 10 methods, one with an effect."""
+    rejected_null, found_effect, covered = 0, 0, 0
+    boards = 300
+    for number in range(boards):
+        random = np.random.default_rng(number)
+        values: Cells = {}
+        for alpha, count, spread in (("0.1", 20, 2.8), ("0.5", 12, 1.84), ("5", 8, 0.65)):
+            partition = 3 * random.standard_t(8, count)
+            scale = spread / math.sqrt(2) / math.sqrt(8 / 6)
+            values[alpha] = {
+                name: {
+                    (alpha, k): partition[k] + 1.5 * (name == "m0") + scale * random.standard_t(8) for k in range(count)
+                }
+                for name in ("old", *(f"m{i}" for i in range(10)))
+            }
+        found = {each.method: each for each in pooled_differences(values, "old", flips=999)}
+        others = [each for name, each in found.items() if name != "m0"]
+        rejected_null += any(each.separable for each in others)
+        found_effect += found["m0"].separable
+        covered += all(
+            each.interval is not None and each.interval.low <= 1.5 * (name == "m0") <= each.interval.high
+            for name, each in found.items()
+        )
+    assert rejected_null / boards <= 0.08  # 5 % and three standard errors
+    assert found_effect / boards >= 0.8
+    assert covered / boards >= 0.92
