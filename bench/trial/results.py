@@ -11,7 +11,6 @@ from bench import artifacts
 from bench.planning.run_spec import RunSpec, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
 from leaderboards.numbers import curve_of, numbers_of
-from leaderboards.rows.schema import READ_OFF_CURVES
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ def rows_of(
 
 def failed_rows(unit: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Make the rows of a run that failed, without results. `facts`: as of `rows_of`."""
-    empty = {**dict.fromkeys(READ_OFF_CURVES), "error": error, "diverged": False}
-    return [{**_common(unit, suffix), **empty, **facts} for suffix in unit.rows]
+    outcome = {"error": error, "diverged": False}
+    return [{**_common(unit, suffix), **outcome, **facts} for suffix in unit.rows]
 
 
 def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:

@@ -93,8 +93,10 @@ class Store:
         """
         curve = list(curve)
         check_curve(curve)
-        told = numbers_of(curve_of(curve))
-        row = {**told, **{name: value for name, value in row.items() if value is not None or name not in told}}
+        row = dict(row)
+        for name, value in numbers_of(curve_of(curve)).items():
+            if row.get(name) is None:
+                row[name] = value
         check_row(row)
         forced = replace and row["status"] == "finished"
         written = datetime.now(UTC)
