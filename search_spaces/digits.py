@@ -38,6 +38,8 @@ SVHN = replace(_SOURCE, dataset="svhn")
 SYNTHDIGITS = replace(_SOURCE, dataset="synthdigits")
 MNIST_M = replace(_SOURCE, dataset="mnist_m", image_size="pad32")
 MNIST = replace(_SOURCE, dataset="mnist", model="lenet5", image_size="pad32")
+FASHION_MNIST = replace(MNIST, dataset="fashion_mnist")
+KMNIST = replace(MNIST, dataset="kmnist")
 USPS = replace(_SOURCE, dataset="usps", model="lenet5", image_size="resize32")
 # FedGKD's toy task; the paper states the model's three layers, Adam and the square that points are drawn from.
 TOY2D = Setting(
@@ -55,7 +57,7 @@ TOY2D = Setting(
     normalization="none",
     validation_fraction=0.1,
 )
-SETTINGS = (DIGITS, MNIST_USPS, MNIST, USPS, SVHN, SYNTHDIGITS, MNIST_M, TOY2D)
+SETTINGS = (DIGITS, MNIST_USPS, MNIST, FASHION_MNIST, KMNIST, USPS, SVHN, SYNTHDIGITS, MNIST_M, TOY2D)
 
 
 def _space(

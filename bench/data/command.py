@@ -24,8 +24,10 @@ examples:
   python -m bench.data prepare mnist usps --offline       from what is here, never from the network
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20
 
-Folders that torchvision or Hugging Face have filled are used as they are. Where: --data-dir, else $FEDKD_DATA, else
-~/.local/share/fedkd-bench.
+Folders that torchvision has filled are used as they are, also one or two levels deeper, or named themselves. So are
+cifar-10-python.tar.gz and cifar-100-python.tar.gz, MNIST/raw/*.gz, an unpacked tiny-imagenet-200, and Hugging Face's
+tables of CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST, SVHN, USPS, FEMNIST, Tiny-ImageNet, AG News and SST-5.
+Where: --data-dir, else $FEDKD_DATA, else ~/.local/share/fedkd-bench.
 
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
 

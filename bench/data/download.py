@@ -5,13 +5,15 @@ Imports neither torch nor ray, nor numpy.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -23,6 +25,9 @@ from leaderboards.shell_text import shell_command
 APPLICATION = "fedkd-bench"
 SMALLEST = 2**26  # bytes that a file in an archive may have in any case
 TIMES = 50  # what a larger one may have, in multiples of its packed size; images take at most some ten
+COMPRESSED = ".gz"
+SUBFOLDERS = 1_000  # of the folder of data sets that are looked into, down to the second level
+LISTED = 8  # names in a message about what lies in a folder
 DISTILBERT = "distilbert/distilbert-base-uncased"  # its vocabulary splits texts, and its weights are read
 
 
@@ -54,24 +59,53 @@ class Original:
     path: str  # below the folder of data sets; torchvision's place if torchvision has the data set
     md5: str | None = None  # checksum, hexadecimal; None if none is published
     also: tuple[str, ...] = ()  # other places where it may lie
+    compressed: str = ""  # that of its compressed form, which is read as well (gzip); empty if it is not
     url: str = ""  # address, if it can be downloaded from one
     repository: str = ""  # of a model on the Hugging Face hub that has the file, as owner/name
 
     def find(self, folder: Path) -> Path | None:
-        """Find the file in the first of its places that has one, else in the hub client's cache; None if none has."""
-        cached = [place / PurePosixPath(self.path).name for place in snapshots(self.repository, "models")]
-        places = [*(folder / path for path in (self.path, *self.also)), *cached]
-        return next((file for file in places if file.is_file()), None)
+        """Find the file in the first of its places that has one, else in the hub client's cache; None if none has.
+
+        Besides its own places below `folder` these count: `folder` may itself be a folder of its path, and its places
+        may be one or two levels deeper. A compressed file comes before a file without a checksum, and after others.
+        """
+        return next((file for file in self._places(folder) if file.is_file()), None)
+
+    def _places(self, folder: Path) -> Iterator[Path]:
+        """Yield where the file may lie, the likeliest place first."""
+        names = [name for path in (self.path, *self.also) for name in self._forms(path)]
+        yield from (folder / name for name in names)
+        for name in names:
+            parts = PurePosixPath(name).parts
+            for depth in range(1, len(parts)):
+                if folder.parts[-depth:] == parts[:depth]:
+                    yield folder.joinpath(*parts[depth:])
+        for below in subfolders(folder):
+            yield from (below / name for name in names)
+        for version in snapshots(self.repository, "models"):
+            yield version / PurePosixPath(self.path).name
+
+    def _forms(self, path: str) -> list[str]:
+        """Return the path and, if it is read, that of the compressed file; one with a checksum is first."""
+        if not self.compressed:
+            return [path]
+        forms = [path, path + COMPRESSED]
+        return forms if self.md5 else forms[::-1]
 
     def verify(self, folder: Path, name: str) -> None:
-        """Compare the file, which is present, with its checksum; raises EnvironmentProblem. `name`: the data set's."""
+        """Compare the file, which is present, with its checksum; raises EnvironmentProblem. `name`: the data set's.
+
+        Of a compressed file the content is compared, unless only the checksum of the whole is published.
+        """
         file = self.find(folder) or folder / self.path
         # MD5, which the files are published with, detects damage; it does not stop an attacker.
-        with file.open("rb") as opened:
+        packed = bool(self.compressed) and file.suffix == COMPRESSED
+        expected = self.md5 or (self.compressed if packed else None)
+        with gzip.open(file) if packed and self.md5 else file.open("rb") as opened:
             md5 = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        if self.md5 not in (None, md5):
+        if expected not in (None, md5):
             raise EnvironmentProblem(
-                f"{file} is not the original file: expected md5 {self.md5}, found {file.stat().st_size:,} bytes, "
+                f"{file} is not the original file: expected md5 {expected}, found {file.stat().st_size:,} bytes, "
                 f"md5 {md5}; {mending(name, folder)}"
             )
 
@@ -100,6 +134,21 @@ def snapshots(repository: str, kind: str) -> list[Path]:
     return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 
 
+def subfolders(folder: Path) -> list[Path]:
+    """List the folders in `folder` and in those, sorted, without hidden ones; at most `SUBFOLDERS`."""
+    first = _folders_in(folder)
+    second = (below for place in first for below in _folders_in(place))
+    return [*first, *islice(second, SUBFOLDERS - len(first))]
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """List the folders in a folder; none if it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        found = (Path(entry.path) for entry in entries if entry.is_dir() and entry.name[0] != ".")
+        return sorted(islice(found, SUBFOLDERS))
+    return []
+
+
 def mending(name: str, folder: Path) -> str:
     """Return the advice about damaged files of a data set."""
     command = shell_command("bench.data", "prepare", name, "--data-dir", folder)
@@ -124,13 +173,24 @@ def fetching(name: str, title: str, folder: Path) -> Iterator[None]:
         ) from problem
 
 
-def lacking(title: str, paths: Sequence[str], folder: Path, archive: Original | None = None) -> MissingData:
-    """Return the error for files that are not in `folder`; an `archive` would do as well."""
-    files = f"them or {archive.path}" if archive else "them"
+def lacking(title: str, paths: Sequence[str], folder: Path, others: Sequence[str] = ()) -> MissingData:
+    """Return the error for files that are not in `folder`; each of `others` would do in their place."""
+    files = " or ".join(["them", *others])
     return MissingData(
-        f"{title} is not in {folder}: {', '.join(paths)} missing. Name the folder that holds them with --data-dir or "
-        f"FEDKD_DATA, put {files} there, or run once without --offline to download them"
+        f"{title} is not in {folder}: {', '.join(paths)} missing. {lying_there(folder)}. Name the folder that holds "
+        f"them with --data-dir or FEDKD_DATA, put {files} there, or run once without --offline to download them"
     )
+
+
+def lying_there(folder: Path) -> str:
+    """Say what a folder holds: its first names."""
+    try:
+        names = sorted(place.name + "/" * place.is_dir() for place in islice(folder.iterdir(), SUBFOLDERS))
+    except OSError as problem:
+        return f"The folder cannot be listed ({problem.strerror})" if folder.exists() else "There is no such folder"
+    names = [name for name in names if not name.startswith(".")]
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"There lie {', '.join(names[:LISTED])}{more}" if names else "The folder is empty"
 
 
 def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
-from bench.data.download import fetching, lacking
+from bench.data.download import fetching
 from bench.data.files import PreparedSource
 from bench.data.table import DATASETS
 
@@ -61,7 +61,7 @@ class Femnist(PreparedSource):
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files; raises as `FileSource.fetch` does."""
         if offline:
-            raise lacking(self.title, self.missing(folder), folder)
+            raise self.lacking(folder)
         from huggingface_hub import snapshot_download
 
         place = folder / "femnist"

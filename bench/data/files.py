@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bench.data import parquet
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, MissingData
 from bench.data.download import Original, cache_dir, fetching, lacking, mending, unpack
 from bench.errors import EnvironmentProblem, with_its_kind
 from leaderboards.rows.files import atomic_file
@@ -83,6 +83,10 @@ class PreparedSource(ABC):
         key = sha256("\n".join([str(LAYOUT), *self.identity()]).encode()).hexdigest()[:12]
         return cache_dir() / f"{self.name}-{key}"
 
+    def lacking(self, folder: Path) -> MissingData:
+        """Return the error for missing files."""
+        return lacking(self.title, self.missing(folder), folder)
+
     def originals(self, folder: Path) -> list[Original]:
         """List the files that are compared with their checksums before they are read."""
         return []
@@ -92,8 +96,8 @@ class PreparedSource(ABC):
 
         Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published one.
         """
-        if missing := self.missing(folder):
-            raise lacking(self.title, missing, folder)
+        if self.missing(folder):
+            raise self.lacking(folder)
         files = self.present(folder)
         status = [(str(file), file.stat()) for file in files]
         stamp: Stamp = [[path, stat.st_size, stat.st_mtime_ns] for path, stat in status]
@@ -142,10 +146,11 @@ class PreparedSource(ABC):
 
 @dataclass(frozen=True)
 class FileSource(PreparedSource):
-    """A `PreparedSource` of published files, or of tables of the Hugging Face hub in their place.
+    """A `PreparedSource` of published files, or of others in their place: tables of the Hugging Face hub by default.
 
     Args:
-        archive: a zip archive of those `files` that cannot be downloaded individually.
+        archive: an archive of `files`, from which `fetch` unpacks them; a zip archive, unless they are read from it.
+        configuration: the folder of the tables in the repository, if it is neither `data` nor `default`.
         table_parts: the beginning of the names of each part's tables.
     """
 
@@ -155,26 +160,49 @@ class FileSource(PreparedSource):
     archive: Original | None = None
     repository: str = ""  # on the hub, as owner/name; empty if its tables are not read
     table_parts: tuple[str, ...] = ("train", "test")
+    configuration: str = ""
 
     def tables(self, folder: Path) -> list[list[Path]]:
         """Find the hub's tables of each part; [] if some are missing, or the published files are present."""
-        if not self.repository or all(file.find(folder) for file in self.files if not file.repository):
+        if not self.repository or self._complete(folder):
             return []
-        tables = [parquet.find(folder / self.name, self.repository, part) for part in self.table_parts]
+        tables = [
+            parquet.find(folder / self.name, self.repository, part, self.configuration) for part in self.table_parts
+        ]
         return tables if all(tables) else []
 
+    def _complete(self, folder: Path) -> bool:
+        """Tell whether all files are present that others may replace."""
+        return all(file.find(folder) for file in self.files if not file.repository)
+
+    def substitutes(self, folder: Path) -> list[Path]:
+        """List the files that are read in place of the published ones; [] if there are none, or those are present."""
+        return [table for part in self.tables(folder) for table in part]
+
+    def accepted(self) -> list[str]:
+        """Describe what may lie in the place of the published files, for messages."""
+        others = [self.archive.path] if self.archive else []
+        if self.repository:
+            place = f"{self.name}/{self.configuration or 'data'}/{self.table_parts[0]}-*.parquet"
+            others.append(f"the tables {place} of {self.repository} on the Hugging Face hub")
+        return others
+
+    def lacking(self, folder: Path) -> MissingData:
+        """Return the error for missing files."""
+        return lacking(self.title, self.missing(folder), folder, self.accepted())
+
     def present(self, folder: Path) -> list[Path]:
-        """List the files that are present; tables replace the data set's own files."""
-        tables = self.tables(folder)
-        files = [file for file in self.files if file.repository or not tables]
+        """List the files that are present; substitutes replace the data set's own files."""
+        others = self.substitutes(folder)
+        files = [file for file in self.files if file.repository or not others]
         places = [place for file in files if (place := file.find(folder))]
-        return [*places, *(table for part in tables for table in part)]
+        return [*places, *others]
 
     def missing(self, folder: Path) -> list[str]:
-        """List the files that are missing, unless tables replace them."""
+        """List the files that are missing, unless others replace them."""
         absent = [file for file in self.files if not file.find(folder)]
-        tables = absent and self.tables(folder)
-        return [file.path for file in absent if file.repository or not tables]
+        others = absent and self.substitutes(folder)
+        return [file.path for file in absent if file.repository or not others]
 
     def originals(self, folder: Path) -> list[Original]:
         """List the files that are compared with their checksums."""
@@ -198,8 +226,8 @@ class FileSource(PreparedSource):
                     self.download(folder)
                 if archive and (missing := self.missing(folder)):
                     unpack(archive, missing, folder, self.name)
-        if missing := self.missing(folder):
-            raise lacking(self.title, missing, folder, self.archive)
+        if self.missing(folder):
+            raise self.lacking(folder)
 
     def download(self, folder: Path) -> None:
         """Download the missing files, those without an address in their archive, which is deleted afterwards."""

@@ -22,24 +22,40 @@ if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
 
 KINDS = (".parquet", ".jsonl")  # endings of the names of tables
+IMAGES = ("image", "img")  # names of the column of images, and of that of labels
+LABELS = ("label", "fine_label")
 SHARDS = re.compile(r"-of-(\d+)")  # in a name: the number of files of the part
 
 
-def find(folder: Path, repository: str, part: str) -> list[Path]:
+def find(folder: Path, repository: str, part: str, configuration: str = "") -> list[Path]:
     """Find the tables of one part, in order: in `folder`, else in the hub client's cache; [] if some are missing.
 
     Args:
-        folder: a copy of the repository, or of its `data` folder.
+        folder: a copy of the repository, or of its `data` folder; a copy beside it, named after the repository, or
+            around it counts as well.
         repository: on the hub, as owner/name.
-        part: the beginning of the files' names, such as `train`.
+        part: the beginning of the files' names, such as `train`, or the name of their folder.
+        configuration: the folder of the tables in the repository, besides `data` and the hub's own `default`.
     """
-    cached = [place for version in snapshots(repository, "datasets") for place in (version / "data", version)]
-    for place in (folder / "data", folder, *cached):
-        for kind in KINDS:
-            files = sorted(place.glob(f"{part}-*{kind}")) or sorted(place.glob(f"{part}{kind}"))
+    beside = [folder.parent / repository, folder.parent / repository.rpartition("/")[2]]
+    around = [folder.parent] if folder.parent.name in (folder.name, beside[1].name) else []
+    copies = [folder, *beside, *around, *snapshots(repository, "datasets")]
+    for copy in copies:
+        for name in dict.fromkeys(("data", "", configuration, "default")):
+            for kind in KINDS:
+                files = _shards(copy / name, part, kind)
+                if files:
+                    return files
+    return []
+
+
+def _shards(place: Path, part: str, kind: str) -> list[Path]:
+    """List the tables of a part in a folder; [] if some are missing."""
+    for pattern in (f"{part}-*{kind}", f"{part}{kind}", f"{part}/[0-9]*{kind}"):
+        files = sorted(place.glob(pattern))
+        if files:
             totals = {int(total[1]) for file in files if (total := SHARDS.search(file.name))}
-            if files and totals <= {len(files)}:
-                return files
+            return files if totals <= {len(files)} else []
     return []
 
 
@@ -74,14 +90,29 @@ def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
 
 
 def labelled(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Images, Labels]:
-    """Read (N, C, H, W) pixels and (N,) labels from tables with columns `image` and `label`.
+    """Read (N, C, H, W) pixels and (N,) labels from tables with columns of `IMAGES` and `LABELS`.
 
     Raises:
-        ValueError: a label is no whole number, or an image has another size.
+        ValueError: a column is missing, a label is no whole number, or an image has another size.
     """
-    columns = read(files, ("image", "label"))
-    labels = whole_numbers(columns["label"], "label")
-    return images(columns["image"], shape), labels
+    image, label = _column(files[0], IMAGES), _column(files[0], LABELS)
+    columns = read(files, (image, label))
+    labels = whole_numbers(columns[label], label)
+    return images(columns[image], shape), labels
+
+
+def _column(file: Path, names: Sequence[str]) -> str:
+    """Return the first of `names` that a table has; raises ValueError if it has none."""
+    import pyarrow.parquet as pq
+
+    try:
+        present = pq.read_schema(file).names
+    except Exception as problem:
+        raise ValueError(f"{file.name}: {with_its_kind(problem)}") from problem
+    found = [name for name in names if name in present]
+    if not found:
+        raise ValueError(f"{file.name}: no column {' or '.join(names)} among {', '.join(present)}")
+    return found[0]
 
 
 def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:

@@ -120,6 +120,7 @@ _CIFAR100 = {
     "fedkf": (_CIFAR10_MEAN, _CIFAR10_STD_OF_BATCHES),
 }
 _DIGITS, _MNIST = _standard((0.3058,), (0.3766,)), _standard((0.1307,), (0.3081,))
+_FASHION, _KMNIST = _standard((0.2860,), (0.3530,)), _standard((0.1918,), (0.3483,))
 _USPS = _standard((0.2539,), (0.3842,))
 _SVHN = _standard((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
 _TINY = {"standard": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)), "fedgkd": ((0.5,) * 3, (0.5,) * 3)}
@@ -130,6 +131,18 @@ _PLAIN: dict[str, Normalization] = {"none": ((), ())}
 _INFOS = (
     _images("digits", "scikit-learn digits (8x8)", 10, (1, 8, 8), (1438, 359), "embedded:DIGITS", _DIGITS, 0, scale=16),
     _images("mnist", "MNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:MNIST", _MNIST, 11_594_722),
+    _images(
+        "fashion_mnist",
+        "Fashion-MNIST",
+        10,
+        (1, 28, 28),
+        (60_000, 10_000),
+        "vision:FASHION_MNIST",
+        _FASHION,
+        30_878_645,
+        flip=True,
+    ),
+    _images("kmnist", "KMNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:KMNIST", _KMNIST, 21_240_888),
     _images("usps", "USPS", 10, (1, 16, 16), (7_291, 2_007), "vision:USPS", _USPS, 8_411_109),
     _images("svhn", "SVHN", 10, (3, 32, 32), (73_257, 26_032), "vision:SVHN", _SVHN, 246_316_178),
     _images("synthdigits", "SynthDigits", 10, (3, 32, 32), (479_400, 9_553), "digits5:SYNTHDIGITS", _RGB),

@@ -1,23 +1,30 @@
-"""MNIST, EMNIST's letters, USPS, SVHN and CIFAR, which torchvision downloads and reads; and Tiny-ImageNet.
+"""MNIST and its relatives, USPS, SVHN and CIFAR, which torchvision downloads; and Tiny-ImageNet.
 
 The files lie where torchvision puts them, so a folder that torchvision has filled can be used as it is; USPS and SVHN
-may also lie where the code of FedBN (Li et al. 2021) puts them. Only downloading and preparing import torchvision.
+may also lie where the code of FedBN (Li et al. 2021) puts them. MNIST's files may be compressed, and CIFAR's archives
+are read as they are. Hugging Face's tables are read if the published files are missing; their rows may have another
+order, which gives the data another hash. Only downloading, USPS and SVHN import torchvision.
 
 Tiny-ImageNet has 200 classes of ImageNet in 64x64 pixels, numbered in the order of their names in WordNet; its
-validation part is the test part. The published archive is read as it is, or Hugging Face's `zh-plus/tiny-imagenet`.
+validation part is the test part. The published archive is read as it is or unpacked, or `zh-plus/tiny-imagenet`.
 
 Sources: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits (1998); G. Cohen et al., EMNIST:
 Extending MNIST to Handwritten Letters (2017), whose images stay transposed; J. J. Hull, A Database for Handwritten Text
 Recognition Research (1994), also as `flwrlabs/usps` on the Hugging Face hub; Y. Netzer et al., Reading Digits in
 Natural Images with Unsupervised Feature Learning (2011); A. Krizhevsky, Learning Multiple Layers of Features from Tiny
-Images (2009); Stanford CS231n, Tiny-ImageNet (2015).
+Images (2009); Stanford CS231n, Tiny-ImageNet (2015); H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); T. Clanuwat
+et al., Deep Learning for Classical Japanese Literature (2018), KMNIST.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import tarfile
 import zipfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +32,23 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
-from bench.data.download import Original
+from bench.data.digits5 import load_arrays
+from bench.data.download import COMPRESSED, Original
 from bench.data.files import FileSource
 from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bench.data.dataset import Images, Labels
+
+NAMES = "wnids.txt"  # of Tiny-ImageNet's classes
+ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True)
 class Vision(FileSource):
-    """The `Source` of a data set that is in `torchvision.datasets`.
+    """The `Source` of a data set that is in `torchvision.datasets`, which reads USPS and SVHN.
 
     Args:
         parts: arguments of its class there for the training and the test part, to which the first and the last of
@@ -44,17 +57,20 @@ class Vision(FileSource):
 
     theirs: str = ""  # name of its class there
     parts: tuple[dict[str, Any], dict[str, Any]] = ({"train": True}, {"train": False})
-    first_label: int = 0  # number of the first class in the files
 
     def parse(self, folder: Path) -> Dataset:
-        """Read the tables if present, else the files by torchvision."""
+        """Read the tables if they replace the files, else the files."""
         tables = self.tables(folder)
         if tables:
             train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
         else:
-            train = self._part(folder, self.files[0], self.parts[0])
-            test = self._part(folder, self.files[-1], self.parts[1])
+            train, test = self.published(folder)
         return Dataset.of(self.name, train, test)
+
+    def published(self, folder: Path) -> list[tuple[Images, Labels]]:
+        """Read the training and the test part from the published files."""
+        files = (self.files[0], self.files[-1])
+        return [self._part(folder, file, part) for file, part in zip(files, self.parts, strict=True)]
 
     def download(self, folder: Path) -> None:
         """Have torchvision download all files to a temporary folder, and move the missing ones to `folder`."""
@@ -71,20 +87,111 @@ class Vision(FileSource):
         """Read (N, C, H, W) pixels and (N,) labels of the part that has this file."""
         from torchvision import datasets
 
-        base = getattr(datasets, self.theirs)
-        # The names of CIFAR's classes may be missing; files of an older torchvision have no checksum.
-        hooks = {"_load_meta": lambda self: None, "_check_legacy_exist": lambda self: False}
         place = file.find(folder) or folder
         with self.reading(place, folder):
-            part = type(self.theirs, (base,), hooks)(place.parents[file.path.count("/")], **arguments)
+            part = getattr(datasets, self.theirs)(place.parent, **arguments)
             pixels = np.asarray(part.data)
             given = part.labels if hasattr(part, "labels") else part.targets
-            labels = whole_numbers(np.asarray(given), "label") - self.first_label
             if pixels.ndim == 3:
                 pixels = pixels[:, None]
-            elif self.theirs.startswith("CIFAR"):
-                pixels = pixels.transpose(0, 3, 1, 2)
-            return np.ascontiguousarray(pixels), labels
+            return np.ascontiguousarray(pixels), whole_numbers(np.asarray(given), "label")
+
+
+@dataclass(frozen=True)
+class Idx(Vision):
+    """The `Source` of images and labels in the idx format: files of both for the training part, then for the test."""
+
+    first_label: int = 0  # number of the first class in the files
+
+    def published(self, folder: Path) -> list[tuple[Images, Labels]]:
+        """Read the four files, compressed or not."""
+        arrays = []
+        for file in self.files:
+            place = file.find(folder) or folder
+            with self.reading(place, folder):
+                arrays.append(read_idx(place))
+        train_x, train_y, test_x, test_y = arrays
+        parts = ((train_x, train_y), (test_x, test_y))
+        return [(x[:, None], whole_numbers(y, "label") - self.first_label) for x, y in parts]
+
+
+@dataclass(frozen=True)
+class Cifar(Vision):
+    """The `Source` of CIFAR: pickled dictionaries of images and labels, or the `archive` of them, read as it is.
+
+    The last of `files` is the test part, the others are the training part in turn.
+    """
+
+    labels: str = "labels"  # key in a dictionary
+
+    def substitutes(self, folder: Path) -> list[Path]:
+        """List the archive, which has the files themselves, before any tables."""
+        archive = self._archive(folder)
+        return [archive] if archive else super().substitutes(folder)
+
+    def tables(self, folder: Path) -> list[list[Path]]:
+        """Find the hub's tables, unless the archive is here."""
+        return [] if self._archive(folder) else super().tables(folder)
+
+    def published(self, folder: Path) -> list[tuple[Images, Labels]]:
+        """Read the files, or the archive's."""
+        archive = self._archive(folder)
+        blobs: dict[str, bytes] = {}
+        if archive:
+            with self.reading(archive, folder):
+                blobs = self._unpacked(archive)
+        parts = []
+        for file in self.files:
+            place = archive or file.find(folder) or folder
+            with self.reading(place, folder):
+                name = PurePosixPath(file.path).name
+                blob = blobs[name] if archive else place.read_bytes()
+                if archive and hashlib.md5(blob, usedforsecurity=False).hexdigest() != file.md5:
+                    raise ValueError(f"{name} in it is not the original file of md5 {file.md5}")
+                parts.append(self._batch(blob))
+        train_x = np.concatenate([x for x, _ in parts[:-1]])
+        train_y = np.concatenate([y for _, y in parts[:-1]])
+        return [(train_x, train_y), parts[-1]]
+
+    def _archive(self, folder: Path) -> Path | None:
+        """Return the archive if it is here and the files are not."""
+        if self.archive and not self._complete(folder):
+            return self.archive.find(folder)
+        return None
+
+    def _unpacked(self, archive: Path) -> dict[str, bytes]:
+        """Read the files of an archive by name; raises ValueError if some are missing."""
+        wanted = {PurePosixPath(file.path).name for file in self.files}
+        blobs = {}
+        with tarfile.open(archive) as opened:
+            for member in opened:
+                name = PurePosixPath(member.name).name
+                content = opened.extractfile(member) if name in wanted else None
+                if content:
+                    blobs[name] = content.read()
+        if missing := sorted(wanted - blobs.keys()):
+            raise ValueError(f"no {', '.join(missing)} in it")
+        return blobs
+
+    def _batch(self, blob: bytes) -> tuple[Images, Labels]:
+        """Read (N, 3, 32, 32) pixels and (N,) labels of a dictionary, whose keys are text or bytes."""
+        content = load_arrays(blob)
+        named = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+        pixels = np.ascontiguousarray(named["data"]).reshape(-1, *self.info.input_shape)
+        return pixels, whole_numbers(named[self.labels], "label")
+
+
+def read_idx(file: Path) -> NDArray[np.uint8]:
+    """Read an array of bytes in the idx format; raises ValueError if it is not one, or not whole."""
+    blob = file.read_bytes()
+    if file.suffix == COMPRESSED:
+        blob = gzip.decompress(blob)
+    dimensions = blob[3] if len(blob) > 3 else 0
+    start = 4 + 4 * dimensions
+    if blob[:3] != b"\0\0\x08" or len(blob) < start:
+        raise ValueError(f"no idx file of bytes: it begins with {blob[:4].hex()}")
+    shape = np.frombuffer(blob[4:start], ">u4").tolist()
+    return np.frombuffer(blob, np.uint8, offset=start).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -92,46 +199,129 @@ class TinyImageNet(FileSource):
     """The `Source` of Tiny-ImageNet."""
 
     def parse(self, folder: Path) -> Dataset:
-        """Read the tables if present, else the archive."""
-        if tables := self.tables(folder):
-            train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
-            return Dataset.of(self.name, train, test)
-        with zipfile.ZipFile(self.files[0].find(folder) or folder) as archive:
-            base = self.files[0].path.removesuffix(".zip")
-            labels = {
-                wnid: label for label, wnid in enumerate(sorted(archive.read(f"{base}/wnids.txt").decode().split()))
-            }
-            rows = [line.split() for line in archive.read(f"{base}/val/val_annotations.txt").decode().splitlines()]
-            train_images = sorted(path for path in archive.namelist() if "/train/" in path and path.endswith(".JPEG"))
-            return Dataset.of(
-                self.name,
-                self._decode(archive, [(path, labels[path.split("/")[2]]) for path in train_images]),
-                self._decode(archive, [(f"{base}/val/images/{row[0]}", labels[row[1]]) for row in sorted(rows)]),
-            )
+        """Read the archive, or what replaces it: its unpacked folder, else the tables."""
+        place = self.files[0].find(folder)
+        if place:
+            with zipfile.ZipFile(place) as archive:
+                return self._images(archive.namelist(), archive.read)
+        tree = self._tree(folder)
+        if tree:
+            names = [file.relative_to(tree.parent).as_posix() for file in _files_of(tree)]
+            return self._images(names, lambda name: (tree.parent / name).read_bytes())
+        train, test = (parquet.labelled(part, self.info.input_shape) for part in self.tables(folder))
+        return Dataset.of(self.name, train, test)
 
-    def _decode(self, archive: zipfile.ZipFile, images: list[tuple[str, int]]) -> tuple[Images, Labels]:
+    def substitutes(self, folder: Path) -> list[Path]:
+        """List the files of the unpacked folder, else the tables; none if the archive is here."""
+        if self._complete(folder):
+            return []
+        tree = self._tree(folder)
+        return _files_of(tree) if tree else super().substitutes(folder)
+
+    def accepted(self) -> list[str]:
+        """Describe what may lie in the place of the archive."""
+        return [f"its unpacked folder with {ANNOTATIONS}", *super().accepted()]
+
+    def _tree(self, folder: Path) -> Path | None:
+        """Find the unpacked folder, which has the annotations of the validation part; None if it is not here."""
+        names = Original(f"{self._base}/{NAMES}").find(folder)
+        tree = names.parent if names else None
+        return tree if tree and (tree / ANNOTATIONS).is_file() else None
+
+    @property
+    def _base(self) -> str:
+        """The name of the unpacked folder."""
+        return self.files[0].path.removesuffix(".zip")
+
+    def _images(self, names: list[str], read: Callable[[str], bytes]) -> Dataset:
+        """Read the data set from files, all given by name, each name beginning with that of their folder."""
+        base = names[0].partition("/")[0]
+        classes = sorted(read(f"{base}/{NAMES}").decode().split())
+        labels = {wnid: label for label, wnid in enumerate(classes)}
+        rows = sorted(line.split() for line in read(f"{base}/{ANNOTATIONS}").decode().splitlines())
+        images = sorted(name for name in names if name.endswith(".JPEG"))
+        training = [name for name in images if name.startswith(f"{base}/train/")]
+        # Some sort the images into folders of their classes; the annotations hold there, too.
+        held_out = {name.rpartition("/")[2]: name for name in images if name.startswith(f"{base}/val/")}
+        return Dataset.of(
+            self.name,
+            self._decode(read, [(name, labels[name.split("/")[2]]) for name in training]),
+            self._decode(read, [(held_out[row[0]], labels[row[1]]) for row in rows]),
+        )
+
+    def _decode(self, read: Callable[[str], bytes], images: list[tuple[str, int]]) -> tuple[Images, Labels]:
         """Decode images, given by path and label, to (N, 3, 64, 64) pixels and (N,) labels."""
         pixels = np.empty((len(images), *self.info.input_shape), np.uint8)
         for position, (path, _) in enumerate(images):
             try:
-                pixels[position] = parquet.decoded(archive.read(path), self.info.input_shape)
+                pixels[position] = parquet.decoded(read(path), self.info.input_shape)
             except Exception as problem:
                 raise ValueError(f"{path}: {problem}") from problem
         return pixels, np.array([label for _, label in images], np.int64)
 
 
-MNIST = Vision(
+def _files_of(tree: Path) -> list[Path]:
+    """List all files of a folder and the folders in it, sorted, without hidden ones."""
+    return sorted(file for file in tree.rglob("*") if file.name[0] != "." and file.is_file())
+
+
+def _idx_files(name: str, files: Iterable[tuple[str | None, str]]) -> tuple[Original, ...]:
+    """Return the four files of a relative of MNIST, with the checksum of each and of its compressed form."""
+    return tuple(
+        Original(f"{name}/raw/{part}-ubyte", md5, compressed=compressed)
+        for part, (md5, compressed) in zip(IDX_PARTS, files, strict=True)
+    )
+
+
+IDX_PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+MNIST = Idx(
     info=DATASETS["mnist"],
     form="images and labels in the idx format",
-    files=(
-        Original("MNIST/raw/train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb"),
-        Original("MNIST/raw/train-labels-idx1-ubyte", "a25bea736e30d166cdddb491f175f624"),
-        Original("MNIST/raw/t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea"),
-        Original("MNIST/raw/t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637"),
+    files=_idx_files(
+        "MNIST",
+        (
+            ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+            ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+            ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
+        ),
     ),
+    repository="ylecun/mnist",
+    configuration="mnist",
     theirs="MNIST",
 )
-EMNIST_LETTERS = Vision(
+# Only the compressed files of these two have published checksums.
+FASHION_MNIST = Idx(
+    info=DATASETS["fashion_mnist"],
+    form="images and labels in the idx format",
+    files=_idx_files(
+        "FashionMNIST",
+        (
+            (None, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+            (None, "25c81989df183df01b3e8a0aad5dffbe"),
+            (None, "bef4ecab320f06d8554ea6380940ec79"),
+            (None, "bb300cfdad3c16e7a12a480ee83cd310"),
+        ),
+    ),
+    repository="zalando-datasets/fashion_mnist",
+    configuration="fashion_mnist",
+    theirs="FashionMNIST",
+)
+KMNIST = Idx(
+    info=DATASETS["kmnist"],
+    form="images and labels in the idx format",
+    files=_idx_files(
+        "KMNIST",
+        (
+            (None, "bdb82020997e1d708af4cf47b453dcf7"),
+            (None, "e144d726b3acfaa3e44228e80efcd344"),
+            (None, "5c965bf0a639b31b8f53240b1b52f4d7"),
+            (None, "7320c461ea6c1c855c0b718fb2a4b134"),
+        ),
+    ),
+    theirs="KMNIST",
+)
+EMNIST_LETTERS = Idx(
     info=DATASETS["emnist_letters"],
     form="images and labels in the idx format",
     files=tuple(
@@ -159,10 +349,12 @@ SVHN = Vision(
         Original("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", ("SVHN/train_32x32.mat",)),
         Original("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", ("SVHN/test_32x32.mat",)),
     ),
+    repository="ufldl-stanford/svhn",
+    configuration="cropped_digits",
     theirs="SVHN",
     parts=({"split": "train"}, {"split": "test"}),
 )
-CIFAR10 = Vision(
+CIFAR10 = Cifar(
     info=DATASETS["cifar10"],
     form="a pickled dictionary of images and labels",
     files=(
@@ -173,15 +365,22 @@ CIFAR10 = Vision(
         Original("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
         Original("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e"),
     ),
+    archive=Original("cifar-10-python.tar.gz"),
+    repository="uoft-cs/cifar10",
+    configuration="plain_text",
     theirs="CIFAR10",
 )
-CIFAR100 = Vision(
+CIFAR100 = Cifar(
     info=DATASETS["cifar100"],
     form="a pickled dictionary of images and labels",
     files=(
         Original("cifar-100-python/train", "16019d7e3df5f24257cddd939b257f8d"),
         Original("cifar-100-python/test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
     ),
+    archive=Original("cifar-100-python.tar.gz"),
+    labels="fine_labels",
+    repository="uoft-cs/cifar100",
+    configuration="cifar100",
     theirs="CIFAR100",
 )
 TINY_IMAGENET = TinyImageNet(
