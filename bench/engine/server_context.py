@@ -96,6 +96,8 @@ class ServersOwn(Data):
         name: of the field of `fed`.
     """
 
+    _name = ""  # of a copy in the making, which has no attributes yet
+
     def __init__(self, name: str) -> None:
         self._name = name
 
