@@ -7,7 +7,6 @@ algorithm itself, and only then is torch imported.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ def entry(name: str) -> Entry:
         return ALGORITHMS[name]
     from algorithms import plugins  # looks into installed packages, which few commands need
 
+    if name in plugins.given:
+        return plugins.given[name][0]
     plugin = plugins.find(name)
     if plugin is None:
         all_names = dict.fromkeys([*ALGORITHMS, *plugins.names()])
@@ -46,9 +47,10 @@ def build(name: str, **hyperparameters: Any) -> Algorithm:
         KeyError: no such algorithm.
         ValueError: an unknown hyper-parameter, or a value that is not allowed.
     """
+    from algorithms import plugins
+
     registered = entry(name)
-    module, _, factory = registered.factory.partition(":")
-    algorithm: Algorithm = getattr(importlib.import_module(module), factory)(**registered.resolve(hyperparameters))
+    algorithm: Algorithm = plugins.factory_of(registered)(**registered.resolve(hyperparameters))
     return algorithm
 
 

@@ -10,6 +10,7 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
+import linecache
 import sys
 import traceback
 import zlib
@@ -17,11 +18,13 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, NoneType
 from typing import Any, TypeVar
 
 from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
+PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)  # values that are told by their `repr`
 _importable: Collection[str] | None = None  # the `module:name`s that may be imported; None means all
 _option = "--import"  # with which the user allows one
 T = TypeVar("T")
@@ -123,25 +126,81 @@ def as_module(name: str) -> str:
     return f"name a module, not a file: {module}:{attribute or 'NAME'}{where}"
 
 
-def fingerprint(modules: Iterable[str], own: str = "") -> int:
+def fingerprint(modules: Iterable[str], own: str = "", sources: Iterable[str] = ()) -> int:
     """Return the CRC-32 of the modules' files and of all neighbouring files that they import, directly or indirectly.
 
     Neighbouring files lie in the folder of the file, or of the package that it is in. Other installed packages do not
     count, nor do this suite's own files, except that of the module `own`. The number does not depend on loaded modules,
-    so all processes of a sweep agree.
+    so all processes of a sweep agree. `sources` are of code without a file.
     """
     files: set[Path] = set()
     counted = [name for name in modules if name == own or not _is_ours(name)]
-    waiting = [Path(path) for name in counted if (path := _file_of(name))]
+    waiting = [Path(path) for name in counted if (path := file_of(name))]
     while waiting:
         file = waiting.pop()
         if file.suffix == ".py" and file not in files:
             files.add(file)
             waiting += _imported_files(file)
-    return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
+    contents = [file.read_bytes() for file in sorted(files)]
+    contents += [source.encode() for source in sources]
+    return zlib.crc32(b"\0".join(contents))
 
 
-def _file_of(module: str) -> str | None:
+def module_name(module: str) -> str:
+    """Return the name that other processes have for a module: of a running script, `__main__`, that of its file."""
+    if module != "__main__":
+        return module
+    main = sys.modules[module]
+    if main.__spec__:  # run by `python -m`
+        return main.__spec__.name
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else module
+
+
+def source_of(part: Any) -> str:
+    """Return the source of a class or function of a notebook, and of what it uses of that notebook.
+
+    These are classes and functions, of which this holds in turn, and the values of plain variables.
+
+    Raises:
+        ValueError: Python does not know the source.
+    """
+    notebook = vars(sys.modules[part.__module__])
+    texts: dict[str, str] = {}
+    waiting = [part]
+    while waiting:
+        used = waiting.pop()
+        if used.__name__ in texts:
+            continue
+        definition = _definition(used)
+        texts[used.__name__] = ast.unparse(definition)
+        names = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+        values = {name: notebook[name] for name in names & notebook.keys()}
+        for name, value in values.items():
+            if isinstance(value, type | FunctionType) and value.__module__ == part.__module__:
+                waiting.append(value)
+            elif isinstance(value, PLAIN):
+                texts[name] = repr(value)
+    return "\n".join(f"{name} = {texts[name]}" for name in sorted(texts))
+
+
+def _definition(part: Any) -> ast.AST:
+    """Find the statement that defines a class or function of a notebook, in the source that Python keeps of its cell.
+
+    A class is found by its functions, because only these say which cell they are of.
+    """
+    functions = [part] if isinstance(part, FunctionType) else vars(part).values()
+    codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+    for code in codes:
+        for node in ast.walk(ast.parse("".join(linecache.getlines(code.co_filename)))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part.__name__:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                if first <= code.co_firstlineno <= (node.end_lineno or first):
+                    return node
+    raise ValueError(f"Python does not know the source of {part.__name__}")
+
+
+def file_of(module: str) -> str | None:
     """Return the file of a module without importing it, also of a running script, `__main__`."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)

@@ -8,6 +8,7 @@ never share a program. Hyper-parameters, hooks, needs and rows are checked.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import re
 import textwrap
@@ -16,8 +17,9 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from algorithms import ALGORITHMS
 from algorithms.entry import About, Entry, Field
-from algorithms.entry_points import Kind, fingerprint
+from algorithms.entry_points import Kind, file_of, fingerprint, module_name, source_of
 from search_spaces.bounds import Bounds, kind_of, nearest
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ KIND = Kind("algorithm", "fedkd_bench.algorithms")
 Factory = Callable[..., Any]
 names = KIND.names
 KINDS = ("bool", "int", "float", "str")  # of hyper-parameters
+# By name, those that were given as objects to this process, or to the one that started it.
+given: dict[str, tuple[Entry, Factory]] = {}
 
 
 @cache
@@ -48,11 +52,47 @@ def read_entry(name: str, path: str) -> Entry:
     Raises:
         ValueError: as in `find`.
     """
-    from algorithms.base import layers
-
     factory = KIND.load(name, path)
     if not callable(factory):
         raise KIND.error(name, f"{path} is neither a class nor a function but {type(factory).__name__}")
+    return entry_of(name, path, factory)
+
+
+def define(factory: Factory) -> Entry:
+    """Read the entry of an algorithm given as a class or function, which its name finds from now on.
+
+    Its name is `module:name`; the module of a script is its file's name, that of a notebook `__main__`.
+
+    Raises:
+        ValueError: it is neither, as in `find`, or Python does not know the source of a notebook's class.
+    """
+    if not inspect.isclass(factory) and not inspect.isfunction(factory):
+        raise ValueError(
+            "an algorithm is a name, a class that extends algorithms.base.Algorithm, or a function that makes one; "
+            f"got {factory!r}"
+        )
+    about = _own_about(factory)
+    path = f"{module_name(factory.__module__)}:{factory.__name__}"
+    if about and about.name in ALGORITHMS and ALGORITHMS[about.name].factory == path:
+        return ALGORITHMS[about.name]
+    found = entry_of(path, path, factory)
+    given[path] = (found, factory)
+    return found
+
+
+def factory_of(entry: Entry) -> Factory:
+    """Return the class or function that makes an algorithm of the registry, or one that was found or given."""
+    if entry.name in given:
+        return given[entry.name][1]
+    module, _, name = entry.factory.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), name)
+    return factory
+
+
+def entry_of(name: str, path: str, factory: Factory) -> Entry:
+    """Read the entry of an algorithm from its class or function; raises as `find`."""
+    from algorithms.base import layers
+
     algorithm = _make_algorithm(name, factory)
     check_class(name, algorithm)
     about = _own_about(factory)
@@ -143,7 +183,12 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
     if name == getattr(_own_about(factory), "name", ""):
         return 1
     kinds = [kind for layer in layers(algorithm) for kind in type(layer).__mro__ if kind is not object]
-    return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]), factory.__module__)
+    parts = dict.fromkeys([factory, *kinds])
+    try:
+        sources = [source_of(part) for part in parts if not file_of(part.__module__)]
+    except ValueError as error:
+        raise KIND.error(name, f"{error}: put it into a file, or state its `version`, a whole number") from None
+    return fingerprint(dict.fromkeys(part.__module__ for part in parts), factory.__module__, sources)
 
 
 def check_parameter(name: str, parameter: inspect.Parameter) -> None:

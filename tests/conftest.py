@@ -38,6 +38,7 @@ LONGEST = (
     "test_streams.py",
     "test_perf.py",
     "test_trainable.py",
+    "test_notebook.py",
     "test_every_algorithm.py",
 )
 

@@ -8,14 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ray import tune
 
+    from algorithms.base import Algorithm
 
-def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
+
+def trainable(algorithm: str | type[Algorithm] | Callable[..., Algorithm], **defaults: Any) -> type[tune.Trainable]:
     """Make a `tune.Trainable` class that runs federated simulations of one algorithm.
 
     Args:
-        algorithm: registry name.
+        algorithm: registry name, `module:name`, or the class itself, which extends `algorithms.base.Algorithm` or
+            `Plugin` (or a function that makes such an algorithm). A class may be of a script or a notebook, and is then
+            shipped to workers by value. Its rows are named `module:Class`, with a script's file for the module, and
+            `__main__:Class` of a notebook; its run keys follow the source, unless it states a `version`.
         defaults: values for the trial's configuration, which it may override: hyper-parameters and setting fields by
             name (`setting`, a mapping, takes fields as well), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`,
             `device`, `backend`, `track`, `rounds_per_report` (1).
@@ -29,7 +36,8 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
         `out`. Schedulers that copy checkpoints between trials (`PopulationBasedTraining`, `PB2`) are not supported.
 
     Raises:
-        UsageError: no such algorithm, or a default has an unknown name or a value that is not allowed.
+        UsageError: no such algorithm, no source of a notebook's class, or a default has an unknown name or a value that
+            is not allowed.
     """
     from bench.executors.ray_trainable import make_trainable
 

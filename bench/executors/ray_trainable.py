@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import ray
 from ray import tune
 
-from algorithms import entry
+from algorithms import Entry, entry
+from algorithms.plugins import define, given
 from bench import data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
@@ -46,6 +47,7 @@ class FederatedTrainable(tune.Trainable):
     """Base of all trainables: a thin shell, bound to one algorithm by `make_trainable`."""
 
     algorithm: str = ""
+    method: tuple[Entry, Any] | None = None  # the algorithm, if it was given as an object
     defaults: Mapping[str, Any] = {}
     trial: RunGroup
 
@@ -55,6 +57,8 @@ class FederatedTrainable(tune.Trainable):
         if on_main_thread and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             # Ctrl-C reaches workers as well, which end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.method:
+            given[self.algorithm] = self.method
         units, execution = self.resolve(config)
         if execution.notice_file:
             write_warnings(execution.notice_file)
@@ -160,13 +164,16 @@ def write_warnings(path: str) -> None:
     divert_warnings(append)
 
 
-def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
+def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
     """Make a trainable class of one algorithm. Paths become absolute here in the driver: workers run elsewhere.
+
+    An algorithm that is no name travels with the class: Ray ships what a script or notebook defines by value. Its entry
+    is read here, because a worker has no source of it.
 
     Raises:
         UsageError: a name or a value is not allowed; it is raised here, not in every worker.
     """
-    name = find_algorithm(algorithm).name
+    name = find_algorithm(algorithm).name if isinstance(algorithm, str) else _define(algorithm)
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
@@ -180,7 +187,14 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
     unit_of(name, bound)
     _tracks(bound)
     _rounds_per_report(bound)
-    return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound})
+    return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound, "method": given.get(name)})
+
+
+def _define(algorithm: Any) -> str:
+    try:
+        return define(algorithm).name
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build, entry
 from algorithms.base import Algorithm
+from algorithms.plugins import factory_of
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.selftest.toy import SHORT, SIZES, simulate, supplied
@@ -37,9 +37,7 @@ class Candidate:
     @property
     def factory(self) -> Callable[..., Algorithm]:
         """The class or function that builds the algorithm."""
-        module, _, function = self.entry.factory.partition(":")
-        factory: Callable[..., Algorithm] = getattr(importlib.import_module(module), function)
-        return factory
+        return factory_of(self.entry)
 
     @property
     def place(self) -> str:
