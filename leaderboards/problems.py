@@ -30,6 +30,7 @@ SPLIT_FIELDS = (
     "validation_rule",
     "auxiliary_per_class",
     "local_test_fraction",
+    "classes_per_client",
 )
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
 REFERENCES = frozenset({"centralized", "local"})  # bounds to compare the others with; they are not ranked

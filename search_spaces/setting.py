@@ -133,6 +133,9 @@ class Setting:
         0,
         packable=True,
     )
+    classes_per_client: int = _setting(
+        2, "shards of each client under partition shards, classes of each under k_classes", 1, packable=True
+    )
     start_from: str = _setting(
         "", "run key of a stored run, whose final model is w_0; empty for drawn weights", packable=True
     )

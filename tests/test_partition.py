@@ -7,7 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from bench.data import dirichlet
 from bench.data.dataset import content_hash
+from bench.data.dirichlet import propose
 from bench.data.partition import PARTITIONS, Wanted
 from bench.errors import UsageError
 
@@ -16,13 +18,13 @@ LABELS = np.random.RandomState(0).permutation(np.repeat(np.arange(10), range(110
 SOURCES = np.random.RandomState(1).randint(0, 13, len(LABELS))
 WRITERS = 3 * np.random.RandomState(2).randint(0, 2_500, 4 * len(LABELS))  # of four times the samples
 DIRICHLET = [name for name, entry in PARTITIONS.items() if entry.needs_alpha]
-RETRIED = [name for name in DIRICHLET if name not in ("fedkf", "niid_bench")]
+RETRIED = [name for name in DIRICHLET if name not in ("fedkf", "niid_bench", "hsu")]
 
 
-def parts_of(name, seed=0, num_clients=13, alpha=0.5, labels=LABELS, groups=SOURCES, max_tries=100_000):
+def parts_of(name, seed=0, num_clients=13, alpha=0.5, labels=LABELS, groups=SOURCES, max_tries=100_000, classes=2):
     if name == "by_writer_2000" and groups is SOURCES:
         labels, groups = np.tile(labels, 4), WRITERS
-    wanted = Wanted(labels, num_clients, alpha, groups, max_tries)
+    wanted = Wanted(labels, num_clients, alpha, groups, max_tries, classes)
     return PARTITIONS[name].function(wanted, np.random.RandomState(seed))
 
 
@@ -78,6 +80,76 @@ def test_too_few_pathological_clients_to_own_all_classes_are_refused():
         parts_of("pathological", 0, 5, None, labels, max_tries=300)
 
 
+@pytest.mark.parametrize("classes", [1, 2, 10])
+def test_k_classes_are_held_and_shared_equally(classes):
+    parts = parts_of("k_classes", num_clients=20, classes=classes)
+    counts = np.array([np.bincount(LABELS[part], minlength=10) for part in parts])
+    assert ((counts > 0).sum(axis=1) == classes).all()
+    assert all(counts[client, client % 10] for client in range(20))
+    assert all(np.ptp(column[column > 0]) <= 1 for column in counts.T)
+
+
+def test_classes_without_an_owner_are_unused():
+    parts = parts_of("k_classes", num_clients=3, classes=2)
+    owned = set().union(*(LABELS[part] for part in parts))
+    assert len(owned) < 10
+    np.testing.assert_array_equal(together(parts), np.flatnonzero(np.isin(LABELS, list(owned))))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_clients_get_equal_shards_of_sorted_samples(count):
+    labels = np.random.RandomState(0).permutation(np.repeat(np.arange(10), 120))
+    parts = parts_of("shards", num_clients=20, labels=labels, classes=count)
+    assert {len(part) for part in parts} == {60}
+    rank = np.argsort(np.argsort(labels, kind="stable"))
+    for part in parts:
+        held = np.unique(rank[part] // (60 // count), return_counts=True)
+        assert held[1].tolist() == [60 // count] * count
+
+
+def test_hsu_draws_each_clients_classes():
+    labels = np.repeat(np.arange(10), 1_000)
+    sizes = sizes_of("hsu", num_clients=33, labels=labels)
+    assert set(sizes) == {10_000 // 33, 10_000 // 33 + 1}
+    even = parts_of("hsu", num_clients=10, labels=labels, alpha=1e6)
+    assert all(np.abs(np.bincount(labels[part]) - 100).max() < 50 for part in even[:5])  # the last take what is left
+    single = parts_of("hsu", num_clients=100, labels=labels, alpha=1e-9)
+    assert np.mean([len(np.unique(labels[part])) for part in single[:20]]) < 1.5
+
+
+def test_hsu_agrees_with_single_draws():
+    def one_by_one(rng):
+        """Samples (2,) of each of three classes of two clients, drawn one after another."""
+        remaining, counts = np.array([4, 4, 2]), []
+        for _ in range(2):
+            shares, taken = rng.dirichlet(0.8 * np.array([0.4, 0.4, 0.2])), np.zeros(3, int)
+            for _ in range(5):
+                weights = shares * (remaining > 0)
+                label = rng.choice(3, p=weights / weights.sum())
+                taken[label] += 1
+                remaining[label] -= 1
+            counts.append(taken)
+        return counts
+
+    labels, rng = np.array([0] * 4 + [1] * 4 + [2] * 2), np.random.RandomState(1)
+    ours = [parts_of("hsu", seed, 2, 0.8, labels) for seed in range(3_000)]
+    found = np.array([[np.bincount(labels[part], minlength=3) for part in parts] for parts in ours])
+    expected = np.array([one_by_one(rng) for _ in range(3_000)])
+    for power in (1, 2):
+        a, b = found.astype(float) ** power, expected.astype(float) ** power
+        assert (np.abs(a.mean(axis=0) - b.mean(axis=0)) <= 4 * np.sqrt((a.var(axis=0) + b.var(axis=0)) / 3_000)).all()
+
+
+def test_a_hopeless_request_is_refused_at_once(monkeypatch):
+    made = []
+    monkeypatch.setattr(dirichlet, "propose", lambda *args: made.append(args[3]) or propose(*args))
+    labels = np.arange(60_000) % 10
+    with pytest.raises(UsageError, match=r"lda .*hsu.*fedgkd_groups and fedkf.*k_classes"):
+        parts_of("lda", 0, 1_000, 0.1, labels)
+    assert sum(made) <= 5
+    assert len(parts_of("hsu", 0, 1_000, 0.1, labels)) == 1_000
+
+
 def test_each_source_is_a_client():
     for source, part in enumerate(parts_of("by_source")):
         np.testing.assert_array_equal(part, np.flatnonzero(source == SOURCES))
@@ -115,6 +187,9 @@ def test_two_thousand_writers_are_drawn_and_dealt_in_equal_groups():
         ("by_source", "8c878440cccb89bbb3b77ca664b5bc0fd2652b34d63323ce4ec1c4f1d1c27401"),
         ("by_writer", "13da61bc8f20e1cc9b1722b201d5c5a544c6667e5a9f8c045423163711404859"),
         ("by_writer_2000", "495ad67b739a60e24ff3ebd152f1e711b9efdba01bbaeccc6618688618925801"),
+        ("shards", "f85af70cbf0a2732f45b8670961fa960a90a23639852af8243b868b2e222e3a8"),
+        ("k_classes", "0457f324184d2a1d646a56da1d8a20053b029a37478124dedf70f5be3f41ff15"),
+        ("hsu", "0257822ceb64778c9cf2025feb1f942e1b34b57367d8db2a85e78677ab8694ca"),
         ("niid_bench", "df33c0d9a2d5bddbbd61f933def9ecb49610883c3b0e73736c1348705903b51a"),
         ("pfllib", "df33c0d9a2d5bddbbd61f933def9ecb49610883c3b0e73736c1348705903b51a"),
         ("fl_bench", "5a507c03179da53730ddf9d94bede8e5539d80b46eaf8c203dc32b36ed9477ea"),
@@ -161,6 +236,8 @@ FEW = np.repeat(np.arange(10), 5)
         ("by_writer_2000", {"labels": np.zeros(4_000, int), "groups": np.arange(4_000) % 1_999}, "1,999"),
         ("pathological", {"labels": LABELS % 5}, "lda"),
         ("pathological", {"num_clients": 59, "labels": np.repeat(np.arange(6), 10)}, "num_clients=59"),
+        ("shards", {"num_clients": 1001}, "2,002"),
+        ("k_classes", {"classes": 11}, "<= 10"),
         ("lda", {"num_clients": 201}, "<= 200"),
         ("fedgen", {"num_clients": 21}, "<= 20"),
         ("fedgen", {"num_clients": 2, "labels": FEW}, "100"),

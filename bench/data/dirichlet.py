@@ -27,6 +27,8 @@ from bench.errors import UsageError
 
 Shares = NDArray[np.float64]
 MIN_SIZE = 10  # of FedMA, NIID-Bench and FL-bench
+HOPELESS = -8.0  # logarithm of the expected number of accepted draws below which no more are made
+ENOUGH_SEEN = 1_000  # clients seen before that number is estimated
 FEDGKD_GROUP = 10
 FEDGEN_MIN_PER_CLASS = 10
 PFLLIB_MIN_SIZE = 40  # one test batch of ten out of a quarter of a client's samples
@@ -147,6 +149,46 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
+def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Deal as FedAvgM's paper does: each client draws its own class shares q ~ Dir(alpha p), and samples by them.
+
+    p are the shares of the classes in the data, all alike in CIFAR-10; code of others that draws from Dir(alpha) for
+    each of C classes has an alpha of C times as much here. Clients are equal but for one sample, and take their samples
+    in turn, without replacement. A class that is used up leaves the shares, which are renormalised. If a client's
+    shares fall on such classes only, it takes the other classes as they remain, which the paper leaves open.
+
+    Source: Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+    Classification (2019), section 3.
+    """
+    alpha = wanted.concentration()
+    sizes, classes = class_sizes(wanted.labels)
+    remaining = np.array(sizes)
+    prior = remaining / remaining.sum()
+    counts = np.zeros((len(sizes), wanted.num_clients), np.int64)
+    for client, part in enumerate(np.array_split(np.arange(len(classes)), wanted.num_clients)):
+        shares = rng.dirichlet(np.maximum(alpha * prior, np.finfo(float).tiny))
+        # At a tiny alpha all gamma variates can underflow; the limit is a single class.
+        if not np.isfinite(shares).all():
+            shares = rng.multinomial(1, prior).astype(np.float64)
+        counts[:, client] = _take(shares, remaining, len(part), rng)
+        remaining -= counts[:, client]
+    return [np.sort(part) for part in deal(classes, counts, rng)]
+
+
+def _take(shares: NDArray[np.float64], remaining: Counts, size: int, rng: np.random.RandomState) -> Counts:
+    """Draw (C,) samples of each class, `size` in all, by (C,) `shares`, and no more than remain."""
+    taken = np.zeros_like(remaining)
+    while taken.sum() < size:
+        left = remaining - taken
+        weights = shares * (left > 0)
+        if not weights.sum() > 0:
+            weights = left.astype(np.float64)
+        drawn = rng.multinomial(size - taken.sum(), weights / weights.sum())
+        # What exceeds a class is drawn again from the others, as if it were drawn one by one.
+        taken += np.minimum(drawn, left)
+    return taken
+
+
 # --- draws
 
 
@@ -196,17 +238,42 @@ def _deal_first_accepted(
 def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> Counts:
     """Return (C, K) samples of each class for each client in the first accepted draw for partition `name`.
 
-    `rng` advances by whole batches of tries, so its later values depend on the draws made here. Raises UsageError if no
-    draw is accepted.
+    `rng` advances by whole batches of tries, so its later values depend on the draws made here.
+
+    Raises:
+        UsageError: no draw is accepted, or the first draws show that none will be.
     """
+    made = served = 0
+    most = tries(pool.numbers, wanted.max_tries)
     for batch in batches(pool.numbers, wanted.max_tries):
         counts, accepted = propose(pool, wanted.concentration(), rng, batch)
         if accepted.any():
             return counts[:, accepted.argmax()]
-    raise UsageError(
+        made += batch * pool.num_clients
+        served += int((counts.sum(axis=0) >= pool.min_size).sum())
+        if _hopeless(served / made, made, pool.num_clients, most):
+            found = f"a client gets {pool.min_size:,} or more in {served / made:.0%} of cases, and in none of"
+            raise _refusal(name, pool, wanted, f"{found} {most:,} draws would all of them")
+    raise _refusal(name, pool, wanted, f"none of {most:,} draws gave every client at least {pool.min_size:,}")
+
+
+def _hopeless(share: float, seen: int, num_clients: int, tries: int) -> bool:
+    """Tell whether no draw of `tries` will serve all clients, if a client is served in this share of `seen` cases.
+
+    The clients of a draw are taken as independent. That overstates the chance: one that gets more leaves less.
+    """
+    if seen < ENOUGH_SEEN or share == 1:
+        return False
+    return num_clients * math.log(max(share, 1 / seen)) + math.log(tries) < HOPELESS
+
+
+def _refusal(name: str, pool: Pool, wanted: Wanted, found: str) -> UsageError:
+    """Return the error of a partition of which no draw is accepted, with those that can serve the request."""
+    others = [other for other in ("fedgkd_groups", "fedkf") if other != name]
+    return UsageError(
         f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
-        f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every "
-        f"client at least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more training data"
+        f"{len(wanted.labels):,} samples: {found}; raise alpha, lower num_clients, use more training data, or a "
+        f"partition that can: hsu with this alpha ({' and '.join(others)} may), or shards and k_classes without one"
     )
 
 

@@ -17,8 +17,19 @@ from typing import Any
 import numpy as np
 
 from algorithms.entry_points import Kind, fingerprint
-from bench.data.dealing import Partition, Positions, Wanted, by_source, by_writer, by_writer_2000, iid, pathological
-from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, pfllib
+from bench.data.dealing import (
+    Partition,
+    Positions,
+    Wanted,
+    by_source,
+    by_writer,
+    by_writer_2000,
+    iid,
+    k_classes,
+    pathological,
+    shards,
+)
+from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, hsu, lda, pfllib
 from bench.data.table import GROUPS
 from bench.errors import UsageError
 from bench.terminal.words import unknown
@@ -35,6 +46,13 @@ PARTITIONS: dict[str, Partition] = {
     "fedkf": Partition(fedkf, True, "Dirichlet shares; clients take turns at having most of a class"),
     "fedgen": Partition(fedgen, True, "as lda, at least 10 samples for each class"),
     "pathological": Partition(pathological, False, "6 classes a client, each shared equally by its owners"),
+    "shards": Partition(
+        shards, False, "McMahan's: sorted by class, classes_per_client equal shards a client", needs_classes=True
+    ),
+    "k_classes": Partition(
+        k_classes, False, "classes_per_client classes a client, each shared equally by its owners", needs_classes=True
+    ),
+    "hsu": Partition(hsu, True, "Hsu's (FedAvgM): each client's own Dirichlet shares of the classes; equal sizes"),
     "by_source": Partition(by_source, False, "one client for each source", "source"),
     "by_writer": Partition(by_writer, False, "all samples of an equal number of writers", "writer"),
     "by_writer_2000": Partition(by_writer_2000, False, "as by_writer, of 2,000 writers that are drawn", "writer"),

@@ -165,5 +165,11 @@ def _partition(
             f"partition {setting.partition} needs the {entry.groups} of each training sample, which {setting.dataset} "
             f"does not record; use a data set that does ({suitable}), or another partition, such as lda"
         )
-    wanted = Wanted(labels[pool], setting.num_clients, setting.alpha, None if groups is None else groups[pool])
+    wanted = Wanted(
+        labels[pool],
+        setting.num_clients,
+        setting.alpha,
+        None if groups is None else groups[pool],
+        classes_per_client=setting.classes_per_client,
+    )
     return [pool[part] for part in entry.function(wanted, generator(seed, "partition"))]

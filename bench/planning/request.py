@@ -227,7 +227,10 @@ def canonical(setting: Setting) -> Setting:
         )
     default = Setting()
     inert: dict[str, Any] = {"normalization": normalization}
-    inert |= {"alpha": None} if not partition(setting.partition).needs_alpha else {}
+    deal = partition(setting.partition)
+    inert |= {"alpha": None} if not deal.needs_alpha else {}
+    if not deal.needs_classes:
+        inert["classes_per_client"] = default.classes_per_client
     if info.sized(setting.image_size) is info:
         inert["image_size"] = default.image_size
     if setting.optimizer == "adam":
