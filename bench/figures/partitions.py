@@ -96,7 +96,9 @@ def _tracked_counts(runs: Runs, run: Run) -> Counts | None:
 def _recount(run: Run) -> Counts | None:
     """Deal the samples again and count them; None if the partition is not the run's."""
     setting = json.loads(run["setting_json"])
-    partition = _count_partition(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
+    partition = _count_partition(
+        canonical_json({name: setting[name] for name in FIELDS if name in setting}), run["seed"]
+    )
     return partition[0] if partition and partition[1] == run["partition_hash"] else None
 
 
