@@ -96,9 +96,8 @@ def _tracked_counts(runs: Runs, run: Run) -> Counts | None:
 def _recount(run: Run) -> Counts | None:
     """Deal the samples again and count them; None if the partition is not the run's."""
     setting = json.loads(run["setting_json"])
-    partition = _count_partition(
-        canonical_json({name: setting[name] for name in FIELDS if name in setting}), run["seed"]
-    )
+    fields = {name: setting[name] for name in FIELDS if name in setting}  # a later field is left out at its default
+    partition = _count_partition(canonical_json(fields), run["seed"])
     return partition[0] if partition and partition[1] == run["partition_hash"] else None
 
 
