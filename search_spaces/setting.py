@@ -15,7 +15,7 @@ from typing import Any
 from search_spaces.bounds import Bounds, Value, cast, check
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
-STEP_RULES = ("epochs", "batches", "equal")
+STEP_RULES = ("epochs", "whole_epochs", "batches", "equal")
 OPTIMIZERS = ("sgd", "adam")
 AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect", "flip_crop_rotate")
 DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
@@ -84,7 +84,8 @@ class Setting:
     local_epochs: int = _setting(10, "passes E over a client's data in a round", 1, packable=True)
     step_rule: str = _setting(
         "epochs",
-        "what local_epochs counts: a client's own epochs; single batches; or the mean client's epochs, for all",
+        "what local_epochs counts: a client's own epochs, with or without their short last batch; single batches; or "
+        "the mean client's epochs, for all",
         choices=STEP_RULES,
         packable=True,
     )

@@ -24,6 +24,9 @@ from leaderboards.numbers import curve_of, numbers_of
     ("rule", "client", "sizes"),
     [
         ("epochs", 0, (8, 8, 5) * 2),
+        ("whole_epochs", 0, (8, 8) * 2),
+        ("whole_epochs", 2, (8, 8)),
+        ("whole_epochs", 3, (5, 5)),  # less than a batch: what there is
         ("batches", 0, (8, 8)),  # two batches, of one epoch
         ("batches", 2, (8, 1)),
         ("equal", 0, (8, 8)),  # 48 samples of four clients: one whole batch of the mean client, twice
@@ -65,7 +68,7 @@ def test_untrained_clients_are_scored_once(algorithm: str, monkeypatch: pytest.M
     assert run.progress.curves == apart.progress.curves, "to the last bit"
 
 
-@pytest.mark.parametrize("rule", ["batches", "equal"])
+@pytest.mark.parametrize("rule", ["whole_epochs", "batches", "equal"])
 def test_backends_agree_under_every_step_rule(rule: str) -> None:
     loop, stacked = (trained("fedgkd", backend, step_rule=rule, model="mlp+bn") for backend in ("loop", "stacked"))
     assert largest_gap(loop, stacked) < 1e-9

@@ -86,6 +86,14 @@ def test_single_batches_are_counted_as_such() -> None:
     assert estimated_time(given, replace(STILL, step=1)).middle == pytest.approx(20 * 5 * 7)
 
 
+def test_whole_epochs_have_a_batch_less() -> None:
+    times = [
+        estimated_time(unit("fedavg", step_rule=rule), replace(STILL, step=1)) for rule in ("epochs", "whole_epochs")
+    ]
+    epochs = unit("fedavg").setting.local_epochs
+    assert times[0].middle - times[1].middle == pytest.approx(20 * 5 * epochs)
+
+
 # The measurement, with forward passes of a network for seconds.
 
 

@@ -117,9 +117,11 @@ class Schedule:
 
 def draw_schedule(generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int) -> Schedule:
     """Draw a client's schedule under the setting's step rule; `sizes` are the sample counts of all clients."""
-    epochs, batch_size, whole_batches = setting.local_epochs, setting.batch_size, setting.step_rule == "equal"
+    epochs, batch_size = setting.local_epochs, setting.batch_size
+    whole_batches = setting.step_rule in ("equal", "whole_epochs")
     steps = {
         "epochs": epochs * _batches_per_epoch(sizes[client], batch_size, False),
+        "whole_epochs": epochs * _batches_per_epoch(sizes[client], batch_size, True),
         "batches": epochs,
         "equal": epochs * max(1, sum(sizes) // (len(sizes) * batch_size)),
     }[setting.step_rule]

@@ -86,6 +86,9 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     setting = unit.setting
     clients, samples = clients_of(unit)
     batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
+    if setting.step_rule == "whole_epochs":
+        batches = max(1.0, samples / setting.batch_size - 0.5)
+        samples = min(samples, batches * setting.batch_size)
     steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
     if setting.step_rule == "batches":
         steps, trained = setting.local_epochs, setting.local_epochs * setting.batch_size
