@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import finish
-from rows import CURVE, DIGITS, make_row, table_of
+from rows import CURVE, DIGITS, make_row, sound_row, table_of
 
 from algorithms import entry
 from bench import data
@@ -26,7 +26,7 @@ from bench.planning.request import Request
 from bench.status import main as status
 from bench.sweep.command import main as sweep
 from bench.trial.trial import RunGroup
-from leaderboards import METRICS, Store, identity_columns
+from leaderboards import NUMBERS, Store, identity_columns
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.rows.frames import to_pandas
 from leaderboards.tables import tables_of
@@ -173,7 +173,7 @@ def test_other_copies_than_most_are_marked() -> None:
 def test_equally_many_copies_are_all_marked() -> None:
     board = board_of(make_row("fedavg"), make_row("fedprox", dataset_hash="ef56"))
     assert marked(board) == {"fedavg": True, "fedprox": True}
-    (table,) = tables_of(board, [METRICS["best_accuracy"]])
+    (table,) = tables_of(board, [NUMBERS["best_accuracy"]])
     assert any("another copy" in line for line in table.captions)
 
 
@@ -187,7 +187,7 @@ def test_differences_between_copies_are_marked() -> None:
     rows = [make_row("fedavg", seed=seed) for seed in range(3)]
     rows += [make_row("fedprox", seed=seed, dataset_hash="ef56") for seed in range(2)]
     rows += [make_row("moon", seed=seed) for seed in range(3)]
-    runs, metrics = to_pandas(table_of(rows)), [METRICS["best_accuracy"]]
+    runs, metrics = to_pandas(table_of(rows)), [NUMBERS["best_accuracy"]]
     (table,) = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
     found = against(table, "fedavg")
     assert found is not None
@@ -197,7 +197,7 @@ def test_differences_between_copies_are_marked() -> None:
 
 def test_merging_and_validating_name_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, algorithm, digest in (("a", "fedavg", DIGITS), ("b", "fedprox", "ef56")):
-        Store(tmp_path / name).write(make_row(algorithm, dataset_hash=digest), CURVE)
+        Store(tmp_path / name).write(sound_row(CURVE, algorithm, dataset_hash=digest), CURVE)
         assert boards(["validate", str(tmp_path / name)]) in (0, 3)
     capsys.readouterr()
     sources = [str(tmp_path / name) for name in ("a", "b")]
@@ -214,6 +214,7 @@ def test_merging_and_validating_name_copies(tmp_path: Path, capsys: pytest.Captu
 
 def test_copies_of_one_run_do_not_disagree(tmp_path: Path) -> None:
     for digest, final in ((DIGITS, 0.5), ("ef56", 0.4)):
-        Store(tmp_path).write(make_row(dataset_hash=digest, final_accuracy=final), CURVE)
+        curve = [(1, "accuracy", 0.25), (2, "accuracy", final)]
+        Store(tmp_path).write(sound_row(curve, dataset_hash=digest), curve)
     assert boards(["merge", str(tmp_path), "--out", str(tmp_path / "all")]) == 0
     assert len(Store(tmp_path / "all").runs()) == 1

@@ -44,6 +44,7 @@ from leaderboards import Store
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import records, run_table
 from leaderboards.rows.schema import identity_columns
+from leaderboards.selection import DEFAULT_RULE, RULES
 from search_spaces import SETTINGS
 
 QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")
@@ -175,7 +176,7 @@ def test_a_diverged_configuration_is_known_as_worse(tmp_path: Path) -> None:
     for unit in make_plan(Request(("fedprox",), values=values)).units:
         diverged = unit.hyperparameters["mu"] == 1
         identity = identity_columns(*unit.identity(entry("fedprox")))
-        told = {"diverged": diverged, "best_val_accuracy": 0.5 + diverged / 4}
+        told = {"diverged": diverged, RULES[DEFAULT_RULE]: 0.5 + diverged / 4}
         Store(tmp_path).write(make_row() | identity | told, CURVE)
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (found,) = histories(plan, plan.searches, str(tmp_path))
