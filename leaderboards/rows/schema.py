@@ -1,9 +1,10 @@
 """The columns of `runs` and `curves`: names, types, units and meanings, and the keys of a run and its environment.
 
-`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
-documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has
-`written`, the time of storing, `forced`, whether it replaces all earlier rows of its key and environment
-(`leaderboards.rows`), and `tracked`, the names of its files in the folder `tracked`, separated by spaces, or nothing.
+`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`)
+and the documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes
+bytes. A stored row also has `written`, the time of storing, `forced`, whether it replaces all
+earlier rows of its key and environment (`leaderboards.rows`), and `tracked`, the names of its files
+in the folder `tracked`, separated by spaces, or nothing.
 """
 
 from __future__ import annotations
@@ -167,7 +168,10 @@ def hyperparameter_columns(names: Iterable[str]) -> list[str]:
 
 
 def runs_schema(stored: bool = False) -> pa.Schema:
-    """Make the pyarrow schema of `runs`. `stored` adds `written`, `forced` and `tracked`, which files have."""
+    """Make the pyarrow schema of `runs`.
+
+    `stored` adds `written`, `forced` and `tracked`, which files have.
+    """
     import pyarrow as pa
 
     added = [pa.field("written", pa.timestamp("us", tz="UTC"), False), pa.field("forced", pa.bool_(), False)]

@@ -1,8 +1,9 @@
-"""The files of rows in a result folder: an index of their rows, the choice of rows that count, and compaction.
+"""The files of rows in a folder: an index, the choice of rows that count, and compaction.
 
-A segment states which files it replaces. Anyone can write that, so a statement is a claim: a name is believed only of a
-file whose run and environment, with which it begins, the segment has a row of; and the file itself, wherever it is met,
-gives way only if a row there is at least as good (`Claims`).
+A segment states which files it replaces. Anyone can write that, so a statement is a claim: a name
+is believed only of a file whose run and environment, with which it begins, the segment has a row
+of; and the file itself, wherever it is met, gives way only if a row there is at least as good
+(`Claims`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaderboards.rows.files import BrokenFileError, content_hash, part_of, read_table, write_by_content
+from leaderboards.rows.files import (
+    BrokenFileError,
+    content_hash,
+    part_of,
+    read_table,
+    write_by_content,
+)
 from leaderboards.rows.frames import fit
 from leaderboards.rows.schema import COLUMNS, curves_schema, digest, environment_key, file_metadata, runs_schema
 from leaderboards.shell_text import is_text
@@ -45,9 +52,10 @@ _T = TypeVar("_T")
 class Folder:
     """The rows in a result folder, found through an index.
 
-    An index is a table with the columns run_key, environment (its `environment_key`), status, finished, written,
-    forced, tracked (names of its tracked files, or None), preferred (forced, or tracked), file (the name of the row's
-    own file in every folder), holder (path of the file that holds it) and row (its position there).
+    An index is a table with the columns run_key, environment (its `environment_key`), status,
+    finished, written, forced, tracked (names of its tracked files, or None), preferred (forced, or
+    tracked), file (the name of the row's own file in every folder), holder (path of the file that
+    holds it) and row (its position there).
     """
 
     def __init__(self, out: Path) -> None:
@@ -108,8 +116,8 @@ class Claims:
     """The names of files that segments replace, in whatever folder these files are.
 
     Attributes:
-        names: of files whose run and environment the segment that names them has a row of, and of other segments.
-        unfounded: each segment's other names.
+        names: of files whose run and environment the segment that names them has a row of, and of
+        other segments. unfounded: each segment's other names.
     """
 
     def __init__(self, folder: Folder, segments: Iterable[Path]) -> None:
@@ -126,7 +134,7 @@ class Claims:
                 self.unfounded[path] = claimed - founded
 
     def cover(self, index: pa.Table) -> bool:
-        """Return whether the segments have, for each row of `index`, one that is at least as good."""
+        """Return whether the segments have a row as good for each row of `index`."""
         import pyarrow.compute as pc
 
         rivals: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -139,7 +147,10 @@ class Claims:
 
 
 def _stated_names(path: Path) -> list[str]:
-    """Read the names of files that a segment states to replace; raises BrokenFileError if they are no such list."""
+    """Read the names of files that a segment states to replace.
+
+    Raises BrokenFileError if they are no such list.
+    """
     stated = read_table(path, "runs", []).schema.metadata.get(_REPLACES.encode(), b"[]")
     try:
         names = json.loads(stated)
@@ -151,14 +162,14 @@ def _stated_names(path: Path) -> list[str]:
 
 
 def _with_results(index: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of an index, each with `results`, equal for equal results, and `final_accuracy`."""
+    """Return the rows of an index, each with `results`, a digest, and `final_accuracy`."""
     stored = read_rows(index, RESULTS)
     rows = index.append_column("final_accuracy", stored["final_accuracy"]).to_pylist()
     return [row | {"results": results} for row, results in zip(rows, results_digests(stored), strict=True)]
 
 
 def _as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether readers need `other` no more beside `row`, of the same run key and environment."""
+    """Return whether readers need `other` no more beside `row`, of the same run."""
     if row["status"] != other["status"]:
         statuses = (*_BEST_FIRST, row["status"], other["status"])  # one that is unknown comes last
         return statuses.index(row["status"]) < statuses.index(other["status"])
@@ -181,7 +192,10 @@ def shared_name(path: Path) -> str:
 
 
 def curve_path(path: Path) -> Path:
-    """Return the path of the curves of a file of rows; raises StoreError if their folder is a link."""
+    """Return the path of the curves of a file of rows.
+
+    Raises StoreError if their folder is a link.
+    """
     return part_of(path.parent.parent, "curves") / path.name
 
 
@@ -222,7 +236,13 @@ def _index_schema() -> pa.Schema:
 
     time, text = pa.timestamp("us", tz="UTC"), pa.string()
     fields = {"run_key": text, "environment": text, "status": text, "finished": time, "written": time}
-    fields |= {"forced": pa.bool_(), "tracked": text, "preferred": pa.bool_(), "file": text, "holder": text}
+    fields |= {
+        "forced": pa.bool_(),
+        "tracked": text,
+        "preferred": pa.bool_(),
+        "file": text,
+        "holder": text,
+    }
     return pa.schema(fields | {"row": pa.int64()})
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import row_problems
-from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, is_regular, part_of, read_table, remedy
+from leaderboards.rows.files import (
+    CURVES_HASH,
+    StoreError,
+    content_hash,
+    is_regular,
+    part_of,
+    read_table,
+    remedy,
+)
 from leaderboards.rows.schema import COLUMNS, LATER, environment_key, run_key
 from leaderboards.rows.segments import (
     HASHED_NAME,
@@ -127,7 +135,7 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
 
 
 def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Finding]:
-    """Find segments that claim to replace rows which they do not have, or of which they have a worse one."""
+    """Find segments that claim to replace rows which they lack, or have worse."""
     step = "nothing follows the claim; ask who made the file, or move it and its curves away"
     for path, names in claims.unfounded.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
