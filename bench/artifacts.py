@@ -77,10 +77,12 @@ class Tracked:
         self._named = {key[:16]: names for key, names in named.items()}
 
     def path(self, key: str, ending: str = "npz") -> Path:
-        """Return the path of a row's file, whether or not it is there. `ending`: npz or safetensors.
+        """Return the path of a row's file, whether or not it is there.
 
-        It is the one that the row names; if it names none, that of earlier versions, else the latest of the run, as of
-        a run whose row is not in this folder.
+        `ending`: npz or safetensors.
+
+        It is the one that the row names; if it names none, that of earlier versions, else the
+        latest of the run, as of a run whose row is not in this folder.
         """
         named = self._named.get(key[:16], {}).get(f".{ending}")
         if named:
@@ -94,7 +96,10 @@ class Tracked:
         return is_regular(self.path(key, ending))
 
     def names(self, key: str) -> set[str]:
-        """Return the names of `TRACKS` that a row's files have; raises EnvironmentProblem if a file is damaged."""
+        """Return the names of `TRACKS` that a row's files have.
+
+        Raises EnvironmentProblem if a file is damaged.
+        """
         names = {"models"} if self.has(key, "safetensors") else set[str]()
         if self.has(key):
             with _archive(self.path(key)) as archive:
@@ -137,7 +142,10 @@ def tracked_names(out: Path | str, key: str) -> set[str]:
 
 
 def tensor_names(path: Path) -> list[str]:
-    """Read the names of the tensors in a model's file; raises EnvironmentProblem if it is damaged."""
+    """Read the names of the tensors in a model's file.
+
+    Raises EnvironmentProblem if it is damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -149,7 +157,7 @@ def tensor_names(path: Path) -> list[str]:
 
 
 def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> str:
-    """Write the arrays of a row, with those that only an earlier run of its key tracked; return the file's name."""
+    """Write a row's arrays, with those that only an earlier run tracked; return the file's name."""
     tracked = Tracked(out, [key])
     earlier = tracked.arrays(key) if tracked.has(key) else {}
     replaced = {name.partition("/")[0] for name in made}
@@ -169,7 +177,7 @@ def write_tensors(
 
 
 def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
-    """Copy the tracked files of several result folders, existing ones excepted; or those of the row `key`.
+    """Copy the tracked files that `out` lacks of several result folders, or those of the row `key`.
 
     Only regular files with names as above are copied.
 
@@ -189,7 +197,10 @@ def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
 
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a file of arrays, whose members are as large as they say; raises EnvironmentProblem if it is damaged."""
+    """Open a file of arrays, whose members are as large as they say.
+
+    Raises EnvironmentProblem if it is damaged.
+    """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
@@ -197,7 +208,14 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             if compressed or sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
                 raise ValueError("its arrays are compressed or overlap, which --track writes none of")
             yield archive
-    except (zipfile.BadZipFile, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError) as error:
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        EOFError,
+        MemoryError,
+        RuntimeError,
+        SyntaxError,
+    ) as error:
         raise EnvironmentProblem(
             f"{path} is not a readable file of tracked data ({error}): delete it; --track with --force makes it again"
         ) from error

@@ -125,11 +125,12 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
-    """Merge rows, curves and tracked files of several result folders, which are only read, into `out`, with its own.
+    """Merge the rows, curves and tracked files of several result folders, only read, into `out`.
 
-    Problems are found before anything is written; then the files that the destination lacks are copied, each row after
-    its curve and its tracked files, so that a killed merge leaves a folder in order. With `keep_both`, disagreeing
-    results of one run key and environment are copied as well; the one written last counts.
+    Problems are found before anything is written; then the files that the destination lacks are
+    copied, each row after its curve and its tracked files, so that a killed merge leaves a folder
+    in order. With `keep_both`, disagreeing results of one run key and environment are copied as
+    well; the one written last counts.
 
     Raises:
         StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and environment

@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 
 
 def advice_on(error: OSError) -> str:
-    """Return what to do about a disk without file locks, which several sweeps in a folder need; empty otherwise."""
+    """Return what to do about a disk without file locks; empty for other errors."""
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
         return "; this disk has no file locks: name a folder on another one with --out, and a copy here with --mirror"
     return ""

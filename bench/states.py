@@ -1,6 +1,9 @@
-"""The files of saved states, `OUT/state/RUN_KEY/`: their names, manifests and removal. Imports neither torch nor ray.
+"""The files of saved states, `OUT/state/RUN_KEY/`: their names, manifests and removal.
 
-A state may be somebody else's. Only files with these names are read, copied and deleted, and none through a link.
+Imports neither torch nor ray.
+
+A state may be somebody else's. Only files with these names are read, copied and deleted, and none
+through a link.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: the folder is a link, or the manifest no regular file, or not what this suite writes.
+        ValueError: the folder is a link, or the manifest no regular file, or no object.
         RecursionError: its JSON is nested too deep.
     """
     try:
@@ -47,7 +50,10 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
 
 def files_of(manifest: Any) -> dict[str, str]:
-    """Return the files that a manifest names, each with its SHA-256; raises ValueError for other names or values."""
+    """Return the files that a manifest names, each with its SHA-256.
+
+    Raises ValueError for other names or values.
+    """
     sums = manifest.get("sha256") if isinstance(manifest, dict) else None
     memories = manifest.get("memories") if isinstance(manifest, dict) else None
     if not isinstance(sums, dict) or not isinstance(memories, dict):
@@ -64,7 +70,7 @@ def files_of(manifest: Any) -> dict[str, str]:
 
 
 def remove(folder: Path, kept: Collection[str] = ()) -> None:
-    """Delete the files of a state but those `kept`, the manifest first, and the folder if nothing else is in it.
+    """Delete the files of a state but those `kept`, the manifest first, and an empty folder.
 
     Nothing is deleted through a link, and no file that a state does not have.
 

@@ -18,7 +18,10 @@ def printable(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written as UTF-8: one of a file may have other bytes, which Python escapes."""
+    """Return whether a name can be written as UTF-8.
+
+    That of a file may have other bytes, which Python escapes.
+    """
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 

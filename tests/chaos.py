@@ -1,13 +1,14 @@
-"""Kill sweeps at random moments, damage what they stored, and give them folders of strangers: `make chaos`.
+"""Kill sweeps, damage what they stored, and give them folders of strangers: `make chaos`.
 
-Every sweep trains a few short runs on the embedded digits. The results of an undisturbed one are what others have to
-reach. `kills` ends a sweep with SIGKILL at random moments and gives the same command again until it is done; `flips`
-changes one bit of a file of a killed sweep's folder; `ray` kills a worker, the node or the head of a sweep's Ray. A run
-that is lost, stored twice or different is printed, as is a sweep that hangs; the exit status is then 1.
+Every sweep trains a few short runs on the embedded digits. The results of an undisturbed one are
+what others have to reach. `kills` ends a sweep with SIGKILL at random moments and gives the same
+command again until it is done; `flips` changes one bit of a file of a killed sweep's folder; `ray`
+kills a worker, the node or the head of a sweep's Ray. A run that is lost, stored twice or different
+is printed, as is a sweep that hangs; the exit status is then 1.
 
-`hostile` runs commands on each folder of `hostile.FOLDERS`, some of them on each, drawn by the seed (all of them with
-`--thorough`), and reads each file of `hostile.FILES`. A traceback, a hang, more than 2 GiB of memory, a changed or
-copied file of the user's, and code that ran are printed.
+`hostile` runs commands on each folder of `hostile.FOLDERS`, some of them on each, drawn by the seed
+(all of them with `--thorough`), and reads each file of `hostile.FILES`. A traceback, a hang, more
+than 2 GiB of memory, a changed or copied file of the user's, and code that ran are printed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def main() -> int:
 
 
 def _attack(chance: random.Random, thorough: bool) -> int:
-    """Run commands on hostile folders; print how many there were, and what went wrong. Returns the number of faults."""
+    """Run commands on hostile folders; print how many there were, and what went wrong.
+
+    Returns the number of faults.
+    """
     hostile.warm_up()
     commands, faults = 0, list[str]()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,9 @@
-"""Folders and files as a stranger may have made them, and commands that must neither crash, hang, leak nor destroy.
+"""Folders and files of strangers, on which commands must not crash, hang, leak or destroy.
 
-`FOLDERS` has the result folders: each entry changes a copy of a sound one. All `TARGETS` are put in all `PLACES`, and
-`SHAPES` are single ones. `FILES` has files of options and of data. Another shape is one more entry. `attack` makes a
-folder, runs commands on it, and returns what went wrong; `read_file` does the same with a file.
+`FOLDERS` has the result folders: each entry changes a copy of a sound one. All `TARGETS` are put in
+all `PLACES`, and `SHAPES` are single ones. `FILES` has files of options and of data. Another shape
+is one more entry. `attack` makes a folder, runs commands on it, and returns what went wrong;
+`read_file` does the same with a file.
 """
 
 from __future__ import annotations
@@ -37,12 +38,27 @@ from leaderboards.rows.segments import compact
 SECRET = "the key that nobody else may read"
 PATIENCE = 60.0  # seconds after which a command hangs; the longest takes a few, on a busy machine
 MEMORY = 2**31  # bytes that a command may have; ordinary ones have 0.5 GiB
-SWEEP = ("--algo", "fedavg", "--dataset", "digits", "--rounds", "4", "--seeds", "1", "--executor", "inline", "--quiet")
+SWEEP = (
+    "--algo",
+    "fedavg",
+    "--dataset",
+    "digits",
+    "--rounds",
+    "4",
+    "--seeds",
+    "1",
+    "--executor",
+    "inline",
+    "--quiet",
+)
 
 
 @dataclass(frozen=True)
 class Site:
-    """A hostile result folder `out`, and the folder `home` of somebody who uses it. `key`: a run with a saved state."""
+    """A hostile result folder `out`, and the folder `home` of somebody who uses it.
+
+    `key`: a run with a saved state.
+    """
 
     root: Path
     key: str
@@ -181,7 +197,10 @@ def _many_versions(site: Site, entries: int, text: str) -> None:
 def _swollen(site: Site) -> None:
     """Tracked arrays that are few bytes on the disk."""
     path = site.one("tracked/*.npz")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("classes/global.npy", "w") as file:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("classes/global.npy", "w") as file,
+    ):
         np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**29,)})
         for _ in range(64):
             file.write(bytes(2**20))
@@ -264,7 +283,10 @@ def _data(name: str, path: str, content: bytes, *others: str) -> Callable[[Path]
 def _archive(member: str, megabytes: int) -> bytes:
     """An archive with zeros."""
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(member, "w") as file:
+    with (
+        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(member, "w") as file,
+    ):
         for _ in range(megabytes):
             file.write(bytes(2**20))
     return made.getvalue()
@@ -272,9 +294,16 @@ def _archive(member: str, megabytes: int) -> bytes:
 
 def _images(rows: int) -> bytes:
     """A table whose images are one of a megabyte."""
-    cell = pa.array([{"bytes": bytes(10**6), "path": None}], pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    cell = pa.array(
+        [{"bytes": bytes(10**6), "path": None}],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
     made = io.BytesIO()
-    pq.write_table(pa.table({"image": pa.chunked_array([cell] * rows), "label": [0] * rows}), made, compression="zstd")
+    pq.write_table(
+        pa.table({"image": pa.chunked_array([cell] * rows), "label": [0] * rows}),
+        made,
+        compression="zstd",
+    )
     return made.getvalue()
 
 
@@ -306,13 +335,16 @@ FILES: dict[str, Callable[[Path], list[str]]] = {
     "a pickle of 16 GiB": _data("mnist_m", _PICKLE, b"\x80\x02]r\xff\xff\xff\x7f."),
     "an archive of zeros": _data("mnist_m", "fedbn-digits.zip", _archive("MNIST_M/mnistm_data.pkl", 400)),
     "tables of one image": _data(
-        "usps", "usps/data/train-00000-of-00001.parquet", _images(3_000), "usps/data/test-00000-of-00001.parquet"
+        "usps",
+        "usps/data/train-00000-of-00001.parquet",
+        _images(3_000),
+        "usps/data/test-00000-of-00001.parquet",
     ),
 }
 
 
 def read_file(name: str, root: Path) -> list[str]:
-    """Make a hostile file below `root`, and run the command that reads it; return what went wrong."""
+    """Make a hostile file, and run the command that reads it; return what went wrong."""
     root.mkdir()
     words = FILES[name](root)
     cwd = root / "here"
@@ -339,12 +371,23 @@ def commands(site: Site) -> list[list[str]]:
         ["boards", "pull", out, str(root / "pulled")],
         ["sweep", "reproduce", site.key[:16], "--out", out, "--into", str(root / "reproduced")],
         ["boards", "compact", out],
-        ["sweep", *SWEEP, "--track", "classes", "--log", "tensorboard", "--save-seconds", "0", "--out", out],
+        [
+            "sweep",
+            *SWEEP,
+            "--track",
+            "classes",
+            "--log",
+            "tensorboard",
+            "--save-seconds",
+            "0",
+            "--out",
+            out,
+        ],
     ]
 
 
 def sound_folder(root: Path) -> str:
-    """Make `root/sound`, a result folder with rows, curves, tracked files and another run's state; return its key."""
+    """Make `root/sound`, a folder with all kinds of files; return the key of a saved run."""
     sound = root / "sound"
     kept = [*SWEEP, "--track", "classes", "models", "--out", str(sound), "--offline"]
     for words in ([*kept, "--set", "lr=0.05"], [*kept, "--set", "lr=0.01"]):
@@ -391,10 +434,11 @@ def warm_up() -> None:
 def attack(
     name: str, sound: Path, key: str, root: Path, chance: random.Random, most: int | None = None
 ) -> tuple[int, list[str]]:
-    """Make a hostile folder below `root`, and run so many of the commands on it, drawn by `chance`; None is all.
+    """Make a hostile folder, and run so many commands on it, drawn by `chance`; None is all.
 
     Returns:
-        How many commands were run, and what went wrong: tracebacks, hangs, and what became of the user's own files.
+        How many commands were run, and what went wrong: tracebacks, hangs, and what became of the
+        user's own files.
     """
     site = Site(root, key)
     shutil.copytree(sound, site.out)
@@ -440,12 +484,12 @@ def _content(folder: Path) -> dict[Path, bytes]:
 
 
 def run(words: Sequence[str], cwd: Path) -> tuple[int, str, float]:
-    """Run a command in a child of this process; its exit status, what it said, and the seconds it took."""
+    """Run a command in a child; its exit status, what it said, and the seconds it took."""
     return _in_child(lambda: main([*words]), cwd)
 
 
 def _in_child(action: Callable[[], int | None], cwd: Path) -> tuple[int, str, float]:
-    """Do something in a child of this process, which is killed if it takes too long or too much memory."""
+    """Do something in a child, which is killed if it takes too long or too much memory."""
     began, log = time.monotonic(), cwd / "log"
     log.touch()
     child = os.fork()
@@ -457,7 +501,11 @@ def _in_child(action: Callable[[], int | None], cwd: Path) -> tuple[int, str, fl
             os.kill(child, signal.SIGKILL)
         time.sleep(0.005)
         ended, status = os.waitpid(child, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status), log.read_text(errors="replace"), time.monotonic() - began
+    return (
+        os.waitstatus_to_exitcode(status),
+        log.read_text(errors="replace"),
+        time.monotonic() - began,
+    )
 
 
 def _be_child(action: Callable[[], int | None], cwd: Path, log: Path) -> None:

@@ -261,7 +261,13 @@ def test_what_is_no_array_of_whole_numbers_is_refused(blob):
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 def test_plain_values_are_read_in_every_protocol(protocol):
-    kept = {"text": "α", "bytes": b"a" if protocol > 2 else "a", "number": 3, "large": 2**40, "none": None}
+    kept = {
+        "text": "α",
+        "bytes": b"a" if protocol > 2 else "a",
+        "number": 3,
+        "large": 2**40,
+        "none": None,
+    }
     kept |= {"yes": True, "tuple": (1, ("x", 2), ()), "pair": (1, 2)}
     assert load_arrays(pickle.dumps(kept, protocol)) == kept
 

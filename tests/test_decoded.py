@@ -1,4 +1,4 @@
-"""Files that are small on the disk and large in memory are refused; ordinary ones are read as they are."""
+"""Files that are small on the disk and large in memory are refused; others are read."""
 
 from __future__ import annotations
 

@@ -22,7 +22,17 @@ ALLOWED = {
     "bench": OURS,
 }
 # Within bench, each imports only from those before it, at whatever level.
-LAYERS = ("errors", "states", "execution", "terminal", "artifacts", "charts", "models", "data", "planning")
+LAYERS = (
+    "errors",
+    "states",
+    "execution",
+    "terminal",
+    "artifacts",
+    "charts",
+    "models",
+    "data",
+    "planning",
+)
 LAYERS += ("engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
 LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are

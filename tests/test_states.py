@@ -68,7 +68,11 @@ def test_links_named_as_its_files_are_replaced(folder: StateFolder, home: Path) 
     manifest = folder.manifest()
     assert manifest
     assert folder.load(manifest, CPU) == ({"number": 2}, {0: {"number": 2}, 1: {}})
-    assert sorted(path.name for path in folder.path.iterdir()) == ["manifest.json", "memory-0-2.pt", "server-2.pt"]
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "manifest.json",
+        "memory-0-2.pt",
+        "server-2.pt",
+    ]
 
 
 def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
@@ -78,7 +82,11 @@ def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
     (folder.path / "server-old").mkdir()
     kept = {"notes.txt", "server.pt", "server-1.pt.bak", "server-old"}
     save(folder, 2)
-    assert {path.name for path in folder.path.iterdir()} == kept | {"manifest.json", "memory-0-2.pt", "server-2.pt"}
+    assert {path.name for path in folder.path.iterdir()} == kept | {
+        "manifest.json",
+        "memory-0-2.pt",
+        "server-2.pt",
+    }
     folder.remove()
     assert {path.name for path in folder.path.iterdir()} == kept
     for name in kept - {"server-old"}:

@@ -57,7 +57,13 @@ def put(path: Path, content: str | bytes) -> Path:
 
 def manifest_of(sums: dict[str, str], **changed: Any) -> str:
     server = next(iter(sums))
-    content = {"version": STATE_VERSION, "round": 1, "server": server, "memories": {}, "sha256": sums}
+    content = {
+        "version": STATE_VERSION,
+        "round": 1,
+        "server": server,
+        "memories": {},
+        "sha256": sums,
+    }
     return json.dumps(content | changed)
 
 
@@ -79,7 +85,10 @@ def test_a_push_reads_files_of_states_alone(name: str, out: Path, home: Path, th
     name = name.format(home=home)
     (out / "runs").mkdir(parents=True)
     put(out / "state" / KEY / "id_rsa", SECRET)
-    put(out / "state" / KEY / "manifest.json", manifest_of({name: sha256(SECRET.encode()).hexdigest()}))
+    put(
+        out / "state" / KEY / "manifest.json",
+        manifest_of({name: sha256(SECRET.encode()).hexdigest()}),
+    )
     assert push(out, there) == Moved()
     assert files(there) == []
 
@@ -139,12 +148,16 @@ def test_a_pull_takes_what_the_manifest_may_say(
     before = files(tmp_path)
     found = pull(tmp_path / "again", there)
     assert (found.states, len(found.problems)) == (0, 1)
-    assert {name for name in files(tmp_path) if not name.endswith(".lock")} <= {*before, "mirror.lock"}
+    assert {name for name in files(tmp_path) if not name.endswith(".lock")} <= {
+        *before,
+        "mirror.lock",
+    }
 
 
 @pytest.mark.parametrize("kind", ["link", "device", "pipe", "folder"])
 @pytest.mark.parametrize(
-    "place", ["runs/x.parquet", "curves/x.parquet", "tracked/{key}.npz", "state/{key}/w/manifest.json"]
+    "place",
+    ["runs/x.parquet", "curves/x.parquet", "tracked/{key}.npz", "state/{key}/w/manifest.json"],
 )
 def test_a_pull_passes_over_links_and_devices(kind: str, place: str, home: Path, there: Path, tmp_path: Path) -> None:
     fill(tmp_path / "out", [0])

@@ -24,7 +24,7 @@ KEY = ROW["run_key"]
 
 
 def track(out: Path, forced: bool = False, row: dict[str, Any] = ROW, **arrays: float) -> list[str]:
-    """Store a row with the model `weight`, if there is one, and other arrays; the names of its files."""
+    """Store a row with the model `weight`, if given, and arrays; the names of its files."""
     names = []
     if "weight" in arrays:
         model = {"weight": np.full(3, arrays.pop("weight"), np.float32)}

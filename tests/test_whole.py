@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and regular files, which alone are read in a folder of others."""
+"""Files that appear whole or not at all, and regular ones, which alone are read."""
 
 from __future__ import annotations
 

@@ -196,7 +196,8 @@ def lying_there(folder: Path) -> str:
 def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> None:
     """Unpack those of the `missing` files that an archive has, in any folder of it, into their places below `folder`.
 
-    No file is put there before all are unpacked; of several with one name the last counts. `name`: the data set's.
+    No file is put there before all are unpacked; of several with one name the last counts.
+    `name`: the data set's.
     """
     targets = {PurePosixPath(path).name: folder / path for path in missing}
     with TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
@@ -205,7 +206,10 @@ def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> No
                 members = {PurePosixPath(member.filename).name: member for member in opened.infolist()}
                 for base in targets.keys() & members.keys():
                     _check_member(members[base])
-                    with opened.open(members[base]) as packed, (Path(scratch) / base).open("wb") as file:
+                    with (
+                        opened.open(members[base]) as packed,
+                        (Path(scratch) / base).open("wb") as file,
+                    ):
                         shutil.copyfileobj(packed, file)
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno:
@@ -220,7 +224,7 @@ def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> No
 
 
 def _check_member(member: zipfile.ZipInfo) -> None:
-    """Raise ValueError for a file in an archive that is much larger than data of its packed size are."""
+    """Raise ValueError for a file in an archive that is too large for its packed size."""
     bound = max(SMALLEST, TIMES * member.compress_size)
     if member.file_size > bound:
         packed = f"{member.compress_size:,} bytes of the archive"

@@ -60,7 +60,10 @@ def _shards(place: Path, part: str, kind: str) -> list[Path]:
 
 
 def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Read columns of parquet files, one file after another; raises ValueError if one decodes to too much."""
+    """Read columns of parquet files, one file after another.
+
+    Raises ValueError if one decodes to too much.
+    """
     import pyarrow.parquet as pq
 
     content: dict[str, list[Any]] = {column: [] for column in columns}

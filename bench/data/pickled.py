@@ -1,8 +1,9 @@
 """Pickled arrays of whole numbers, read without unpickling.
 
-Unpickling calls the names in a file with arguments of the file's choosing. Here those instructions of the format are
-carried out that write a dictionary of arrays, and others are refused. Names stand for classes of this module, which
-only store their arguments: numpy gets nothing but a type of whole numbers, bytes of the right length and a shape.
+Unpickling calls the names in a file with arguments of the file's choosing. Here those instructions
+of the format are carried out that write a dictionary of arrays, and others are refused. Names stand
+for classes of this module, which only store their arguments: numpy gets nothing but a type of whole
+numbers, bytes of the right length and a shape.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WIDEST = 16  # values in a tuple
 
 
 class ForbiddenPickle(pickle.UnpicklingError):
-    """An error for a pickle that names or holds something that does not belong in a file of numbers."""
+    """An error for a pickle that names or holds what has no place in a file of numbers."""
 
 
 def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
@@ -29,7 +30,7 @@ def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
     Text of Python 2 becomes bytes. Keys are text, values arrays, numbers, text, or tuples of such.
 
     Raises:
-        ForbiddenPickle: it names or holds anything else, or an array is not as long as its shape says.
+        ForbiddenPickle: it has anything else, or an array is not as long as its shape says.
         pickle.UnpicklingError: it is not a pickled dictionary.
     """
     try:
@@ -44,10 +45,10 @@ def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
 
 
 class _Reader:
-    """A stack machine for those instructions of the pickle format that a dictionary of arrays needs.
+    """A stack machine for those instructions of a pickle that a dictionary of arrays needs.
 
-    A tuple holds plain values, types and flat tuples, and a dictionary is only at the top. Nothing nests deeper, so
-    neither hashing nor printing a value takes long.
+    A tuple holds plain values, types and flat tuples, and a dictionary is only at the top. Nothing
+    nests deeper, so neither hashing nor printing a value takes long.
     """
 
     def __init__(self) -> None:
@@ -117,7 +118,10 @@ class _Reader:
         target.update(zip(keys, values, strict=True))
 
     def _push_named(self, names: str | None) -> None:
-        """Put what stands for a name on the stack. `names`: module and name; None if they are on the stack."""
+        """Put what stands for a name on the stack.
+
+        `names`: module and name; None if they are on the stack.
+        """
         module, name = names.split(" ", 1) if names else self._last(2)
         if (module, name) not in _ALLOWED:
             raise ForbiddenPickle(f"{module}.{name} has no place in a file of numbers")
@@ -168,7 +172,7 @@ class _Kind:
             raise ForbiddenPickle(f"arrays must be of whole numbers, got {self.name!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """Take (version, byte order, subtype, names, fields, ...); the last three are None for a plain type."""
+        """Take (version, byte order, subtype, names, fields, ...): three times None if plain."""
         match state:
             case (_, ("<" | ">" | "|" | b"<" | b">" | b"|") as order, None, None, None, *_):
                 text = order.decode() if isinstance(order, bytes) else order
@@ -190,7 +194,13 @@ class _Array:
     def array(self) -> np.ndarray[Any, Any]:
         """Return the array, after checking that its shape, type and content fit."""
         match getattr(self, "state", None):
-            case (_, tuple() as shape, _Kind() as kind, bool() as columns_first, bytes() as content):
+            case (
+                _,
+                tuple() as shape,
+                _Kind() as kind,
+                bool() as columns_first,
+                bytes() as content,
+            ):
                 dtype = np.dtype(kind.name)
             case _:
                 raise ForbiddenPickle("an array must have a shape, a type and bytes")
@@ -221,7 +231,18 @@ _ALLOWED = {
 }
 
 # Instructions of the format, by the names that `pickletools` gives them.
-_PLAIN = {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"}
+_PLAIN = {
+    "INT",
+    "LONG",
+    "LONG1",
+    "LONG4",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "UNICODE",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+}
 _PLAIN |= {"BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}

@@ -54,7 +54,11 @@ def _parser() -> Parser:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
-    parser.add_argument("--offline", action="store_true", help="never use the network, which this command never does")
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="never use the network, which this command never does",
+    )
     return parser
 
 

@@ -40,7 +40,7 @@ class StateFolder:
         """Read the manifest of the last save, or None if there is no state.
 
         Raises:
-            UnusableState: the folder is a link; the manifest is of another version, or has changed since it was
+            UnusableState: the folder is a link; the manifest is of another version, has changed since it was
                 written, or names files that are no state's.
         """
         self._check_folder()
@@ -109,7 +109,10 @@ class StateFolder:
         return server, memories
 
     def remove(self) -> None:
-        """Delete the state, its manifest first: without one there is no state. Raises UnusableState for a link."""
+        """Delete the state, its manifest first: without one there is no state.
+
+        Raises UnusableState for a link.
+        """
         self._check_folder()
         with suppress(OSError):
             states.remove(self.path)

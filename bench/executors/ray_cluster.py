@@ -89,9 +89,9 @@ def _local_options() -> dict[str, Any]:
 
 
 def private_folder() -> Path:
-    """Make a folder that only this user may enter, for Ray's, which Ray makes writable for everyone; return its path.
+    """Make a folder for Ray's sessions that only this user may enter; return its path.
 
-    Raises EnvironmentProblem if there is no room for it, or no right to make it.
+    Ray makes its own folders writable for everyone. Raises EnvironmentProblem if it cannot be made.
     """
     parent = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     own = Path(parent) / f"fedkd-{os.getuid()}"
@@ -108,10 +108,11 @@ def private_folder() -> Path:
 
 
 def protect_token() -> None:
-    """Make the token of Ray's processes here, with which anyone may run code in them, readable by this user alone.
+    """Make the token of Ray's processes here readable by this user alone.
 
-    Ray would make `~/.ray/auth_token` readable by everyone. Where that cannot be written, the token is in the
-    environment of this process and of those that it starts.
+    Whoever has it can run code in them, and Ray would make `~/.ray/auth_token` readable by
+    everyone. Where that cannot be written, the token is in the environment of this process and of
+    those that it starts.
     """
     named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":

@@ -300,9 +300,13 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
 
 
 def _check_imports(options: SweepOptions, file: str) -> None:
-    """Refuse each `module:name` that only a file of options names: importing runs code, and it may be a stranger's."""
+    """Refuse each `module:name` that only a file names: importing runs a stranger's code."""
     names: list[str] = []
-    for option, value in (("algo", options.algo), ("dataset", (options.dataset,)), ("confirm_at", options.confirm_at)):
+    for option, value in (
+        ("algo", options.algo),
+        ("dataset", (options.dataset,)),
+        ("confirm_at", options.confirm_at),
+    ):
         if options.given.get(option) == file:
             names += value if isinstance(value, tuple) else [text for texts in value.values() for text in texts]
     names += [text for name, texts in options.values.items() if options.origins[name] == file for text in texts]
@@ -383,7 +387,10 @@ def _file_arguments(path: str) -> list[str]:
 
 
 def _read_toml(path: str) -> dict[str, Any]:
-    """Read a TOML file; raises UsageError if it cannot be read, or has names or numbers that no option has."""
+    """Read a TOML file.
+
+    Raises UsageError if it cannot be read, or has names or numbers that no option has.
+    """
     try:
         with Path(path).open("rb") as file:
             text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")  # editors of Windows begin files with a mark
@@ -401,7 +408,7 @@ def _read_toml(path: str) -> dict[str, Any]:
 
 
 def _check_values(value: Any) -> None:
-    """Raise ValueError if there is a whole number beyond 64 bits, or text with a zero byte, in a value of TOML."""
+    """Raise ValueError for a whole number beyond 64 bits, and for text with a zero byte."""
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             _check_values(part)

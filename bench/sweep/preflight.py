@@ -214,7 +214,10 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
 
 
 def check_out(out: Path) -> None:
-    """Raise EnvironmentProblem unless files can be written under `out`, StoreError if a folder in it is a link."""
+    """Raise EnvironmentProblem unless files can be written under `out`.
+
+    Raises StoreError if a folder in it is a link.
+    """
     for name in PARTS:
         part_of(out, name)
     try:

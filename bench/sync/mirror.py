@@ -84,7 +84,7 @@ class Mirror:
             self.place.remove(f"curves/{name}")
 
     def _covered(self, claims: Claims, remote: Mapping[str, int]) -> set[str]:
-        """Return the names of the mirror's files of rows that are claimed rightly, as their content shows."""
+        """Return the mirror's files of rows that are claimed rightly, as their content shows."""
         covered: set[str] = set()
 
         def read(name: str) -> None:
@@ -119,12 +119,15 @@ class Mirror:
         stored = self._remote_files("curves", ".parquet")  # after the rows, so that each row's curve is among them
         curves = [name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)]
         tracked, damaged = self._pull_tracked()
-        _for_each(lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name, stored[name]), curves)
+        _for_each(
+            lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name, stored[name]),
+            curves,
+        )
         _for_each(lambda name: self._fetch_rows(name, runs[name]), rows)
         return _count_rows(self.out / "runs" / name for name in rows), tracked, damaged
 
     def _pull_tracked(self) -> tuple[int, list[str]]:
-        """Fetch the tracked files that the folder lacks; return how many, and sentences on damaged ones."""
+        """Fetch the tracked files that the folder lacks; return how many, and what is damaged."""
         remote, folder = self._remote_tracked(), part_of(self.out, artifacts.FOLDER)
         lacking = [name for name in remote if not is_regular(folder / name)]
         damaged: list[str] = []
@@ -160,7 +163,10 @@ class Mirror:
         """Push rows and tracked files; return how many of each, and the keys of finished rows that the mirror has."""
         paths = self._folder.paths()
         rows = self._folder.index(paths=paths).select(["run_key", "status"]).to_pylist()
-        remote, claims = self._remote_files("runs", ".parquet"), Claims(self._folder, self._folder.segments())
+        remote, claims = (
+            self._remote_files("runs", ".parquet"),
+            Claims(self._folder, self._folder.segments()),
+        )
         with_curve = [path for path in paths if is_regular(curve_path(path))]
         sizes = {path: path.stat().st_size for path in paths}  # FileNotFoundError, if a file was compacted meanwhile
         missing = {
@@ -174,7 +180,7 @@ class Mirror:
         return _count_rows(missing), tracked, {row["run_key"] for row in rows if row["status"] == "finished"}
 
     def _replaced_here(self, claims: Claims, path: Path, name: str) -> bool:
-        """Return whether a segment of the folder holds rows as good as those of a file beside it."""
+        """Return whether a segment of the folder has rows as good as those of a file here."""
         return name in claims.names and claims.cover(self._folder.index(paths=[path]))
 
     def _push_tracked(self) -> int:

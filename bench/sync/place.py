@@ -58,7 +58,7 @@ class Place:
         return b"".join(self._chunks(name, limit))
 
     def fetch(self, name: str, target: Path, size: int, check: Callable[[Path], None] = lambda _: None) -> None:
-        """Copy a file of `size` bytes to `target`, which appears whole, and only if `check` accepts the copy.
+        """Copy a file of `size` bytes to `target`, which appears whole, if `check` accepts it.
 
         Raises as `read` does.
         """
@@ -129,10 +129,16 @@ class Place:
         for info in infos:
             with suppress(UnicodeDecodeError):  # a name of this machine that is not UTF-8: none of ours
                 if info.type == FileType.File and not (self._here and _leads_elsewhere(info.path)):
-                    yield info.path.partition(base.strip("/") + "/")[2], info  # the beginning may be spelt differently
+                    yield (
+                        info.path.partition(base.strip("/") + "/")[2],
+                        info,
+                    )  # the beginning may be spelt differently
 
     def _path(self, name: str) -> str:
-        """Return the path of a file or folder here; raises MirrorProblem if its folder is or lies behind a link."""
+        """Return the path of a file or folder here.
+
+        Raises MirrorProblem if its folder is or lies behind a link.
+        """
         path = f"{self._root}/{name}"
         if self._here and _leads_elsewhere(str(Path(path).parent)):
             raise MirrorProblem(f"mirror {self.url}: {path} lies behind a link: move the link away")
@@ -196,7 +202,7 @@ def open_place(url: str) -> Place:
 
 
 def _is_temporary(name: str) -> bool:
-    """Return whether a name, of a file in whatever folder, is that of a file which is not whole yet."""
+    """Return whether a file, in whatever folder, is one that is not whole yet."""
     return _TEMPORARY.fullmatch(name.rpartition("/")[2]) is not None
 
 
@@ -206,7 +212,7 @@ def _leads_elsewhere(path: str) -> bool:
 
 
 def refuse_password(url: str) -> None:
-    """Raise UsageError for a URL with a password or another secret, before anything prints or keeps the URL."""
+    """Raise UsageError for a URL with a secret, before anything prints or keeps it."""
     password = re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE)  # a port is not a password
     if password or any(map(_SECRET.search, dict(parse_qsl(url.partition("?")[2], keep_blank_values=True)))):
         raise UsageError(

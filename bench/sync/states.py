@@ -73,7 +73,7 @@ class States:
         return pushed
 
     def _local_keys(self) -> list[str]:
-        """List the runs with a state here, also those whose folder is a link, which the run refuses."""
+        """List the runs with a state here, or with a link, which the run refuses."""
         folders = [folder for folder in states.folders(self._out) if states.KEY.fullmatch(folder.name)]
         return [folder.name for folder in folders if folder.is_symlink() or (folder / MANIFEST).exists()]
 
@@ -105,7 +105,7 @@ class States:
         return True
 
     def _push_file(self, path: Path, digest: str, remote: Mapping[str, int]) -> dict[str, Any]:
-        """Write one file of a state, unless the mirror has it; return its entry in the manifest there.
+        """Write a file of a state, unless the mirror has it; return its entry in the manifest.
 
         Raises:
             ValueError: it is no regular file, or its content has another SHA-256 than `digest`.
@@ -126,7 +126,10 @@ class States:
             self._place.remove(f"state/{key}/{name}")
 
     def _fetch_furthest(self, key: str, remote: Mapping[str, int]) -> bool:
-        """Fetch the usable state of the highest round; return whether there is one. `remote`: the files of the run."""
+        """Fetch the usable state of the highest round; return whether there is one.
+
+        `remote`: the files of the run.
+        """
         manifests = {}
         for name in remote:
             writer, _, rest = name.partition("/")
@@ -137,13 +140,17 @@ class States:
         return any(self._fetch(key, writer, manifests[writer], remote) for writer in furthest_first)
 
     def _fetch(self, key: str, writer: str, text: bytes, remote: Mapping[str, int]) -> bool:
-        """Fetch one state, its manifest last; return False if a file is missing or not as the manifest states it."""
+        """Fetch one state, its manifest last; return False if a file is not as stated."""
         folder = self._folder / key
         try:
             content: dict[str, Any] = json.loads(text)
             for name, digest in states.files_of(content["manifest"]).items():
                 entry, stored = content["files"][name], f"{writer}/{_blob(name, digest)}"
-                if (entry["blob"], entry["sha256"], entry["bytes"]) != (_blob(name, digest), digest, remote[stored]):
+                if (entry["blob"], entry["sha256"], entry["bytes"]) != (
+                    _blob(name, digest),
+                    digest,
+                    remote[stored],
+                ):
                     raise ValueError(f"its file {name} is not as stated")
                 target = folder / name
                 self._place.fetch(f"state/{key}/{stored}", target, remote[stored])

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
 ONE_COLUMN = 3  # columns of values that fit in one column of a two-column page
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # characters that a spreadsheet's formula may begin with
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+)  # characters that a spreadsheet's formula may begin with
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",

@@ -128,7 +128,10 @@ def checked_path(path: Path) -> Path:
 
 
 def resolved(path: str) -> Path:
-    """Return the whole path of one that may begin with `~`; raises UsageError if that names no home folder."""
+    """Return the whole path of one that may begin with `~`.
+
+    Raises UsageError if that names no home folder.
+    """
     try:
         return Path(path).expanduser().resolve()
     except RuntimeError:

@@ -1,8 +1,9 @@
-"""A bound on what a parquet file may decode to, because a text of 1 MB in each of many rows takes a few bytes on disk.
+"""A bound on what a parquet file may decode to.
 
-A file may decode to `SMALLEST` bytes, or to `TIMES` its size; the reference board's take 9 and 46 times theirs. Sizes
-that the file states are checked before it is read. Text that is stored once for many rows is then read as it is stored,
-and counted before it is repeated.
+A text of 1 MB in each of many rows takes a few bytes on disk. A file may decode to `SMALLEST`
+bytes, or to `TIMES` its size; the reference board's take 9 and 46 times theirs. Sizes that the file
+states are checked before it is read. Text that is stored once for many rows is then read as it is
+stored, and counted before it is repeated.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ _WIDTH = 8  # bytes of a number, or of a text's place
 
 
 def expanding(metadata: Any, size: int) -> list[str]:
-    """Name the text columns of a file that may decode to too much, because they store equal texts once.
+    """Name the text columns that may decode to too much, because equal texts are stored once.
 
     Args:
         metadata: the file's `pyarrow.parquet.FileMetaData`.
         size: of the file, in bytes.
 
     Returns:
-        Paths of columns to read as dictionary arrays, and to decode with `plain`; none for an ordinary small file.
+        Paths of columns to read as dictionary arrays, and to decode with `plain`; none for an
+        ordinary small file.
 
     Raises:
         ValueError: already the stored values are too large.
@@ -41,7 +43,10 @@ def expanding(metadata: Any, size: int) -> list[str]:
 
 
 def check_size(table: pa.Table, size: int) -> None:
-    """Raise ValueError if a table would be too large with its dictionary arrays decoded. `size`: of its file."""
+    """Raise ValueError if a table would be too large with its dictionary arrays decoded.
+
+    `size`: of its file.
+    """
     _refuse(sum(_decoded_bytes(chunk) for column in table.columns for chunk in column.chunks), size)
 
 

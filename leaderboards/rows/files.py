@@ -1,9 +1,10 @@
-"""Files of a result folder: regular ones only, which appear whole or not at all; checks that a parquet file is ours.
+"""Files of a result folder, regular and whole ones; checks that a parquet file is ours.
 
-A result folder may be somebody else's. The folder itself is named by the user and may be a link; below it no link is
-followed. Links, pipes and devices are not read (`open_regular`), folders that are links are not entered (`part_of`),
-and a new file replaces whatever had its name (`atomic_file`). Only a file that the user has named is written through a
-link or into a device (`typed_file`).
+A result folder may be somebody else's. The folder itself is named by the user and may be a link;
+below it no link is followed. Links, pipes and devices are not read (`open_regular`), folders that
+are links are not entered (`part_of`), and a new file replaces whatever had its name
+(`atomic_file`). Only a file that the user has named is written through a link or into a device
+(`typed_file`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
 _LAST_TIME = 253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
-_KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 class StoreError(ValueError):
@@ -109,7 +115,10 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes; raises as `open_regular`, and BrokenFileError if it is larger."""
+    """Read a regular file of at most `limit` bytes.
+
+    Raises as `open_regular`, and BrokenFileError if it is larger.
+    """
     with open_regular(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -118,7 +127,10 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file, which need not exist; raises OSError if it is no regular file, or cannot be written."""
+    """Append a line to a file, which need not exist.
+
+    Raises OSError if it is no regular file, or cannot be written.
+    """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
@@ -199,7 +211,7 @@ def write_by_content(
 
 
 def write_named_by_content(folder: Path, stem: str, ending: str, write: Callable[[BinaryIO], Any]) -> Path:
-    """Write a file, which appears whole, under the name `STEM-HASH.ENDING` with 16 digits of its SHA-256.
+    """Write a file, which appears whole, as `STEM-HASH.ENDING` with 16 digits of its SHA-256.
 
     Returns:
         Its path.
@@ -218,14 +230,20 @@ def write_named_by_content(folder: Path, stem: str, ending: str, write: Callable
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a regular file, which appears whole or not at all. Raises as `open_regular`, or OSError."""
+    """Copy a regular file, which appears whole or not at all.
+
+    Raises as `open_regular`, or OSError.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(source) as file, atomic_file(target) as copy:
         shutil.copyfileobj(file, copy, 2**20)
 
 
 def content_hash(path: Path) -> str:
-    """Compute the SHA-256 of a regular file's content: 64 hexadecimal digits. Raises as `open_regular`."""
+    """Compute the SHA-256 of a regular file's content: 64 hexadecimal digits.
+
+    Raises as `open_regular`.
+    """
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -300,20 +318,25 @@ def read_table(
         StoreError: memory does not suffice to read it.
         OSError: it cannot be opened, or the file system fails.
     """
-    with _opened(path, kind, dictionaries) as file:
+    with _opened(path, kind, dictionaries) as (file, repeated):
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
         names = None if columns is None else [*columns]
         table = file.read_row_groups([*groups], columns=names, use_threads=False)
-        check_size(table, path.lstat().st_size)
+        if repeated:
+            check_size(table, path.lstat().st_size)
+            table = plain(table, dictionaries)
         table.validate(full=True)  # refuses invalid text: files of earlier versions have no checksums
-        table = plain(table, dictionaries)
         _check_values(path, table)
         return table
 
 
 @contextmanager
-def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a file and check its kind; errors of the file system have an `errno`, those of the content have none."""
+def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator[tuple[Any, list[str]]]:
+    """Open a file and check its kind.
+
+    Errors of the file system have an `errno`, those of the content have none. The columns that are
+    named beside the file are read as they are stored, because they may decode to too much.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -322,12 +345,13 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
     try:
         source = pa.BufferReader(opened.read(size)) if size <= _READ_WHOLE else pa.PythonFile(opened, "r")
         metadata = pq.read_metadata(source)
-        encoded = [*expanding(metadata, size), *(name for name in dictionaries if name in metadata.schema.names)]
+        repeated = expanding(metadata, size)
+        encoded = [*repeated, *(name for name in dictionaries if name in metadata.schema.names)]
         with pq.ParquetFile(
             source, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
         ) as file:
             _check(path, kind, file)
-            yield file
+            yield file, repeated
     except StoreError:
         raise
     except MemoryError as error:  # the file may be sound

@@ -181,7 +181,10 @@ def hyperparameter_columns(names: Iterable[str]) -> list[str]:
 
 
 def runs_schema(stored: bool = False) -> pa.Schema:
-    """Make the pyarrow schema of `runs`. `stored` adds `written`, `forced` and `tracked`, which files have."""
+    """Make the pyarrow schema of `runs`.
+
+    `stored` adds `written`, `forced` and `tracked`, which files have.
+    """
     import pyarrow as pa
 
     added = [pa.field("written", pa.timestamp("us", tz="UTC"), False), pa.field("forced", pa.bool_(), False)]

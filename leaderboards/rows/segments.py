@@ -1,8 +1,9 @@
-"""The files of rows in a result folder: an index of their rows, the choice of rows that count, and compaction.
+"""The files of rows in a folder: an index, the choice of rows that count, and compaction.
 
-A segment states which files it replaces. Anyone can write that, so a statement is a claim: a name is believed only of a
-file whose run and environment, with which it begins, the segment has a row of; and the file itself, wherever it is met,
-gives way only if a row there is at least as good (`Claims`).
+A segment states which files it replaces. Anyone can write that, so a statement is a claim: a name
+is believed only of a file whose run and environment, with which it begins, the segment has a row
+of; and the file itself, wherever it is met, gives way only if a row there is at least as good
+(`Claims`).
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class Claims:
     """The names of files that segments replace, in whatever folder these files are.
 
     Attributes:
-        names: of files whose run and environment the segment that names them has a row of, and of other segments.
-        unfounded: each segment's other names.
+        names: of files whose run and environment the segment that names them has a row of, and of
+        other segments. unfounded: each segment's other names.
     """
 
     def __init__(self, folder: Folder, segments: Iterable[Path]) -> None:
@@ -131,7 +132,7 @@ class Claims:
                 self.unfounded[path] = claimed - founded
 
     def cover(self, index: pa.Table) -> bool:
-        """Return whether the segments have, for each row of `index`, one that is at least as good."""
+        """Return whether the segments have a row as good for each row of `index`."""
         import pyarrow.compute as pc
 
         rivals: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -144,7 +145,10 @@ class Claims:
 
 
 def _stated_names(path: Path) -> list[str]:
-    """Read the names of files that a segment states to replace; raises BrokenFileError if they are no such list."""
+    """Read the names of files that a segment states to replace.
+
+    Raises BrokenFileError if they are no such list.
+    """
     stated = read_table(path, "runs", []).schema.metadata.get(_REPLACES.encode(), b"[]")
     try:
         names = json.loads(stated)
@@ -156,14 +160,14 @@ def _stated_names(path: Path) -> list[str]:
 
 
 def _with_results(index: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of an index, each with `results`, equal for equal results, and `final_accuracy`."""
+    """Return the rows of an index, each with `results`, a digest, and `final_accuracy`."""
     stored = read_rows(index, RESULTS)
     rows = index.append_column("final_accuracy", stored["final_accuracy"]).to_pylist()
     return [row | {"results": results} for row, results in zip(rows, results_digests(stored), strict=True)]
 
 
 def _as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether readers need `other` no more beside `row`, of the same run key and environment."""
+    """Return whether readers need `other` no more beside `row`, of the same run."""
     if row["status"] != other["status"]:
         statuses = (*_BEST_FIRST, row["status"], other["status"])  # one that is unknown comes last
         return statuses.index(row["status"]) < statuses.index(other["status"])
@@ -186,7 +190,10 @@ def shared_name(path: Path) -> str:
 
 
 def curve_path(path: Path) -> Path:
-    """Return the path of the curves of a file of rows; raises StoreError if their folder is a link."""
+    """Return the path of the curves of a file of rows.
+
+    Raises StoreError if their folder is a link.
+    """
     return part_of(path.parent.parent, "curves") / path.name
 
 

@@ -69,19 +69,25 @@ class Store:
         self._swept = False
 
     def write(
-        self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False, tracked: Collection[str] = ()
+        self,
+        row: Mapping[str, Any],
+        curve: Iterable[CurvePoint],
+        replace: bool = False,
+        tracked: Collection[str] = (),
     ) -> Path:
         """Store one run: its curve first, then its row.
 
-        Nothing is written if its key and environment already have a finished row, and this one is not finished, or has
-        equal results and tracks no more. Different results of one environment are all kept; `validate` reports them.
+        Nothing is written if its key and environment already have a finished row, and this one is
+        not finished, or has equal results and tracks no more. Different results of one environment
+        are all kept; `validate` reports them.
 
         Args:
             row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are computed.
             curve: points `(round, metric, value)`.
-            replace: whether a finished row replaces all rows that this environment stored for the key before.
-            tracked: names of the row's files in the folder `tracked`; a stored row of the key has others, which this
-                one names as well, unless they have the same ending.
+            replace: whether a finished row replaces all rows that this environment stored for the
+                key before.
+            tracked: names of the row's files in the folder `tracked`. Of a stored row of the key,
+                this row names the others, too, unless they have the same ending.
 
         Returns:
             The file that holds the run's row.
@@ -119,7 +125,7 @@ class Store:
         return existing or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
 
     def tracked(self, keys: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-        """Return run key -> ending -> name of the file in the folder `tracked`, for the keys whose rows name files.
+        """Return run key -> ending -> name of the tracked file, for the keys whose rows name any.
 
         Of several rows of a key, that of `runs` counts, then the one written last.
         """

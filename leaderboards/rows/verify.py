@@ -135,7 +135,7 @@ def _validated(folder: Folder) -> Checked:
 
 
 def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Finding]:
-    """Find segments that claim to replace rows which they do not have, or of which they have a worse one."""
+    """Find segments that claim to replace rows which they lack, or have worse."""
     step = "nothing follows the claim; ask who made the file, or move it and its curves away"
     for path, names in claims.unfounded.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
