@@ -18,7 +18,7 @@ Four rules make backends interchangeable:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
-from search_spaces.bounds import Bounds, cast, check, check_relation, kind_of
+from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, check_relation, kind_of
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]
@@ -285,6 +285,16 @@ class Cohort(Protocol):
         """
 
 
+def log(low: float, high: float) -> Range:
+    """Return the range from `low`, above 0, to `high`, to be tried evenly on a logarithmic scale."""
+    return Range(low, high, log=True)
+
+
+def linear(low: float, high: float) -> Range:
+    """Return the range from `low` to `high`, to be tried evenly."""
+    return Range(low, high, log=False)
+
+
 def hyper(
     default: Any,
     low: float | None = None,
@@ -294,6 +304,7 @@ def hyper(
     open_high: bool = False,
     choices: tuple[str, ...] = (),
     packable: bool = True,
+    search: Sequence[Value] | Range | None = None,
 ) -> Any:
     """Declare a hyper-parameter: a field with a default and a range, checked at construction.
 
@@ -305,9 +316,15 @@ def hyper(
         open_high: whether the largest value itself is excluded.
         choices: the allowed strings.
         packable: whether configurations that differ in it may train in one program; False if trees depend on it.
+        search: what sweeps try, a list, `log(low, high)` or `linear(low, high)`, where no paper's space in
+            `search_spaces` has values and the user gives none; None for the default alone.
+
+    Raises:
+        ValueError: the list is empty.
     """
     bounds = Bounds(low, high, open_low, open_high, choices)
-    return field(default=default, metadata={"bounds": bounds, "packable": packable})
+    tried = search if search is None or isinstance(search, Range) else Grid(*search)
+    return field(default=default, metadata={"bounds": bounds, "packable": packable, "search": tried})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces.bounds import Bounds, Value, cast, check, nearest
+from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, nearest
 
 ANY = Bounds()
 
@@ -58,6 +58,7 @@ class Field:
         kind: `bool`, `int`, `float` or `str`, with `| None` if it may be empty.
         meaning: its effect, and its limits.
         packable: whether configurations that differ in it may train in one program.
+        search: values to try where no paper's space has any; None for the default alone.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Field:
     bounds: Bounds = ANY
     meaning: str = "–"
     packable: bool = True
+    search: Grid | Range | None = None
 
     @property
     def allowed(self) -> str:
