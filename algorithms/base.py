@@ -170,10 +170,15 @@ class Net(Protocol):
         """D, the number of features."""
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
-        """Return the outputs in training mode."""
+        """Return the outputs in training mode.
+
+        BatchNorm layers take the batch's statistics and write their running statistics into the tensors of `params`, in
+        place. A hook that trains a second model, or must not move a model's statistics, passes
+        `{**params, **{name: params[name].clone() for name in net.batchnorm}}`.
+        """
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Return the outputs in evaluation mode; gradients flow."""
+        """Return the outputs in evaluation mode; gradients flow, and nothing is written."""
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Return logits (B, C) of features (B, D), by the last linear layer (in `lenet5_120` the last two)."""
@@ -367,7 +372,7 @@ class Algorithm:
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Return the models to evaluate: suffix of the result row's name -> model."""
+        """Return the models to evaluate by the suffix of their row; what one lacks is each client's, as by `start`."""
         return {"": server.params}
 
     # Client, random: ordinary Python; may use `generator`.
