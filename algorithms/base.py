@@ -18,7 +18,7 @@ Four rules make backends interchangeable:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
-from search_spaces.bounds import Bounds, cast, check, check_relation, kind_of
+from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, check_relation, kind_of
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]
@@ -170,10 +170,15 @@ class Net(Protocol):
         """D, the number of features."""
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
-        """Return the outputs in training mode."""
+        """Return the outputs in training mode.
+
+        BatchNorm layers take the batch's statistics and write their running statistics into the tensors of `params`, in
+        place. A hook that trains a second model, or must not move a model's statistics, passes
+        `{**params, **{name: params[name].clone() for name in net.batchnorm}}`.
+        """
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Return the outputs in evaluation mode; gradients flow."""
+        """Return the outputs in evaluation mode; gradients flow, and nothing is written."""
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Return logits (B, C) of features (B, D), by the last linear layer (in `lenet5_120` the last two)."""
@@ -285,6 +290,16 @@ class Cohort(Protocol):
         """
 
 
+def log(low: float, high: float) -> Range:
+    """Return the range from `low`, above 0, to `high`, to be tried evenly on a logarithmic scale."""
+    return Range(low, high, log=True)
+
+
+def linear(low: float, high: float) -> Range:
+    """Return the range from `low` to `high`, to be tried evenly."""
+    return Range(low, high, log=False)
+
+
 def hyper(
     default: Any,
     low: float | None = None,
@@ -295,6 +310,7 @@ def hyper(
     choices: tuple[str, ...] = (),
     packable: bool = True,
     optional: bool = False,
+    search: Sequence[Value] | Range | None = None,
 ) -> Any:
     """Declare a hyper-parameter: a field with a default and a range, checked at construction.
 
@@ -308,9 +324,16 @@ def hyper(
         packable: whether configurations that differ in it may train in one program; False if trees depend on it.
         optional: whether run keys leave it out at its default, as a field that joins an algorithm with stored runs must
             be left out for their keys to stay valid.
+        search: what sweeps try, a list, `log(low, high)` or `linear(low, high)`, where no paper's space in
+            `search_spaces` has values and the user gives none; None for the default alone.
+
+    Raises:
+        ValueError: the list is empty.
     """
     bounds = Bounds(low, high, open_low, open_high, choices)
-    return field(default=default, metadata={"bounds": bounds, "packable": packable, "optional": optional})
+    tried = search if search is None or isinstance(search, Range) else Grid(*search)
+    metadata = {"bounds": bounds, "packable": packable, "optional": optional, "search": tried}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -353,7 +376,7 @@ class Algorithm:
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Return the models to evaluate: suffix of the result row's name -> model."""
+        """Return the models to evaluate by the suffix of their row; what one lacks is each client's, as by `start`."""
         return {"": server.params}
 
     # Client, random: ordinary Python; may use `generator`.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces.bounds import Bounds, Value, cast, check, nearest
+from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, nearest
 
 ANY = Bounds()
 
@@ -59,6 +59,7 @@ class Field:
         meaning: its effect, and its limits.
         packable: whether configurations that differ in it may train in one program.
         optional: whether run keys leave it out at its default.
+        search: values to try where no paper's space has any; None for the default alone.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Field:
     meaning: str = "–"
     packable: bool = True
     optional: bool = False
+    search: Grid | Range | None = None
 
     @property
     def allowed(self) -> str:

@@ -12,15 +12,14 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from algorithms import ALGORITHMS
 from algorithms.entry import About, Entry, Field
 from algorithms.entry_points import Kind, file_of, fingerprint, module_name, source_of
-from search_spaces.bounds import Bounds, kind_of, nearest
+from search_spaces.bounds import Bounds, Grid, Range, cast, check, kind_of, nearest
 
 if TYPE_CHECKING:
     from algorithms.base import Algorithm
@@ -58,23 +57,26 @@ def read_entry(name: str, path: str) -> Entry:
     return entry_of(name, path, factory)
 
 
-def define(factory: Factory) -> Entry:
-    """Read the entry of an algorithm given as a class or function, which its name finds from now on.
+def path_of(factory: Factory) -> str:
+    """Return the `module:name` of a class or function; ValueError if it is neither.
 
-    Its name is `module:name`; the module of a script is its file's name, that of a notebook `__main__`.
-
-    Raises:
-        ValueError: it is neither, as in `find`, or Python does not know the source of a notebook's class.
+    The module of a script is its file's name, that of a notebook `__main__`.
     """
     if not inspect.isclass(factory) and not inspect.isfunction(factory):
         raise ValueError(
             "an algorithm is a name, a class that extends algorithms.base.Algorithm, or a function that makes one; "
             f"got {factory!r}"
         )
-    about = _own_about(factory)
-    path = f"{module_name(factory.__module__)}:{factory.__name__}"
-    if about and about.name in ALGORITHMS and ALGORITHMS[about.name].factory == path:
-        return ALGORITHMS[about.name]
+    return f"{module_name(factory.__module__)}:{factory.__name__}"
+
+
+def define(factory: Factory) -> Entry:
+    """Read the entry of an algorithm given as a class or function, which its `path_of` finds from now on.
+
+    Raises:
+        ValueError: it is neither, as in `find`, or Python does not know the source of a notebook's class.
+    """
+    path = path_of(factory)
     found = entry_of(path, path, factory)
     given[path] = (found, factory)
     return found
@@ -114,6 +116,7 @@ def entry_of(name: str, path: str, factory: Factory) -> Entry:
             meanings.get(parameter.name, "–"),
             metadata.get(parameter.name, {}).get("packable", False),
             metadata.get(parameter.name, {}).get("optional", False),
+            _search_of(name, parameter, metadata.get(parameter.name, {})),
         )
         for parameter in _parameters(factory)
     ]
@@ -156,6 +159,26 @@ def _parameters(factory: Factory) -> list[inspect.Parameter]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{factory!r} has no readable signature: {error}") from error
     return [parameter for parameter in parameters if parameter.name != "base"]
+
+
+def _search_of(name: str, parameter: inspect.Parameter, metadata: Mapping[str, Any]) -> Grid | Range | None:
+    """Return the values that a hyper-parameter's declaration has a search try; ValueError if one is not allowed."""
+    search: Grid | Range | None = metadata.get("search")
+    if search is None:
+        return None
+    kind = kind_of(parameter.annotation)
+    base = kind.removesuffix(" | None")
+    if isinstance(search, Range):
+        if base not in ("int", "float"):
+            raise KIND.error(name, f"{parameter.name} is {base}, of which `search` has no range: give a list")
+        search = dataclasses.replace(search, whole=base == "int")
+    try:
+        values = [cast(parameter.name, value, kind) for value in search.values]
+        for value in values:
+            check(parameter.name, value, metadata["bounds"])
+    except ValueError as error:
+        raise KIND.error(name, f"`search`: {error}") from None
+    return search if isinstance(search, Range) else Grid(*values)
 
 
 def _argument_meanings(documented: object) -> dict[str, str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
-from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
-from search_spaces.setting import Grid, Paper, Range, Setting, Space, Table, combinations, crossed, setting_fields
+from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, holds, names_in
+from search_spaces.setting import Paper, Setting, Space, Table, combinations, crossed, setting_fields
 
 # If several papers have a data set, the first of them in this order is its default.
 _MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)

@@ -1,9 +1,10 @@
-"""Checks of a value's type and range, with error messages in the user's words."""
+"""Allowed values of a field, checked with error messages in the user's words, and values to try: grids and ranges."""
 
 from __future__ import annotations
 
 import math
 import operator
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from difflib import get_close_matches
 from typing import Any
 
 Value = bool | int | float | str | None
+GRID_POINTS = 5  # of a range in a grid search
+DIGITS = 3  # of a value drawn from a range, enough to print
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,79 @@ class Bounds:
         above = self.low is None or value > self.low or (value == self.low and not self.open_low)
         below = self.high is None or value < self.high or (value == self.high and not self.open_high)
         return above and below
+
+
+@dataclass(frozen=True, init=False)
+class Grid:
+    """The values to try, in the order they are printed."""
+
+    values: tuple[Value, ...]
+
+    def __init__(self, *values: Value) -> None:
+        if not values:
+            raise ValueError("a Grid needs at least one value")
+        object.__setattr__(self, "values", values)
+
+    def __contains__(self, value: Value) -> bool:
+        return value in self.values
+
+    def __str__(self) -> str:
+        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in self.values]
+        return "{" + ", ".join(shown) + "}"
+
+    def draw(self, generator: random.Random) -> Value:
+        """Draw one of the values."""
+        return generator.choice(self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval to try, of which a grid search takes `values`, evenly spaced, and other searches draw.
+
+    Args:
+        low: smallest value.
+        high: largest value.
+        log: whether values are even on a logarithmic scale.
+        whole: whether values are whole numbers.
+
+    Raises:
+        ValueError: it is empty, has no finite ends, or is logarithmic and not above 0.
+    """
+
+    low: float
+    high: float
+    log: bool = True
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.low < self.high < math.inf:
+            raise ValueError(f"a range needs low < high, both finite, got {self.low} and {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range must be above 0, got {self.low} and {self.high}: use a linear one")
+
+    def __str__(self) -> str:
+        return f"[{self.low:g}, {self.high:g}] {'log' if self.log else 'linear'}"
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The `GRID_POINTS` values of a grid, or fewer if whole numbers coincide."""
+        places = [number / (GRID_POINTS - 1) for number in range(GRID_POINTS)]
+        return tuple(dict.fromkeys(self._rounded(self._at(place)) for place in places))
+
+    def draw(self, generator: random.Random) -> Value:
+        """Draw a value of `DIGITS` digits."""
+        return self._rounded(self._at(generator.random()))
+
+    def _at(self, place: float) -> float:
+        """Return the value at a place from 0, the lowest, to 1, the highest."""
+        if self.log:
+            return float(self.low * (self.high / self.low) ** place)
+        return self.low + (self.high - self.low) * place
+
+    def _rounded(self, value: float) -> Value:
+        """Round a value to a whole number or to `DIGITS` digits, within the interval."""
+        rounded = round(value) if self.whole else float(f"{value:.{DIGITS}g}")
+        return min(max(rounded, self.low), self.high)
 
 
 def kind_of(annotation: Any) -> str:

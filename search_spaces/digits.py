@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces import fedcad, feddkd
-from search_spaces.bounds import Value
-from search_spaces.setting import Grid, Paper, Setting, Space
+from search_spaces.bounds import Grid, Value
+from search_spaces.setting import Paper, Setting, Space
 
 PAPER = Paper(key="fedkd", title="fedkd-bench: the embedded setting", authors="fedkd-bench", year=2026)
 

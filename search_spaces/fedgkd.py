@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.bounds import Value
-from search_spaces.setting import Grid, Paper, Setting, Space, Table, crossed
+from search_spaces.bounds import Grid, Value
+from search_spaces.setting import Paper, Setting, Space, Table, crossed
 
 PAPER = Paper(
     key="fedgkd",

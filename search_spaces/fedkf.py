@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-from search_spaces.bounds import Value
-from search_spaces.setting import Grid, Paper, Setting, Space, Table, crossed
+from search_spaces.bounds import Grid, Value
+from search_spaces.setting import Paper, Setting, Space, Table, crossed
 
 PAPER = Paper(
     key="fedkf",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from search_spaces.bounds import Bounds, Value, cast, check
+from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 STEP_RULES = ("epochs", "whole_epochs", "batches", "equal")
@@ -203,36 +203,6 @@ class Paper:
     part_of: str = ""
 
 
-@dataclass(frozen=True, init=False)
-class Grid:
-    """The values that were tried, in the order they are printed."""
-
-    values: tuple[Value, ...]
-
-    def __init__(self, *values: Value) -> None:
-        if not values:
-            raise ValueError("a Grid needs at least one value")
-        object.__setattr__(self, "values", values)
-
-    def __contains__(self, value: Value) -> bool:
-        return value in self.values
-
-    def __str__(self) -> str:
-        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in self.values]
-        return "{" + ", ".join(shown) + "}"
-
-
-@dataclass(frozen=True)
-class Range:
-    """An interval of a field of the setting, from which Optuna draws log-uniformly."""
-
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"[{self.low:g}, {self.high:g}] log"
-
-
 @dataclass(frozen=True)
 class Space:
     """The values that one paper tried for one algorithm in one setting.
@@ -289,7 +259,7 @@ class Table:
     runs: int = 1
 
 
-def combinations(grid: Mapping[str, Grid]) -> Iterator[dict[str, Value]]:
+def combinations(grid: Mapping[str, Grid | Range]) -> Iterator[dict[str, Value]]:
     """Yield every combination of a grid's values, the last name varying fastest."""
     for values in product(*(entry.values for entry in grid.values())):
         yield dict(zip(grid, values, strict=True))

@@ -31,6 +31,21 @@ def test_training_mode_updates_running_statistics_in_what_was_passed() -> None:
     assert "num_batches_tracked" not in " ".join(net.names), "a counter cannot be averaged"
 
 
+def test_copied_statistics_leave_the_model_still() -> None:
+    """As the contract says of a hook that must not move a model's statistics: gradients are the same."""
+    net, params = network("mlp+bn")
+    x = torch.randn(8, 1, 8, 8)
+    before = {name: value.clone() for name, value in params.items()}
+    for name in net.trainable:
+        params[name].requires_grad_()
+    still = {**params, **{name: params[name].clone() for name in net.batchnorm}}
+    weights = [params[name] for name in net.trainable]
+    copied = torch.autograd.grad(net(still, x).logits.square().sum(), weights)
+    assert all(torch.equal(before[name], params[name]) for name in params)
+    moved = torch.autograd.grad(net(params, x).logits.square().sum(), weights)
+    assert all(torch.equal(one, other) for one, other in zip(copied, moved, strict=True))
+
+
 def test_batchnorm_names_go_by_module_type() -> None:
     net, _ = network("resnet8+bn")
     assert all(("norm" in name) or ("shortcut.1" in name) for name in net.batchnorm)

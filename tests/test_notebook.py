@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from outside_world import forget
+from outside_world import DOCUMENT, forget
 from rows import hyperparameter
 
 from algorithms import build, entry, plugins
@@ -141,3 +142,22 @@ def test_workers_get_a_notebooks_class(cell: Cell, tmp_path: Path) -> None:
     assert [*runs.algorithm] == ["__main__:MyProx"] * 2
     assert sorted(hyperparameter(runs, "mu")) == [0.0, 0.3]
     assert not runs.certified.any()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_the_documented_cell_runs(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A class of the notebook with its own space, under ASHA and Optuna, whose rungs are rounds 2 and 4."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "out"))
+    monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)  # set for sweeps
+    (example,) = re.findall(r"```python\n(# a cell of a notebook\n.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    stored = f'RunConfig(verbose=0, storage_path="{tmp_path / "tune"}")'
+    table = cell(example.replace("RunConfig(verbose=0)", stored)).table
+    assert "config/mu" in capsys.readouterr().out
+    assert len(table) == 6
+    assert table["config/mu"].between(0.001, 10).all()
+    assert {*table["training_iteration"]} <= {2, 4, 8}
+    assert (table["training_iteration"] == table["round"]).all()
+    assert {*Store(tmp_path / "out").runs().status} == {"finished", "stopped"}

@@ -47,7 +47,7 @@ def distributions(search: Search) -> dict[str, Any]:
 
     Grids that relations bind become one distribution: its name is theirs joined by commas, its values are JSON lists.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     space: dict[str, Any] = {}
     choices = _choices(search)
@@ -63,16 +63,23 @@ def distributions(search: Search) -> dict[str, Any]:
         ]
         space[",".join(joint)] = CategoricalDistribution(valid)
     for name, value in choices.items():
-        if isinstance(value, Range):
-            space[name] = FloatDistribution(value.low, value.high, log=True)
+        if isinstance(value, Range) and value.whole:
+            space[name] = IntDistribution(int(value.low), int(value.high), log=value.log)
+        elif isinstance(value, Range):
+            space[name] = FloatDistribution(value.low, value.high, log=value.log)
         elif name not in joint and len(value.values) > 1:
             space[name] = CategoricalDistribution(value.values)
     return space
 
 
 def _choices(search: Search) -> dict[str, Grid | Range]:
-    """Return the values of all hyper-parameters, and of the tuned fields of the setting, by their names here."""
-    return {**search.values, **{FIELD + name: value for name, value in search.tuned.items()}}
+    """Return the values of all hyper-parameters, and of the tuned fields of the setting, by their names here.
+
+    Optuna knows no relations: of a range that one binds, these are the values of a grid.
+    """
+    bound = {name for relation in search.where for name in names_in(relation)}
+    values = {name: Grid(*value.values) if name in bound else value for name, value in search.values.items()}
+    return {**values, **{FIELD + name: value for name, value in search.tuned.items()}}
 
 
 def size(search: Search) -> float:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import ray
 from ray import tune
 
-from algorithms import Entry, entry
-from algorithms.plugins import define, given
+from algorithms import ALGORITHMS, Entry, entry
+from algorithms.plugins import define, given, path_of
 from bench import data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
@@ -28,7 +28,7 @@ from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec, Varied
 from bench.terminal.words import checked_path, tracks_of, unknown
 from leaderboards.numbers import CLIENT_ACCURACY, Point
-from search_spaces import Bounds, cast, check, setting_fields
+from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
 
 if TYPE_CHECKING:
     from bench.trial.trial import RunGroup
@@ -50,6 +50,12 @@ class FederatedTrainable(tune.Trainable):
     method: tuple[Entry, Any] | None = None  # the algorithm, if it was given as an object
     defaults: Mapping[str, Any] = {}
     trial: RunGroup
+
+    @classmethod
+    def param_space(cls) -> dict[str, Any]:
+        """Return Tune's space of the values that the algorithm's class states (`hyper(..., search=...)`)."""
+        fields = entry(cls.algorithm).fields
+        return {field.name: domain_of(field.search) for field in fields if field.search}
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs of the configuration, which continue from their saved states, if there are any."""
@@ -191,8 +197,11 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
 
 
 def _define(algorithm: Any) -> str:
+    """Return the name of an algorithm given as an object: a registered one's, or the one that is read here."""
     try:
-        return define(algorithm).name
+        path = path_of(algorithm)
+        registered = [known.name for known in ALGORITHMS.values() if known.factory == path]
+        return registered[0] if registered else define(algorithm).name
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -280,3 +289,14 @@ def last_values(curve: Sequence[Point]) -> dict[str, float]:
         if value is not None and not metric.startswith(CLIENT_ACCURACY):
             values[metric] = value
     return values
+
+
+def domain_of(search: Grid | Range) -> Any:
+    """Return Tune's domain of the values to try."""
+    if isinstance(search, Grid):
+        return tune.choice(list(search.values))
+    if search.whole:
+        draw = tune.lograndint if search.log else tune.randint
+        return draw(int(search.low), int(search.high) + 1)  # Tune leaves the upper end out
+    draw = tune.loguniform if search.log else tune.uniform
+    return draw(search.low, search.high)

@@ -19,7 +19,7 @@ from bench.errors import UsageError
 from bench.planning.request import Request
 from bench.planning.run_spec import Search
 from bench.terminal.words import counted
-from search_spaces import Grid, Setting, Value, check, combinations, holds, names_in
+from search_spaces import Grid, Range, Setting, Value, check, combinations, holds, names_in
 
 TRIES = 100  # draws for each configuration; some repeat or violate a relation
 TUNED = ("lr",)  # setting fields that `--budget` selects over
@@ -105,7 +105,7 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
 def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
     """Draw `TRIES` times from a space, and yield the draws that satisfy its relations; they may repeat."""
     for _ in range(TRIES):
-        values = {name: generator.choice(grid.values) for name, grid in search.values.items()}
+        values = {name: choices.draw(generator) for name, choices in search.values.items()}
         if all(holds(relation, values) for relation in search.where):
             yield values
 
@@ -124,7 +124,7 @@ def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[st
     return list(drawn.values())
 
 
-def check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
+def check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
     """Check the bounds of every value, before relations, which a value out of bounds may violate as well."""
     try:
         for field in algorithm.fields:

@@ -251,17 +251,18 @@ def _space_of(
     hyper: Mapping[tuple[str | None, str], tuple[str, ...]],
     shortened: bool,
 ) -> Search:
-    """Make an algorithm's search: values as given, else of the setting's paper, of its own paper, or the defaults."""
+    """Make an algorithm's search: values as given, else of the setting's or its own paper, its class, or defaults."""
     space = SPACES.get((paper or "", setting.dataset, algorithm.name)) or own_space(
         algorithm.name, setting.dataset, algorithm.paper
     )
-    values: dict[str, Grid] = {field.name: Grid(field.default) for field in algorithm.fields}
+    values: dict[str, Grid | Range] = {field.name: field.search or Grid(field.default) for field in algorithm.fields}
     relations = algorithm.where
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
         relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
     given = given_grids(algorithm, hyper)
-    sources = [space.source if space else "defaults", *([f"given: {', '.join(given)}"] if given else [])]
+    stated = algorithm.factory if any(field.search for field in algorithm.fields) else "defaults"
+    sources = [space.source if space else stated, *([f"given: {', '.join(given)}"] if given else [])]
     return Search(algorithm.name, setting, {**values, **given}, relations, paper, shortened, "; ".join(sources))
 
 

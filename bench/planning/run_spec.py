@@ -198,7 +198,7 @@ class Search:
 
     algorithm: str
     setting: Setting
-    values: Mapping[str, Grid]
+    values: Mapping[str, Grid | Range]
     where: tuple[str, ...]
     paper: str | None
     shortened: bool

@@ -76,11 +76,15 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
         datasets = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
         algorithms = "any of them" if everything else ", ".join(names)
         raise UsageError(f"no paper here tried {algorithms} on {dataset}; there is: {datasets}")
-    without = set(names) - {space.algorithm for _, space in spaces}
+    stated = [found for found in map(find_algorithm, dict.fromkeys(names)) if any(f.search for f in found.fields)]
+    own = [found for found in stated if not any(space.algorithm == found.name for _, space in spaces)]
+    without = set(names) - {space.algorithm for _, space in spaces} - {found.name for found in own}
     if narrow and without and not everything:
         say(f"no paper here tried {', '.join(sorted(without))} on {dataset}")
     if as_json:
-        sys.stdout.write(json.dumps([_space_dict(paper, space) for paper, space in spaces], indent=2) + "\n")
+        listed = [_space_dict(paper, space) for paper, space in spaces]
+        listed += [_own_space_dict(found) for found in own]
+        sys.stdout.write(json.dumps(listed, indent=2) + "\n")
         return
     from rich.table import Column, Table
 
@@ -96,12 +100,17 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
             "\n".join(space.where) or "–",
             space.source,
         )
+    for found in own:
+        tried_values = "\n".join(f"{field.name} {field.search}" for field in found.fields if field.search)
+        table.add_row(found.name, "–", "any", tried_values, "–", "\n".join(found.where) or "–", found.factory)
     console().print(table)
 
 
 def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
     """Yield a hyper-parameter with its default, and each grid with the papers and data sets that tried it."""
     yield f"{field.name} = {text(field.default)}"
+    if field.search:
+        yield f"  {field.search}: {entry.factory}"
     for grid, places in tried(entry.name, field.name).items():
         papers = dict.fromkeys(paper for paper, _ in places)
         where = [f"{paper} ({', '.join(dataset for other, dataset in places if other == paper)})" for paper in papers]
@@ -158,4 +167,18 @@ def _space_dict(paper: str, space: Space) -> dict[str, Any]:
         "fixed": dict(space.fixed),
         "where": list(space.where),
         "source": space.source,
+    }
+
+
+def _own_space_dict(entry: Entry) -> dict[str, Any]:
+    """Return the space that a class states itself, of any setting."""
+    return {
+        "algorithm": entry.name,
+        "paper": None,
+        "setting": None,
+        "grid": {field.name: str(field.search) for field in entry.fields if field.search},
+        "tuned": {},
+        "fixed": {},
+        "where": list(entry.where),
+        "source": entry.factory,
     }
