@@ -79,10 +79,10 @@ class Tracked:
     def path(self, key: str, ending: str = "npz") -> Path:
         """Return the path of a row's file, whether or not it is there.
 
-        `ending`: npz or safetensors.
-
         It is the one that the row names; if it names none, that of earlier versions, else the
         latest of the run, as of a run whose row is not in this folder.
+
+        `ending`: npz or safetensors.
         """
         named = self._named.get(key[:16], {}).get(f".{ending}")
         if named:
@@ -161,8 +161,8 @@ def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> str:
     tracked = Tracked(out, [key])
     earlier = tracked.arrays(key) if tracked.has(key) else {}
     replaced = {name.partition("/")[0] for name in made}
-    content: dict[str, Any] = {name: value for name, value in earlier.items() if name.partition("/")[0] not in replaced}
-    content |= {name: np.asarray(value) for name, value in made.items()}
+    content: dict[str, Any] = {name: np.asarray(value) for name, value in made.items()}
+    content |= {name: value for name, value in earlier.items() if name.partition("/")[0] not in replaced}
     return _new_file(out, key, "npz", lambda file: np.savez(file, **content))
 
 
@@ -208,14 +208,9 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             if compressed or sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
                 raise ValueError("its arrays are compressed or overlap, which --track writes none of")
             yield archive
-    except (
-        zipfile.BadZipFile,
-        ValueError,
-        EOFError,
-        MemoryError,
-        RuntimeError,
-        SyntaxError,
-    ) as error:
+    except MemoryError as error:  # the file may be sound
+        raise EnvironmentProblem(f"memory does not suffice to read {path}: free some") from error
+    except (zipfile.BadZipFile, ValueError, EOFError, RuntimeError, SyntaxError) as error:
         raise EnvironmentProblem(
             f"{path} is not a readable file of tracked data ({error}): delete it; --track with --force makes it again"
         ) from error

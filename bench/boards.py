@@ -170,7 +170,8 @@ def _copy(source: Folder, target: Folder) -> None:
 
     present = {shared_name(path) for path in target.paths()}
     claims = Claims(target, target.segments())
-    runs, curves = part_of(target.out, "runs"), part_of(target.out, "curves")
+    runs = part_of(target.out, "runs")
+    curves = part_of(target.out, "curves")
     for path in source.paths():
         name = shared_name(path)
         if name in claims.names and claims.cover(source.index(paths=[path])):

@@ -84,14 +84,16 @@ def _attack(chance: random.Random, thorough: bool) -> int:
     Returns the number of faults.
     """
     hostile.warm_up()
-    commands, faults = 0, list[str]()
+    commands = 0
+    faults: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         key = hostile.sound_folder(root)
         for number, name in enumerate(hostile.FOLDERS):
             drawn = None if thorough else COMMANDS_ON_EACH
             count, found = hostile.attack(name, root / "sound", key, root / str(number), chance, drawn)
-            commands, faults = commands + count, faults + found
+            commands += count
+            faults += found
             shutil.rmtree(root / str(number))
         for name in hostile.FILES:
             faults += hostile.read_file(name, root / "file")

@@ -189,7 +189,8 @@ def _repeated(site: Site, rows: int, text: str) -> None:
 def _many_versions(site: Site, entries: int, text: str) -> None:
     path = site.one("runs/*.parquet")
     table = pq.read_table(path)
-    at, kind = table.schema.get_field_index("versions"), pa.map_(pa.string(), pa.string())
+    at = table.schema.get_field_index("versions")
+    kind = pa.map_(pa.string(), pa.string())
     versions = pa.array([[(str(entry), text) for entry in range(entries)]] * table.num_rows, kind)
     pq.write_table(table.set_column(at, "versions", versions), path, compression="zstd")
 
@@ -359,7 +360,8 @@ def read_file(name: str, root: Path) -> list[str]:
 # Commands on a folder, in this order; the last ones change it.
 def commands(site: Site) -> list[list[str]]:
     """The commands, each as its words after `python -m bench`."""
-    out, root = str(site.out), site.root
+    out = str(site.out)
+    root = site.root
     return [
         ["compare", "--out", out],
         ["status", "--out", out],
@@ -447,7 +449,8 @@ def attack(
         (site.home / file).write_text(f"{file}: {SECRET}")
     status, said, _ = _in_child(lambda: FOLDERS[name](site), root)
     assert status == 0, said
-    before, faults = _content(site.home), []
+    before = _content(site.home)
+    faults: list[str] = []
     asked = commands(site)
     drawn = sorted(chance.sample(range(len(asked)), most or len(asked)))
     asked = [asked[at] for at in drawn]
@@ -490,7 +493,8 @@ def run(words: Sequence[str], cwd: Path) -> tuple[int, str, float]:
 
 def _in_child(action: Callable[[], int | None], cwd: Path) -> tuple[int, str, float]:
     """Do something in a child, which is killed if it takes too long or too much memory."""
-    began, log = time.monotonic(), cwd / "log"
+    began = time.monotonic()
+    log = cwd / "log"
     log.touch()
     child = os.fork()
     if not child:
@@ -516,7 +520,8 @@ def _be_child(action: Callable[[], int | None], cwd: Path, log: Path) -> None:
         os.dup2(file, 2)
         os.chdir(cwd)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))  # a copy of an endless file ends there
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         status = action() or 0
     except SystemExit as error:
         status = int(error.code or 0)

@@ -42,7 +42,8 @@ def claims_of(out: Path) -> Claims:
 
 
 def test_a_strangers_files_are_not_replaced(tmp_path: Path) -> None:
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine = tmp_path / "mine"
+    theirs = tmp_path / "theirs"
     names = {path.name for path in fill(mine, range(2))}
     fill(theirs, range(2, 4))
     segment = claiming(theirs, names)
@@ -58,7 +59,8 @@ def test_a_strangers_files_are_not_replaced(tmp_path: Path) -> None:
 
 def test_a_better_row_is_not_replaced(tmp_path: Path) -> None:
     """A failed row of the same run and environment, which the name cannot tell."""
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine = tmp_path / "mine"
+    theirs = tmp_path / "theirs"
     (path,) = fill(mine, [0])
     Store(theirs).write(failed_row(seed=0), [])
     Store(theirs).write(sound_row(curve_of(1), seed=1), curve_of(1))

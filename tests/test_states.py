@@ -98,7 +98,8 @@ def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
 
 def test_a_removal_that_is_killed_leaves_no_state(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     save(folder)
-    unlink, deleted = Path.unlink, list[str]()
+    unlink = Path.unlink
+    deleted: list[str] = []
 
     def kill(path: Path, missing_ok: bool = False) -> None:
         if deleted:

@@ -278,7 +278,8 @@ def track(out: Path, values: Iterable[float], forced: bool = False) -> dict[str,
 
 def test_a_forced_model_reaches_other_machines(out: Path, there: Path, tmp_path: Path) -> None:
     """It has the size of the one before."""
-    other, key = tmp_path / "other", track(out, [1.0])["run_key"]
+    other = tmp_path / "other"
+    key = track(out, [1.0])["run_key"]
     push(out, there)
     assert pull(other, there).tracked == 2
     track(out, [2.0], forced=True)

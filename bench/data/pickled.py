@@ -110,7 +110,9 @@ class _Reader:
 
     def _fill(self, items: list[Any]) -> None:
         """Put pairs into the dictionary on top."""
-        target, keys, values = self._stack[-1], items[::2], items[1::2]
+        target = self._stack[-1]
+        keys = items[::2]
+        values = items[1::2]
         if not isinstance(target, dict) or not all(isinstance(key, str | bytes) for key in keys):
             raise ForbiddenPickle("keys must be text, of a dictionary")
         if any(isinstance(value, dict) for value in values):

@@ -74,7 +74,8 @@ class Mirror:
 
     def _remove_replaced(self) -> None:
         """Remove the mirror's files for which a segment that it has, too, holds rows as good."""
-        remote, curves = (self._remote_files(kind, ".parquet") for kind in ("runs", "curves"))
+        remote = self._remote_files("runs", ".parquet")
+        curves = self._remote_files("curves", ".parquet")
         claims = Claims(self._folder, (path for path in self._folder.segments() if path.name in remote))
         replaced = self._covered(claims, remote)
         orphans = claims.names.intersection(curves) - remote.keys()  # of a push that was killed
@@ -128,7 +129,8 @@ class Mirror:
 
     def _pull_tracked(self) -> tuple[int, list[str]]:
         """Fetch the tracked files that the folder lacks; return how many, and what is damaged."""
-        remote, folder = self._remote_tracked(), part_of(self.out, artifacts.FOLDER)
+        remote = self._remote_tracked()
+        folder = part_of(self.out, artifacts.FOLDER)
         lacking = [name for name in remote if not is_regular(folder / name)]
         damaged: list[str] = []
 
@@ -163,10 +165,8 @@ class Mirror:
         """Push rows and tracked files; return how many of each, and the keys of finished rows that the mirror has."""
         paths = self._folder.paths()
         rows = self._folder.index(paths=paths).select(["run_key", "status"]).to_pylist()
-        remote, claims = (
-            self._remote_files("runs", ".parquet"),
-            Claims(self._folder, self._folder.segments()),
-        )
+        remote = self._remote_files("runs", ".parquet")
+        claims = Claims(self._folder, self._folder.segments())
         with_curve = [path for path in paths if is_regular(curve_path(path))]
         sizes = {path: path.stat().st_size for path in paths}  # FileNotFoundError, if a file was compacted meanwhile
         missing = {
@@ -185,7 +185,8 @@ class Mirror:
 
     def _push_tracked(self) -> int:
         """Push the tracked files that the mirror lacks, or has with fewer bytes."""
-        remote, folder = self._remote_tracked(), part_of(self.out, artifacts.FOLDER)
+        remote = self._remote_tracked()
+        folder = part_of(self.out, artifacts.FOLDER)
         local = [path for path in sorted(folder.glob("*")) if artifacts.NAME.fullmatch(path.name) and is_regular(path)]
         larger = [path for path in local if remote.get(path.name, -1) < path.stat().st_size]
         _for_each(lambda path: self._put(path, f"{artifacts.FOLDER}/{path.name}"), larger)

@@ -149,7 +149,8 @@ class Place:
 
         Errors in the use of a chunk do not count as the mirror's.
         """
-        path, read = self._path(name), 0
+        path = self._path(name)
+        read = 0
         if self._here and _leads_elsewhere(path):
             raise FileNotFoundError(path)
         with self._errors_translated(may_lack=True), self._system.open_input_stream(path) as stream:

@@ -29,8 +29,10 @@ class States:
     """The states of a result folder and those of its mirror."""
 
     def __init__(self, out: Path, place: Place) -> None:
-        self._out, self._place, self._store = out, place, Store(out)
+        self._out = out
         self._folder = out / states.FOLDER
+        self._place = place
+        self._store = Store(out)
         self._writer = hashlib.sha256(f"{platform.node()}:{out}".encode()).hexdigest()[:12]
         self._written: dict[str, bytes] = {}  # run key -> the last manifest that was pushed
 
@@ -88,7 +90,8 @@ class States:
 
     def _push(self, key: str, remote: dict[str, int]) -> bool:
         """Write one state; return False if the mirror has it, or it cannot be read: damaged, or just saved anew."""
-        folder, target = self._folder / key, f"{self._writer}/{MANIFEST}"
+        folder = self._folder / key
+        target = f"{self._writer}/{MANIFEST}"
         try:
             manifest = states.manifest_of(folder)
             text = json.dumps(manifest).encode()
@@ -145,12 +148,10 @@ class States:
         try:
             content: dict[str, Any] = json.loads(text)
             for name, digest in states.files_of(content["manifest"]).items():
-                entry, stored = content["files"][name], f"{writer}/{_blob(name, digest)}"
-                if (entry["blob"], entry["sha256"], entry["bytes"]) != (
-                    _blob(name, digest),
-                    digest,
-                    remote[stored],
-                ):
+                blob = _blob(name, digest)
+                stored = f"{writer}/{blob}"
+                expected = {"blob": blob, "sha256": digest, "bytes": remote[stored]}
+                if content["files"][name] != expected:
                     raise ValueError(f"its file {name} is not as stated")
                 target = folder / name
                 self._place.fetch(f"state/{key}/{stored}", target, remote[stored])

@@ -114,13 +114,14 @@ class Claims:
     """The names of files that segments replace, in whatever folder these files are.
 
     Attributes:
-        names: of files whose run and environment the segment that names them has a row of, and of
-        other segments. unfounded: each segment's other names.
+        names: of files of whose run and environment the segment has a row, and of other segments.
+        unfounded: each segment's other names.
     """
 
     def __init__(self, folder: Folder, segments: Iterable[Path]) -> None:
         segments = list(segments)
-        self.names, self.unfounded = set[str](), dict[Path, set[str]]()
+        self.names = set[str]()
+        self.unfounded: dict[Path, set[str]] = {}
         self._index = folder.index(paths=segments)
         for path in segments:
             rows = folder.index(paths=[path]).select(["run_key", "environment", "file"]).to_pylist()

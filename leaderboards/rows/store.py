@@ -136,7 +136,9 @@ class Store:
         names: dict[str, dict[str, str]] = {}
         for rows in (index.sort_by("written"), chosen):  # what comes later counts
             for key, text in zip(rows["run_key"].to_pylist(), rows["tracked"].to_pylist(), strict=True):
-                own = [name for name in (text or "").split() if TRACKED_NAME.fullmatch(name) and name[:16] == key[:16]]
+                own = [
+                    name for name in (text or "").split() if TRACKED_NAME.fullmatch(name) and name[:16] == str(key)[:16]
+                ]
                 if own:
                     names.setdefault(key, {}).update({Path(name).suffix: name for name in own})
         return names
