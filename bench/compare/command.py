@@ -143,12 +143,9 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
             raise UsageError(f"no results to compare with {arguments.reference}; others with results: {choices}")
     if not arguments.over_cells:
         return sheets
-    if arguments.reference:
-        sheets += [
-            sheet for metric in metrics if (sheet := pooled_against(tables, metric, arguments.reference)) is not None
-        ]
-        if arguments.format == "csv" and sheets:
-            return sheets
+    if arguments.reference and arguments.format != "csv":
+        differences = [pooled_against(tables, metric, arguments.reference) for metric in metrics]
+        sheets += [sheet for sheet in differences if sheet is not None]
     pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
     if not pooled:
         raise UsageError(

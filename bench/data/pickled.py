@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-MOST_INSTRUCTIONS = 10_000  # of a file; six arrays take some hundred
+MOST_INSTRUCTIONS = 2_000_000  # of a file; the labels and file names of CIFAR-100 take some 400,000
 WIDEST = 16  # values in a tuple
 
 
@@ -27,7 +27,8 @@ class ForbiddenPickle(pickle.UnpicklingError):
 def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
     """Load the dictionary in a pickle; its arrays of whole numbers become read-only numpy arrays.
 
-    Text of Python 2 becomes bytes. Keys are text, values arrays, numbers, text, or tuples of such.
+    Text of Python 2 becomes bytes. Keys are text, values arrays, numbers, text, tuples of such, or lists of numbers or
+    text.
 
     Raises:
         ForbiddenPickle: it has anything else, or an array is not as long as its shape says.
@@ -47,8 +48,8 @@ def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
 class _Reader:
     """A stack machine for those instructions of a pickle that a dictionary of arrays needs.
 
-    A tuple holds plain values, types and flat tuples, and a dictionary is only at the top. Nothing
-    nests deeper, so neither hashing nor printing a value takes long.
+    A tuple holds plain values, types and flat tuples, a list plain values, and a dictionary is only
+    at the top. Nothing nests deeper, so neither hashing nor printing a value takes long.
     """
 
     def __init__(self) -> None:
@@ -92,6 +93,28 @@ class _Reader:
 
     def _push_tuple(self, _: None) -> None:
         self._stack.append(_tuple(self._marked()))
+
+    def _push_list(self, _: None) -> None:
+        self._stack.append([])
+
+    def _push_filled_list(self, _: None) -> None:
+        """Put a list of the marked values on the stack."""
+        values = self._marked()
+        self._stack.append([])
+        self._extend(values)
+
+    def _append_one(self, _: None) -> None:
+        self._extend(self._last(1))
+
+    def _append_marked(self, _: None) -> None:
+        self._extend(self._marked())
+
+    def _extend(self, values: list[Any]) -> None:
+        """Append plain values to the list on top."""
+        target = self._stack[-1]
+        if not isinstance(target, list) or not all(isinstance(value, int | str | bytes) for value in values):
+            raise ForbiddenPickle("a list must be of numbers or text")
+        target.extend(values)
 
     def _push_dictionary(self, _: None) -> None:
         self._stack.append({})
@@ -160,7 +183,7 @@ class _Reader:
 def _tuple(values: list[Any]) -> tuple[Any, ...]:
     """Make a tuple of plain values, types and flat tuples."""
     nested = any(isinstance(part, tuple) for value in values if isinstance(value, tuple) for part in value)
-    if len(values) > WIDEST or nested or any(isinstance(value, dict) for value in values):
+    if len(values) > WIDEST or nested or any(isinstance(value, dict | list) for value in values):
         raise ForbiddenPickle(f"a tuple must be of at most {WIDEST} plain values or tuples of plain values")
     return tuple(values)
 
@@ -255,6 +278,10 @@ _ACTIONS: dict[str, Callable[[_Reader, Any], None]] = {
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Reader._push_kept),
     "MARK": _Reader._mark,
     "TUPLE": _Reader._push_tuple,
+    "EMPTY_LIST": _Reader._push_list,
+    "LIST": _Reader._push_filled_list,
+    "APPEND": _Reader._append_one,
+    "APPENDS": _Reader._append_marked,
     "EMPTY_DICT": _Reader._push_dictionary,
     "DICT": _Reader._push_filled,
     "SETITEM": _Reader._set_one,
