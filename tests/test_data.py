@@ -246,7 +246,7 @@ def test_an_array_is_what_its_pickle_says():
         pickle.dumps({1: 1}),
         pickle.dumps({"x": tuple(range(100))}),
         pickle.dumps({"x": 1.5}),
-        pickle.dumps({"x": [1]}),
+        pickle.dumps({"x": [[1]]}),
         pickle.dumps({"x": {1}}),
         b"\x80\x02}" + b"N0" * 10**5 + b".",
         b"\x80\x02}U\x01xh\x07s.",  # what was never kept

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import curve_of, make_row
+from rows import curve_of, make_row, sound_row
 from test_claims import claiming, fill
 
 from bench import artifacts, boards
@@ -268,7 +268,7 @@ def test_a_right_claim_still_compacts_the_mirror(out: Path, there: Path) -> None
 
 def track(out: Path, values: Iterable[float], forced: bool = False) -> dict[str, Any]:
     """A row with a tracked model of these values."""
-    row = make_row()
+    row = sound_row(curve_of(0))
     tensors = {"weight": np.array(values, np.float32)}
     names = [artifacts.write_tensors(out, row["run_key"], tensors, {})]
     names.append(artifacts.write_arrays(out, row["run_key"], {"classes/global": np.array(values)}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import START, curve_of, make_row
+from rows import START, curve_of, sound_row
 
 from bench import artifacts
 from bench.boards import main
@@ -19,7 +19,7 @@ from bench.errors import EnvironmentProblem
 from leaderboards import Store, StoreError
 from leaderboards.rows.segments import compact
 
-ROW = make_row()
+ROW = sound_row(curve_of(0))
 KEY = ROW["run_key"]
 
 
@@ -67,17 +67,17 @@ def test_files_of_an_earlier_run_stay_named(tmp_path: Path) -> None:
 def test_compaction_and_merging_keep_names(tmp_path: Path) -> None:
     track(tmp_path / "out", weight=1, classes=1)
     track(tmp_path / "out", forced=True, weight=2, classes=2)
-    track(tmp_path / "out", row=make_row(seed=1), weight=3)
+    track(tmp_path / "out", row=sound_row(curve_of(0), seed=1), weight=3)
     compact(tmp_path / "out")
     assert main(["merge", str(tmp_path / "out"), "--out", str(tmp_path / "all")]) == 0
     for out in (tmp_path / "out", tmp_path / "all"):
-        assert (weight(out), weight(out, make_row(seed=1)["run_key"])) == (2, 3)
+        assert (weight(out), weight(out, sound_row(curve_of(0), seed=1)["run_key"])) == (2, 3)
         assert values(out) == {"classes/value": 2}
 
 
 def test_rows_of_two_environments_name_their_own(tmp_path: Path) -> None:
     """That of the row which readers take counts; where it names none, the other's."""
-    later = make_row(device="gpu", finished=START + timedelta(days=1))
+    later = sound_row(curve_of(0), device="gpu", finished=START + timedelta(days=1))
     track(tmp_path, weight=1)
     track(tmp_path, row=later, weight=2, classes=2)
     assert weight(tmp_path) == 1
@@ -109,7 +109,7 @@ def test_a_file_without_a_row_is_found(tmp_path: Path) -> None:
 
 
 def test_a_row_names_only_files_of_its_run(tmp_path: Path) -> None:
-    other = make_row(seed=1)
+    other = sound_row(curve_of(0), seed=1)
     names = track(tmp_path, row=other, weight=1)
     Store(tmp_path).write(ROW, curve_of(0), True, [*names, "../../x.npz", f"{KEY[:16]}-x.npz"])
     assert Store(tmp_path).tracked() == {other["run_key"]: {".safetensors": names[0]}}

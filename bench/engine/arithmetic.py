@@ -17,14 +17,22 @@ DIGITS = 8  # of the hash
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, fill (0, 1) evenly
 
 
-def arithmetic() -> dict[str, str]:
-    """Return the instruction set that torch uses here, and a hash of one training step of a small CNN."""
-    return {"instructions": torch.backends.cpu.get_cpu_capability(), "arithmetic": _hash(torch.get_num_threads())}
-
-
 @cache
-def _hash(threads: int) -> str:
-    """Hash the loss and gradients of a step of 16 samples; `threads` may change the order of sums."""
+def arithmetic(threads: int) -> dict[str, str]:
+    """Return the instruction set that torch uses here, and a hash of one training step of a small CNN.
+
+    `threads` may change the order of sums, and so the hash.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return {"instructions": torch.backends.cpu.get_cpu_capability(), "arithmetic": _hash()}
+    finally:
+        torch.set_num_threads(before)
+
+
+def _hash() -> str:
+    """Hash the loss and gradients of a step of 16 samples."""
     images = _numbers(16, 3, 32, 32)
     labels = torch.arange(16) % 10
     weights = [_numbers(6, 3, 5, 5), _numbers(16, 6, 5, 5), _numbers(10, 400)]

@@ -254,8 +254,8 @@ class Run:
         }
 
     def _arithmetic(self) -> dict[str, str]:
-        """Return the versions of this processor's arithmetic; none for a GPU, or for another process's run."""
-        return arithmetic() if self._here and self.execution.device == "cpu" else {}
+        """Return the versions of this processor's arithmetic; none for a GPU."""
+        return arithmetic(self.execution.threads) if self.execution.device == "cpu" else {}
 
     @property
     def backend(self) -> str:
