@@ -1,8 +1,8 @@
 """The registry of the algorithms that this suite can run. Imports neither torch nor ray.
 
-`ALGORITHMS` maps a name to its `Entry` in `index.json`, which `python docs/make.py` writes from the classes;
-`entry(name)` also finds algorithms of other packages (`plugins.py`). `build(name, **hyperparameters)` makes the
-algorithm itself, and only then is torch imported.
+`ALGORITHMS` maps a name to its `Entry` in `index.json`, which `python docs/make.py` writes from the
+classes; `entry(name)` also finds algorithms of other packages (`plugins.py`). `build(name,
+**hyperparameters)` makes the algorithm itself, and only then is torch imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from algorithms.base import Algorithm
 
 INDEX = Path(__file__).with_name("index.json")
-ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in from_json(INDEX.read_text(encoding="utf-8"))}
+ALGORITHMS: dict[str, Entry] = {
+    entry.name: entry for entry in from_json(INDEX.read_text(encoding="utf-8"))
+}
 
 
 def entry(name: str) -> Entry:
@@ -25,7 +27,8 @@ def entry(name: str) -> Entry:
 
     Raises:
         KeyError: no such algorithm; the message lists all names and the nearest.
-        ValueError: an algorithm from outside cannot be imported, or is not an algorithm; the message says why.
+        ValueError: an algorithm from outside cannot be imported, or is not an algorithm; the
+            message says why.
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
@@ -36,7 +39,9 @@ def entry(name: str) -> Entry:
     plugin = plugins.find(name)
     if plugin is None:
         all_names = dict.fromkeys([*ALGORITHMS, *plugins.names()])
-        raise KeyError(f"no algorithm {name!r}; known: {', '.join(all_names)}{nearest(name, all_names)}")
+        raise KeyError(
+            f"no algorithm {name!r}; known: {', '.join(all_names)}{nearest(name, all_names)}"
+        )
     return plugin
 
 

@@ -1,18 +1,22 @@
 """The contract between an algorithm and the engine: eleven hooks, whose defaults are FedAvg.
 
-Five kinds of data: the server sends a *message*; a client trains its *local* state during a round, keeps its *memory*
-between rounds and sends back an *upload*; `Server` is the server's own state.
+Five kinds of data: the server sends a *message*; a client trains its *local* state during a round,
+keeps its *memory* between rounds and sends back an *upload*; `Server` is the server's own state.
 
-A client's hooks see neither the server's samples nor its state: what a client is to know is sent in the message, where
-it is counted as traffic.
+A client's hooks see neither the server's samples nor its state: what a client is to know is sent in
+the message, where it is counted as traffic.
 
 Four rules make backends interchangeable:
 
-1. Only the engine calls hooks; a hook never calls another hook (except that a plug-in forwards to its base's).
-2. Pure hooks (`before_step`, `local_loss`, `upload`) draw no random numbers and do not branch on data, numeric fields
-   or the plan's numbers, because the engine may vmap them over clients. Randomness enters through `start` and `noise`.
-3. Losses are per example, shape (B,); a scalar regulariser broadcasts. The engine takes the masked mean.
-4. An algorithm extends `Algorithm`, or `Plugin` to wrap another; it never extends another algorithm.
+1. Only the engine calls hooks; a hook never calls another hook (except that a plug-in forwards to
+   its base's).
+2. Pure hooks (`before_step`, `local_loss`, `upload`) draw no random numbers and do not branch on
+   data, numeric fields or the plan's numbers, because the engine may vmap them over clients.
+   Randomness enters through `start` and `noise`.
+3. Losses are per example, shape (B,); a scalar regulariser broadcasts. The engine takes the masked
+   mean.
+4. An algorithm extends `Algorithm`, or `Plugin` to wrap another; it never extends another
+   algorithm.
 """
 
 from __future__ import annotations
@@ -59,7 +63,8 @@ class Data:
     """A whole set of labelled samples.
 
     Args:
-        x: (N, ...) inputs as the network takes them, or a function that makes them, called on first access.
+        x: (N, ...) inputs as the network takes them, or a function that makes them, called on first
+            access.
         y: (N,) int64 labels.
         weight: (N,), 1 for a sample, 0 for padding.
     """
@@ -104,13 +109,15 @@ class Batch:
 class Plan:
     """A client's local training in this round, read-only.
 
-    If clients are stacked, `round`, `lr` and `num_steps` may be tensors whose values cannot be read. Arithmetic and
-    comparisons, as in `(plan.round > 1) * term`, work with numbers and tensors; `if`, `float()`, `range()` and indexing
-    do not.
+    If clients are stacked, `round`, `lr` and `num_steps` may be tensors whose values cannot be
+    read. Arithmetic and comparisons, as in `(plan.round > 1) * term`, work with numbers and
+    tensors; `if`, `float()`, `range()` and indexing do not.
 
     Args:
-        round: number of the round, from 1; a scalar tensor if the program of a stack reads it anew in each round.
-        lr: local learning rate of this round; a scalar tensor in the same case, and if stacked runs differ in it.
+        round: number of the round, from 1; a scalar tensor if the program of a stack reads it anew
+            in each round.
+        lr: local learning rate of this round; a scalar tensor in the same case, and if stacked runs
+            differ in it.
         momentum: SGD momentum.
         num_steps: optimiser steps tau_k that this client takes, a scalar tensor.
     """
@@ -129,7 +136,8 @@ class Server:
         params: the global model w_t: parameters and floating-point buffers by name.
         round: number of finished rounds.
         extra: further state of the algorithm: trees (dict, tuple) of tensors and plain numbers.
-        metrics: what the server reports of this round, by name: scalars for the curve, which no later round sees.
+        metrics: what the server reports of this round, by name: scalars for the curve, which no
+            later round sees.
     """
 
     params: Params
@@ -137,13 +145,18 @@ class Server:
     extra: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
-    def next(self, params: Params, metrics: Mapping[str, Any] | None = None, **extra: Any) -> Server:
+    def next(
+        self, params: Params, metrics: Mapping[str, Any] | None = None, **extra: Any
+    ) -> Server:
         """Return the state after this round, with a new model; names in `extra` replace old ones."""
         return Server(params, self.round + 1, {**self.extra, **extra}, metrics or {})
 
 
 class Net(Protocol):
-    """The network as hooks see it: a function of its parameters. A missing or unknown name is an error."""
+    """The network as hooks see it: a function of its parameters.
+
+    A missing or unknown name is an error.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -172,9 +185,9 @@ class Net(Protocol):
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Return the outputs in training mode.
 
-        BatchNorm layers take the batch's statistics and write their running statistics into the tensors of `params`, in
-        place. A hook that trains a second model, or must not move a model's statistics, passes
-        `{**params, **{name: params[name].clone() for name in net.batchnorm}}`.
+        BatchNorm layers take the batch's statistics and write their running statistics into the
+        tensors of `params`, in place. A hook that trains a second model, or must not move a model's
+        statistics, passes `{**params, **{name: params[name].clone() for name in net.batchnorm}}`.
         """
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
@@ -222,7 +235,8 @@ class Fed(Protocol):
         """The server's labelled samples, for an algorithm that needs `auxiliary`.
 
         Raises:
-            AttributeError: a client's hook reads them; send what it needs in the message, where it is counted.
+            AttributeError: a client's hook reads them; send what it needs in the message, where it
+                is counted.
         """
 
     @property
@@ -246,20 +260,22 @@ class Fed(Protocol):
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """Train on the server: apply `step(net, state, one, given)` to each `one` of `inputs`; return the last state.
 
-        If clients are stacked on a GPU, the step is captured once and replayed, in later rounds too. So, like the pure
-        hooks, it must not draw random numbers or branch on data, and values that differ between rounds must reach it
-        through `state`, `one` and `given`. It must write into neither `one` nor `given`; it may use autograd.
+        If clients are stacked on a GPU, the step is captured once and replayed, in later rounds
+        too. So, like the pure hooks, it must not draw random numbers or branch on data, and values
+        that differ between rounds must reach it through `state`, `one` and `given`. It must write
+        into neither `one` nor `given`; it may use autograd.
 
         Args:
             step: a method of the algorithm, or a function of a module; it closes over nothing.
-            state: tree of tensors and numbers; not written to. The step returns it with the same structure.
+            state: tree of tensors and numbers; not written to. The step returns it with the same
+                structure.
             inputs: tree of tensors, each with a leading axis over the steps.
             given: tree of tensors and numbers that all steps read.
 
         Raises:
             TypeError: the step is neither.
-            ValueError: the step changes the structure of the state, or writes into `one` or `given`; or the inputs have
-                no common leading axis.
+            ValueError: the step changes the structure of the state, or writes into `one` or
+                `given`; or the inputs have no common leading axis.
         """
 
 
@@ -277,7 +293,13 @@ class Cohort(Protocol):
         """Return a cohort of all K clients, for means over values that the server caches."""
 
     def gradients(
-        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+        self,
+        loss: Any,
+        params: Params,
+        batch_size: int,
+        *,
+        augmented: bool = False,
+        among: Tensor | None = None,
     ) -> Params:
         """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication.
 
@@ -285,8 +307,10 @@ class Cohort(Protocol):
             loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,).
             params: model that is sent, and differentiated in its trainable names.
             batch_size: samples per client.
-            augmented: whether the samples are augmented as in local training, if the setting augments.
-            among: (m,) of 0 and 1, the clients that answer; the others' gradients are 0, and they send nothing.
+            augmented: whether the samples are augmented as in local training, if the setting
+                augments.
+            among: (m,) of 0 and 1, the clients that answer; the others' gradients are 0, and they
+                send nothing.
         """
 
 
@@ -321,11 +345,12 @@ def hyper(
         open_low: whether the smallest value itself is excluded.
         open_high: whether the largest value itself is excluded.
         choices: the allowed strings.
-        packable: whether configurations that differ in it may train in one program; False if trees depend on it.
-        optional: whether run keys leave it out at its default, as a field that joins an algorithm with stored runs must
-            be left out for their keys to stay valid.
-        search: what sweeps try, a list, `log(low, high)` or `linear(low, high)`, where no paper's space in
-            `search_spaces` has values and the user gives none; None for the default alone.
+        packable: whether configurations that differ in it may train in one program; False if trees
+            depend on it.
+        optional: whether run keys leave it out at its default, as a field that joins an algorithm
+            with stored runs must be left out for their keys to stay valid.
+        search: what sweeps try, a list, `log(low, high)` or `linear(low, high)`, where no paper's
+            space in `search_spaces` has values and the user gives none; None for the default alone.
 
     Raises:
         ValueError: the list is empty.
@@ -341,16 +366,25 @@ class Algorithm:
     """A federated algorithm. Fields are its hyper-parameters; the hooks below implement FedAvg.
 
     Raises:
-        ValueError: a hyper-parameter has the wrong type or lies outside its range, or two break a relation.
+        ValueError: a hyper-parameter has the wrong type or lies outside its range, or two break a
+            relation.
     """
 
     about: ClassVar[About] = About()
     needs: ClassVar[frozenset[str]] = frozenset()
-    uploads_model: ClassVar[bool] = True  # clients upload their model as `params`, as DKD and T1 require
+    uploads_model: ClassVar[bool] = (
+        True  # clients upload their model as `params`, as DKD and T1 require
+    )
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
-    terms: ClassVar[tuple[str, ...]] = ()  # names of what `local_loss` reports by `batch.report`, in every step
-    tracked: ClassVar[tuple[str, ...]] = ()  # small tensors of the message, of one shape, kept by `--track message`
-    version: ClassVar[int | None] = None  # None: 1, or in other packages a number that changes with the source
+    terms: ClassVar[
+        tuple[str, ...]
+    ] = ()  # names of what `local_loss` reports by `batch.report`, in every step
+    tracked: ClassVar[
+        tuple[str, ...]
+    ] = ()  # small tensors of the message, of one shape, kept by `--track message`
+    version: ClassVar[int | None] = (
+        None  # None: 1, or in other packages a number that changes with the source
+    )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -385,7 +419,9 @@ class Algorithm:
         """Return a client's memory before its first round, from the initial model w_0, with all names it ever has."""
         return {}
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the client's local state; gradients are taken for the trainable names of its `params`."""
         return {"params": message["params"]}
 
@@ -394,16 +430,23 @@ class Algorithm:
         return {}
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
-        """Return by name the frozen models whose outputs on the batch the loss uses. Only select; compute nothing."""
+        """Return by name the frozen models whose outputs on the batch the loss uses.
+
+        Only select; compute nothing.
+        """
         return {}
 
     # Client, pure: tensors in, tensors out; the engine may vmap these over clients.
 
-    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+    def before_step(
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+    ) -> Local:
         """Return the local state after work before the optimiser's step, for instance a generator's own step."""
         return local
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the local objective: (B,), nats per example; a scalar term broadcasts when it is added."""
         return cross_entropy(net(local["params"], batch.x).logits, batch.y)
 
@@ -412,8 +455,9 @@ class Algorithm:
     ) -> tuple[Upload, Memory]:
         """Return the client's upload and its new memory; `data` is its whole training set, not augmented.
 
-        `metrics` in the upload, scalars by name, are for the curve: they are no traffic, and the server does not see
-        them. The curve has their mean over the round's clients, weighted by examples.
+        `metrics` in the upload, scalars by name, are for the curve: they are no traffic, and the
+        server does not see them. The curve has their mean over the round's clients, weighted by
+        examples.
         """
         return {"params": local["params"]}, memory
 
@@ -469,7 +513,9 @@ class Plugin(Algorithm):
         """Forward to the base."""
         return self.base.init_client(fed, params)
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Forward to the base."""
         return self.base.start(fed, message, memory, generator)
 
@@ -481,11 +527,15 @@ class Plugin(Algorithm):
         """Forward to the base."""
         return self.base.teachers(message, memory)
 
-    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+    def before_step(
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+    ) -> Local:
         """Forward to the base."""
         return self.base.before_step(net, local, batch, message, plan)
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Forward to the base."""
         return self.base.local_loss(net, local, batch, message, memory, plan)
 

@@ -19,19 +19,23 @@ ANY = Bounds()
 class About:
     """Facts about an algorithm other than its hyper-parameters, stated on its class or its `Variant`.
 
-    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, t the round.
+    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, t
+    the round.
 
     Args:
-        name: of the algorithm and its result row, lower snake case; empty for a class that only its variants register.
+        name: of the algorithm and its result row, lower snake case; empty for a class that only its
+            variants register.
         paper: key of its own paper in `search_spaces`, or authors and year.
         equations: place in the paper that defines it.
         summary: one line.
-        defaults_follow: source of the defaults: the paper or its authors' code, and for which values.
+        defaults_follow: source of the defaults: the paper or its authors' code, and for which
+            values.
         down: size of the message to each client in a round.
         up: size of each client's upload.
         keeps: a client's memory between rounds, and after a comma its size.
         needs: keys of `algorithms.base.NEEDS`, in addition to the needs of the class.
-        where: relations between hyper-parameters that every configuration keeps, such as `beta <= gamma`.
+        where: relations between hyper-parameters that every configuration keeps, such as `beta <=
+            gamma`.
         rows: suffix of each result row that one run yields -> registry name of that row.
         reference: whether its row is only for comparison: shown, but not ranked.
     """
@@ -98,7 +102,11 @@ class Entry(About):
 
     def identifying(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return the hyper-parameters that enter a run key: all, but optional ones only if not at their default."""
-        kept = [item.name for item in self.fields if not item.optional or values[item.name] != item.default]
+        kept = [
+            item.name
+            for item in self.fields
+            if not item.optional or values[item.name] != item.default
+        ]
         return {name: values[name] for name in kept}
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Value]:
@@ -129,8 +137,16 @@ def from_json(text: str) -> tuple[Entry, ...]:
         for values in item.get("fields", ()):
             bounds = values.get("bounds", {})
             fields.append(
-                Field(**{**values, "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))})})
+                Field(
+                    **{
+                        **values,
+                        "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))}),
+                    }
+                )
             )
-        collections = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
+        collections = {
+            "needs": frozenset(item.get("needs", ())),
+            "where": tuple(item.get("where", ())),
+        }
         entries.append(Entry(**{**item, **collections, "fields": tuple(fields)}))
     return tuple(entries)

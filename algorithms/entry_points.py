@@ -1,7 +1,7 @@
 """Plug-ins, named by an entry point or `package.module:name`: how they are imported, refused and fingerprinted.
 
-Algorithms, data sets, models and partitions can be plug-ins: each has its `Kind`. Stored runs are read within
-`names_of_rows`, because a name in a file must not choose which code is run.
+Algorithms, data sets, models and partitions can be plug-ins: each has its `Kind`. Stored runs are
+read within `names_of_rows`, because a name in a file must not choose which code is run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,20 @@ from typing import Any, TypeVar
 from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
-PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)  # values that are told by their `repr`
-_importable: Collection[str] | None = None  # the `module:name`s that may be imported; None means all
+PLAIN = (
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    tuple,
+    list,
+    dict,
+    NoneType,
+)  # values that are told by their `repr`
+_importable: Collection[str] | None = (
+    None  # the `module:name`s that may be imported; None means all
+)
 _option = "--import"  # with which the user allows one
 T = TypeVar("T")
 
@@ -40,7 +52,9 @@ class Kind:
 
     def names(self) -> tuple[str, ...]:
         """Return the names that installed packages add."""
-        return tuple(sorted(point.name for point in importlib.metadata.entry_points(group=self.group)))
+        return tuple(
+            sorted(point.name for point in importlib.metadata.entry_points(group=self.group))
+        )
 
     def path(self, name: str) -> str | None:
         """Return the `module:name` that a name stands for, or None if no package has one of that name."""
@@ -53,11 +67,14 @@ class Kind:
         """Import the object at `path`, a `module:name`, for a user who typed `name`.
 
         Raises:
-            ValueError: there is no such module, it cannot be imported, it has no such name, or a stored run names it.
+            ValueError: there is no such module, it cannot be imported, it has no such name, or a
+                stored run names it.
         """
         module, _, attribute = path.partition(":")
         if ":" in name and _importable is not None and name not in _importable:
-            raise self.error(name, f"only a stored run names it; if you trust its code, add {_option} {name}")
+            raise self.error(
+                name, f"only a stored run names it; if you trust its code, add {_option} {name}"
+            )
         hint = as_module(path)
         if hint:
             raise self.error(name, hint)
@@ -72,17 +89,24 @@ class Kind:
         except (Exception, SystemExit) as error:
             raise self.failure(name, "imported", error) from error
         if not hasattr(imported, attribute):
-            raise self.error(name, f"module {module!r} has no {attribute!r}{nearest(attribute, vars(imported))}")
+            raise self.error(
+                name, f"module {module!r} has no {attribute!r}{nearest(attribute, vars(imported))}"
+            )
         return getattr(imported, attribute)
 
     def load_entry(self, name: str, path: str, wanted: type[T]) -> T:
         """Return the entry, of class `wanted`, at `path` or from the function there; raises as `load`."""
-        entry, rule = self.load(name, path), f"must be or return a {wanted.__module__}.{wanted.__name__}"
+        entry, rule = (
+            self.load(name, path),
+            f"must be or return a {wanted.__module__}.{wanted.__name__}",
+        )
         if callable(entry) and not isinstance(entry, wanted):
             try:
                 entry = entry()
             except Exception as error:
-                raise self.error(name, f"{path} {rule}; called, it raises {type(error).__name__}: {error}") from error
+                raise self.error(
+                    name, f"{path} {rule}; called, it raises {type(error).__name__}: {error}"
+                ) from error
         if not isinstance(entry, wanted):
             raise self.error(name, f"{path} {rule}, got {type(entry).__name__}")
         return entry
@@ -93,17 +117,26 @@ class Kind:
 
     def failure(self, name: str, done: str, error: BaseException) -> ValueError:
         """Return an error about a plug-in whose code raised while being `done`: `imported`, `made` or the like."""
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
-        place = f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
-        return self.problem(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}")
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"
+        ]
+        place = (
+            f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})"
+            if frames
+            else ""
+        )
+        return self.problem(
+            f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}"
+        )
 
 
 @contextmanager
 def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iterator[None]:
     """Import no `module:name` in this context, because its names come from stored runs, which others may have written.
 
-    Built-in names, entry points of installed packages and plug-ins loaded before are found as usual. This holds for all
-    threads of the process. Names that the user `typed`, with the command's `option`, are imported.
+    Built-in names, entry points of installed packages and plug-ins loaded before are found as
+    usual. This holds for all threads of the process. Names that the user `typed`, with the
+    command's `option`, are imported.
     """
     global _importable, _option
     before = _importable, _option
@@ -129,9 +162,10 @@ def as_module(name: str) -> str:
 def fingerprint(modules: Iterable[str], own: str = "", sources: Iterable[str] = ()) -> int:
     """Return the CRC-32 of the modules' files and of all neighbouring files that they import, directly or indirectly.
 
-    Neighbouring files lie in the folder of the file, or of the package that it is in. Other installed packages do not
-    count, nor do this suite's own files, except that of the module `own`. The number does not depend on loaded modules,
-    so all processes of a sweep agree. `sources` are of code without a file.
+    Neighbouring files lie in the folder of the file, or of the package that it is in. Other
+    installed packages do not count, nor do this suite's own files, except that of the module `own`.
+    The number does not depend on loaded modules, so all processes of a sweep agree. `sources` are
+    of code without a file.
     """
     files: set[Path] = set()
     counted = [name for name in modules if name == own or not _is_ours(name)]
@@ -220,7 +254,10 @@ def _imported_files(file: Path) -> Iterator[Path]:
             names, starts = [alias.name for alias in node.names], roots
         elif isinstance(node, ast.ImportFrom):
             starts = roots if not node.level else [file.parents[node.level - 1]]
-            names = [node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)]
+            names = [
+                node.module or "",
+                *(f"{node.module or ''}.{alias.name}" for alias in node.names),
+            ]
         else:
             continue
         for name in names:
@@ -229,10 +266,16 @@ def _imported_files(file: Path) -> Iterator[Path]:
             parts = name.strip(".").split(".")
             for start in starts:
                 installed = start.name in ("site-packages", "dist-packages")
-                if installed and parts[0] != file.relative_to(start).parts[0].removesuffix(".py"):  # another package
+                if installed and parts[0] != file.relative_to(start).parts[0].removesuffix(
+                    ".py"
+                ):  # another package
                     continue
                 path = start.joinpath(*parts)
-                yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
+                yield from (
+                    place
+                    for place in (path.with_suffix(".py"), path / "__init__.py")
+                    if place.is_file()
+                )
 
 
 def _import_roots(file: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """FedAvg: Communication-Efficient Learning of Deep Networks from Decentralized Data.
 
-McMahan, Moore, Ramage, Hampson, y Arcas, AISTATS 2017, Algorithm 1. https://arxiv.org/abs/1602.05629
+McMahan, Moore, Ramage, Hampson, y Arcas, AISTATS 2017, Algorithm 1.
+https://arxiv.org/abs/1602.05629
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from algorithms.entry import About
 class FedAvg(Algorithm):
     """Clients minimise the cross entropy; the server averages their models, weighted by examples.
 
-    w_{t+1} = sum_{k in S_t} n_k / n w_k, with n = sum_{k in S_t} n_k. Every hook is the contract's default.
+    w_{t+1} = sum_{k in S_t} n_k / n w_k, with n = sum_{k in S_t} n_k. Every hook is the contract's
+    default.
 
     Differences from the paper:
-        1. The weights are normalised over the round's clients (the authors' revised version does the same), so that
-           partial participation keeps the model's scale.
+        1. The weights are normalised over the round's clients (the authors' revised version does
+           the same), so that partial participation keeps the model's scale.
     """
 
     about = About(

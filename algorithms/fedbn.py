@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 import torch
 
-from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Net, Params, Plan, Server, Upload
+from algorithms.base import (
+    Algorithm,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Plan,
+    Server,
+    Upload,
+)
 from algorithms.entry import About
 
 
@@ -22,8 +34,8 @@ def shared_names(net: Net) -> list[str]:
 class FedBN(Algorithm):
     """FedAvg on everything but BatchNorm layers, whose weights, biases and running statistics each client keeps.
 
-    There is one model per client, the shared part with its own layers; accuracy is the unweighted mean over clients.
-    Without BatchNorm layers it is FedAvg.
+    There is one model per client, the shared part with its own layers; accuracy is the unweighted
+    mean over clients. Without BatchNorm layers it is FedAvg.
 
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code weighs its five sources alike.
@@ -50,7 +62,9 @@ class FedBN(Algorithm):
         """Return the BatchNorm layers of w_0."""
         return {name: params[name] for name in fed.net.names if name in fed.net.batchnorm}
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the received part with the client's own BatchNorm layers."""
         return {"params": {**message["params"], **memory}}
 
@@ -59,4 +73,6 @@ class FedBN(Algorithm):
     ) -> tuple[Upload, Memory]:
         """Return the shared part, and the BatchNorm layers for the client to keep."""
         w = local["params"]
-        return {"params": {name: w[name] for name in shared_names(net)}}, {name: w[name] for name in memory}
+        return {"params": {name: w[name] for name in shared_names(net)}}, {
+            name: w[name] for name in memory
+        }

@@ -1,8 +1,9 @@
 """FedCAD: Class-Wise Adaptive Self Distillation for Heterogeneous Federated Learning, and its baseline FedLSD.
 
-He, Chen, Yang, Zhang, Zeng 2022, Eqs. 3-6 and Algorithm 1. https://www.aminer.org/pub/627e24075aee126c0f749e28
-FedLSD: Lee, Shin, Jeong, Yun, "Preservation of the Global Knowledge by Not-True Self Knowledge Distillation in
-Federated Learning", first version. https://arxiv.org/abs/2106.03097
+He, Chen, Yang, Zhang, Zeng 2022, Eqs. 3-6 and Algorithm 1.
+https://www.aminer.org/pub/627e24075aee126c0f749e28 FedLSD: Lee, Shin, Jeong, Yun, "Preservation of
+the Global Knowledge by Not-True Self Knowledge Distillation in Federated Learning", first version.
+https://arxiv.org/abs/2106.03097
 """
 
 from __future__ import annotations
@@ -11,7 +12,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Params, Plan, Server, hyper
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Plan,
+    Server,
+    hyper,
+)
 from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import cross_entropy, kl, one_hot
@@ -22,8 +35,8 @@ def self_distillation(
 ) -> Tensor:
     """Compute (1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share, and report KL.
 
-    `student` are the local model's (B, C) logits, and `weight`, a, a number or (B,). The cross entropy has temperature
-    1; `t_squared` multiplies KL by T^2. Returns (B,), nats.
+    `student` are the local model's (B, C) logits, and `weight`, a, a number or (B,). The cross
+    entropy has temperature 1; `t_squared` multiplies KL by T^2. Returns (B,), nats.
     """
     scale = temperature**2 if t_squared else 1.0
     distillation = kl(batch.teacher["global"].logits, student, temperature)
@@ -41,7 +54,8 @@ class FedLSD(Algorithm):
         kd_t_squared: multiply that term by T^2, which the printed formula does not.
 
     Differences from the paper:
-        1. T^2: FedCAD prints the term without it, the default here; the one public implementation found has it.
+        1. T^2: FedCAD prints the term without it, the default here; the one public implementation
+           found has it.
     """
 
     about = About(
@@ -61,10 +75,14 @@ class FedLSD(Algorithm):
         """Return the received model, which costs no further traffic."""
         return {"global": message["params"]}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the objective in the docstring of the class."""
         student = net(local["params"], batch.x).logits
-        return self_distillation(student, batch, self.distillation_weight, self.temperature, self.kd_t_squared)
+        return self_distillation(
+            student, batch, self.distillation_weight, self.temperature, self.kd_t_squared
+        )
 
 
 @dataclass(frozen=True)
@@ -72,24 +90,28 @@ class FedCAD(Algorithm):
     """Self-distillation whose weight a_y grows with the global model's skill on class y.
 
     Loss: (1 - a_y) CE + a_y KL( p^g || p ) (Eqs. 3-5). Weights, from the server's auxiliary samples (Eq. 6):
-    a_y = (gamma - beta)/2 E[phi] + (gamma + beta)/2 with phi = p^g_y - sum_{k != y} p^g_k. As p^g sums to 1,
-    phi = 2 p^g_y - 1, so a_y = beta + (gamma - beta) E[p^g_y], which is computed here.
+    a_y = (gamma - beta)/2 E[phi] + (gamma + beta)/2 with phi = p^g_y - sum_{k != y} p^g_k. As p^g
+    sums to 1, phi = 2 p^g_y - 1, so a_y = beta + (gamma - beta) E[p^g_y], which is computed here.
 
     Args:
         beta: weight of a class the global model never gets right, in [0, gamma].
-        gamma: weight of a class it is certain of, in [beta, 1). beta = gamma is FedLSD, beta = gamma = 0 FedAvg.
+        gamma: weight of a class it is certain of, in [beta, 1). beta = gamma is FedLSD, beta =
+            gamma = 0 FedAvg.
         temperature: T of both softmax functions in the distillation term.
         phi_temperature: T of p^g in phi (Eq. 6); none takes `temperature`, as Eq. 2 literally does.
         kd_t_squared: multiply the distillation term by T^2, which the printed formula does not.
 
     Differences from the paper:
         1. T is not stated; FedLSD's T = 2 is the default.
-        2. Eq. 3 writes the cross entropy with the T-scaled p, Algorithm 1 calls the ordinary one: T = 1 is used.
-        3. Algorithm 1 writes the distillation term as a soft cross entropy summed over the data, the text as KL: the
-           gradient is the same; the mean over the batch is used.
-        4. The text asks for 0 < beta < gamma < 1, while its grid holds 0 and equal pairs: both are allowed.
-        5. The auxiliary samples, 32 of each class, can be "acquired from the public data"; here they are taken out of
-           the training data before clients get theirs, for every algorithm of a comparison.
+        2. Eq. 3 writes the cross entropy with the T-scaled p, Algorithm 1 calls the ordinary one: T
+           = 1 is used.
+        3. Algorithm 1 writes the distillation term as a soft cross entropy summed over the data,
+           the text as KL: the gradient is the same; the mean over the batch is used.
+        4. The text asks for 0 < beta < gamma < 1, while its grid holds 0 and equal pairs: both are
+           allowed.
+        5. The auxiliary samples, 32 of each class, can be "acquired from the public data"; here
+           they are taken out of the training data before clients get theirs, for every algorithm of
+           a comparison.
     """
 
     about = About(
@@ -127,7 +149,9 @@ class FedCAD(Algorithm):
         """Return the received model, which costs no further traffic."""
         return {"global": message["params"]}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return Eq. 5, each sample with its class's weight."""
         student = net(local["params"], batch.x).logits
         weight = message["class_weights"][batch.y]

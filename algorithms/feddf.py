@@ -35,11 +35,13 @@ class FedDF(Algorithm):
         patience: steps without a better validation accuracy after which the distillation ends.
 
     Differences from the paper:
-        1. The data that the server distils on are the auxiliary samples taken out of the training set.
-        2. In the authors' code the server's learning rate falls by cosine annealing, by default and in every published
-           command, and its gradient is clipped at norm 5. Here the rate is constant, and nothing is clipped.
-        3. The student is in training mode without dropout, on samples that are not augmented. It is chosen on the
-           validation samples that its validation accuracy is then of.
+        1. The data that the server distils on are the auxiliary samples taken out of the training
+           set.
+        2. In the authors' code the server's learning rate falls by cosine annealing, by default and
+           in every published command, and its gradient is clipped at norm 5. Here the rate is
+           constant, and nothing is clipped.
+        3. The student is in training mode without dropout, on samples that are not augmented. It is
+           chosen on the validation samples that its validation accuracy is then of.
     """
 
     about = About(
@@ -61,33 +63,54 @@ class FedDF(Algorithm):
         mean = cohort.mean(uploads["params"])
         if not self.max_steps:
             return server.next(mean)
-        clients = [{name: value[k] for name, value in uploads["params"].items()} for k in range(len(cohort.ids))]
+        clients = [
+            {name: value[k] for name, value in uploads["params"].items()}
+            for k in range(len(cohort.ids))
+        ]
         x = fed.auxiliary.x
         teacher = torch.stack([logits_of(fed.net, params, x) for params in clients]).mean(0)
         batches = self._batches(fed.stream("feddf", server.round), len(x))
         return server.next(self._distil(fed, mean, batches, {"x": x, "teacher": teacher}))
 
-    def _distil(self, fed: Fed, mean: Params, batches: Iterator[Tensor], samples: dict[str, Tensor]) -> Params:
+    def _distil(
+        self, fed: Fed, mean: Params, batches: Iterator[Tensor], samples: dict[str, Tensor]
+    ) -> Params:
         """Distil into the mean and return the model with the best validation accuracy, the mean included."""
-        state = {"params": mean, "adam": adam_init({name: mean[name] for name in fed.net.trainable})}
+        state = {
+            "params": mean,
+            "adam": adam_init({name: mean[name] for name in fed.net.trainable}),
+        }
         best, best_step, best_params = _accuracy(fed.net, mean, fed.validation), 0, mean
         step = 0
         while step < self.max_steps and step - best_step < self.patience:
-            positions = torch.stack(list(islice(batches, min(self.check_every, self.max_steps - step))))
-            state, step = fed.repeat(self._student_step, state, positions, samples), step + len(positions)
+            positions = torch.stack(
+                list(islice(batches, min(self.check_every, self.max_steps - step)))
+            )
+            state, step = (
+                fed.repeat(self._student_step, state, positions, samples),
+                step + len(positions),
+            )
             accuracy = _accuracy(fed.net, state["params"], fed.validation)
             if accuracy > best:
                 best, best_step, best_params = accuracy, step, state["params"]
         return best_params
 
-    def _student_step(self, net: Net, state: Any, positions: Tensor, samples: Any) -> dict[str, Any]:
+    def _student_step(
+        self, net: Net, state: Any, positions: Tensor, samples: Any
+    ) -> dict[str, Any]:
         """Take one Adam step of the student on the samples at `positions` (B,)."""
         leaves = {name: state["params"][name].detach().requires_grad_() for name in net.trainable}
         student = state["params"] | leaves
-        loss = kl(samples["teacher"][positions], net(student, samples["x"][positions]).logits).mean()
-        grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        loss = kl(
+            samples["teacher"][positions], net(student, samples["x"][positions]).logits
+        ).mean()
+        grads = torch.autograd.grad(
+            loss, list(leaves.values()), allow_unused=True, materialize_grads=True
+        )
         params = {name: value.detach() for name, value in leaves.items()}
-        params, adam = adam_step(params, dict(zip(leaves, grads, strict=True)), state["adam"], self.server_lr)
+        params, adam = adam_step(
+            params, dict(zip(leaves, grads, strict=True)), state["adam"], self.server_lr
+        )
         return {"params": student | params, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:

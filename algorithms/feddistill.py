@@ -1,7 +1,8 @@
 """FedDistill+: federated distillation of per-label logits, with parameters averaged too.
 
-Distillation: Jeong, Oh, Kim, Park, Bennis, Kim 2018, Algorithm 1. https://arxiv.org/abs/1811.11479. With parameter
-sharing: the baseline of Zhu, Hong, Zhou (FedGen), ICML 2021, and of FedGKD (Yao et al. 2021, section 5.1).
+Distillation: Jeong, Oh, Kim, Park, Bennis, Kim 2018, Algorithm 1. https://arxiv.org/abs/1811.11479.
+With parameter sharing: the baseline of Zhu, Hong, Zhou (FedGen), ICML 2021, and of FedGKD (Yao et
+al. 2021, section 5.1).
 """
 
 from __future__ import annotations
@@ -35,24 +36,27 @@ from algorithms.losses import cross_entropy, kl, one_hot
 class FedDistill(Algorithm):
     """Local objective CE + lambda T^2 KL( softmax(zbar_y / T) || softmax(z / T) ), zbar_y the others' mean logits.
 
-    A client's table A_k (C, C) holds, for each label, the mean logits of its training passes; zbar_c is the mean of
-    A_j[c] over the other clients that have reported label c. A sample whose label no other client has reported has no
-    distillation term, so round 1 has none. Server state: every client's latest table (`feddistill_tables`, (K, C, C))
-    and which labels it holds (`feddistill_reported`, (K, C)).
+    A client's table A_k (C, C) holds, for each label, the mean logits of its training passes;
+    zbar_c is the mean of A_j[c] over the other clients that have reported label c. A sample whose
+    label no other client has reported has no distillation term, so round 1 has none. Server state:
+    every client's latest table (`feddistill_tables`, (K, C, C)) and which labels it holds
+    (`feddistill_reported`, (K, C)).
 
     Args:
-        distillation_weight: lambda, weight of the distillation term; 0 is FedAvg. FedGKD prints 0.1, FedGen's code
-            has 1.
+        distillation_weight: lambda, weight of the distillation term; 0 is FedAvg. FedGKD prints
+            0.1, FedGen's code has 1.
         temperature: T of both softmax functions; the term carries T^2.
-        fd_exclude_self: leave the client's own table out of zbar, as federated distillation defines it.
+        fd_exclude_self: leave the client's own table out of zbar, as federated distillation defines
+            it.
         fd_cumulative: sum logits over all rounds of a client instead of the round's alone.
 
     Differences from the papers:
-        1. FedGKD's text has the plain mean of all clients' tables (`fd_exclude_self=false`), and so has FedGen's code,
-           over the previous round's clients. FedGKD's code leaves the client's own out, but divides by K - 1 whether or
-           not a client has reported, and drops what it receives, so that its target is uniform. Both codes start
-           counts at 1 and never reset them. Here a label's mean is over the clients that have reported it, and tables
-           are made anew each round.
+        1. FedGKD's text has the plain mean of all clients' tables (`fd_exclude_self=false`), and so
+           has FedGen's code, over the previous round's clients. FedGKD's code leaves the client's
+           own out, but divides by K - 1 whether or not a client has reported, and drops what it
+           receives, so that its target is uniform. Both codes start counts at 1 and never reset
+           them. Here a label's mean is over the clients that have reported it, and tables are made
+           anew each round.
         2. Logits are taken in evaluation mode, on the model before each step.
     """
 
@@ -89,21 +93,31 @@ class FedDistill(Algorithm):
         like, classes = next(iter(params.values())), fed.net.num_classes
         return {"sums": like.new_zeros(classes, classes), "counts": like.new_zeros(classes)}
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the received model, and the sums and counts to continue from."""
         sums, counts = memory["sums"], memory["counts"]
         if not self.fd_cumulative:
             sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
         return {"params": message["params"], "sums": sums, "counts": counts}
 
-    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+    def before_step(
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+    ) -> Local:
         """Add the batch's logits to the rows of their labels."""
         with torch.no_grad():
             logits = net.eval(local["params"], batch.x).logits
         members = one_hot(batch.y, net.num_classes).to(logits.dtype) * batch.weight[:, None]
-        return {**local, "sums": local["sums"] + members.T @ logits, "counts": local["counts"] + members.sum(0)}
+        return {
+            **local,
+            "sums": local["sums"] + members.T @ logits,
+            "counts": local["counts"] + members.sum(0),
+        }
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return cross entropy plus distillation from the others' mean logits of each sample's label."""
         table_sum, holders = message["table_sum"], message["holders"]
         if self.fd_exclude_self:
@@ -120,13 +134,19 @@ class FedDistill(Algorithm):
     ) -> tuple[Upload, Memory]:
         """Return the model, the table and the labels it holds; the client keeps the table's sums and counts."""
         sums, counts = local["sums"], local["counts"]
-        upload = {"params": local["params"], "table": _means(sums, counts), "reported": (counts > 0).to(counts.dtype)}
+        upload = {
+            "params": local["params"],
+            "table": _means(sums, counts),
+            "reported": (counts > 0).to(counts.dtype),
+        }
         return upload, {"sums": sums, "counts": counts}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return FedAvg's mean and the latest tables."""
         tables = server.extra["feddistill_tables"].index_copy(0, cohort.ids, uploads["table"])
-        reported = server.extra["feddistill_reported"].index_copy(0, cohort.ids, uploads["reported"])
+        reported = server.extra["feddistill_reported"].index_copy(
+            0, cohort.ids, uploads["reported"]
+        )
         params = cohort.mean(uploads["params"])
         return server.next(params, feddistill_tables=tables, feddistill_reported=reported)
 

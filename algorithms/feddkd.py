@@ -24,36 +24,42 @@ from algorithms.variant import Variant
 class DKD(Plugin):
     """After the base's averaging, the server distils the round's local models into the mean, without data of its own.
 
-    For j = 1..J each client sends the gradient, at the server's model w, of the mean over a fresh mini-batch of
-    -sum_c softmax(z_k)_c log softmax(z(w))_c, z_k being its own local model's logits; then
-    w <- w - gamma_{t,j} mean_k(gradient_k), with gamma_{t,j} = lr lr_decay^(t-1) step_decay^(j-1). Labels are not used.
+    For j = 1..J each client sends the gradient, at the server's model w, of the mean over a fresh
+    mini-batch of -sum_c softmax(z_k)_c log softmax(z(w))_c, z_k being its own local model's logits;
+    then w <- w - gamma_{t,j} mean_k(gradient_k), with gamma_{t,j} = lr lr_decay^(t-1)
+    step_decay^(j-1). Labels are not used.
 
     Args:
-        base: algorithm by which clients train and the server averages: FedAvg, FedMAX, FedBN, or any other.
+        base: algorithm by which clients train and the server averages: FedAvg, FedMAX, FedBN, or
+            any other.
         steps: J, gradient requests after each averaging; 0 is the base.
-        lr: gamma_0, the server's learning rate in a request (eta_d in the paper's CIFAR section); 0 is the base at J
-            times the traffic.
+        lr: gamma_0, the server's learning rate in a request (eta_d in the paper's CIFAR section); 0
+            is the base at J times the traffic.
         lr_decay: factor on lr after each round.
-        step_decay: factor on lr after each request, restarted every round; 0.97 on the digits, else 1.
+        step_decay: factor on lr after each request, restarted every round; 0.97 on the digits, else
+            1.
         batch_size: samples with which a client answers a request.
         warmup_rounds: number of first rounds without requests; 30 on CIFAR-100.
-        dkd_student_mode: mode of the student while clients take its gradient, `eval` or `train`; they differ with
-            BatchNorm or dropout. Only gradients leave a client either way.
+        dkd_student_mode: mode of the student while clients take its gradient, `eval` or `train`;
+            they differ with BatchNorm or dropout. Only gradients leave a client either way.
         dkd_weights: q_k of Eq. 8: `mean` is 1 / |S_t| as in Algorithm 1, `examples` n_k over their sum.
         dkd_dropout: probability that a client does not answer a request; 0 as in Algorithm 1.
-        dkd_augmented: whether the mini-batches of requests are augmented as those of local training are.
+        dkd_augmented: whether the mini-batches of requests are augmented as those of local training
+            are.
 
     Differences from the paper:
         1. Line 10 of Algorithm 1 writes q_k outside the sum: the mean of gradients is meant.
-        2. Modes of the two models and how a mini-batch is drawn are not printed: both models are in evaluation mode,
-           batches are drawn uniformly without replacement, independently for each request; a client that has fewer
-           samples answers with all of them.
+        2. Modes of the two models and how a mini-batch is drawn are not printed: both models are in
+           evaluation mode, batches are drawn uniformly without replacement, independently for each
+           request; a client that has fewer samples answers with all of them.
         3. When requests begin after a warm-up, the decay counts all rounds.
-        4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithms 4 and 5).
-        5. Whether a request's mini-batch is augmented is not printed: it is not, unless `dkd_augmented` is true.
-        6. In Algorithm 1, lines 8-10, all clients answer. With `dkd_dropout` each client answers each request
-           independently, and q_k is taken over those that do, so that it sums to 1 as below Eq. 8. If nobody answers,
-           the model stays as it is.
+        4. Over FedBN the student is the server's part with the client's own BatchNorm layers
+           (Algorithms 4 and 5).
+        5. Whether a request's mini-batch is augmented is not printed: it is not, unless
+           `dkd_augmented` is true.
+        6. In Algorithm 1, lines 8-10, all clients answer. With `dkd_dropout` each client answers
+           each request independently, and q_k is taken over those that do, so that it sums to 1 as
+           below Eq. 8. If nobody answers, the model stays as it is.
 
     Raises:
         ValueError: the base's clients send no model.
@@ -91,8 +97,12 @@ class DKD(Plugin):
         student = local_params | params
         if self.dkd_student_mode == "eval":
             return soft_cross_entropy(teacher, net.eval(student, batch.x).logits)
-        # Training mode writes running statistics: here into copies, because only gradients leave the client.
-        student = {name: value if name in net.trainable else value.clone() for name, value in student.items()}
+        # Training mode writes running statistics: here into copies, because only gradients leave
+        # the client.
+        student = {
+            name: value if name in net.trainable else value.clone()
+            for name, value in student.items()
+        }
         return soft_cross_entropy(teacher, net(student, batch.x).logits)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
@@ -104,7 +114,11 @@ class DKD(Plugin):
         for j in range(steps):
             among = self._answering(fed, server.round, j, cohort)
             grads = cohort.gradients(
-                self.distillation, server.params, self.batch_size, augmented=self.dkd_augmented, among=among
+                self.distillation,
+                server.params,
+                self.batch_size,
+                augmented=self.dkd_augmented,
+                among=among,
             )
             if among is not None and not among.any():
                 continue
@@ -131,7 +145,9 @@ class DKD(Plugin):
         if self.dkd_weights == "examples":
             mean: Params = cohort.mean(grads, among)
             return mean
-        return {name: (grad if among is None else grad[among]).mean(0) for name, grad in grads.items()}
+        return {
+            name: (grad if among is None else grad[among]).mean(0) for name, grad in grads.items()
+        }
 
 
 feddkd = Variant(DKD, FedAvg, name="feddkd")

@@ -1,6 +1,7 @@
 """FedDyn: Federated Learning Based on Dynamic Regularization.
 
-Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, ICLR 2021, Algorithm 1. https://arxiv.org/abs/2111.04263
+Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, ICLR 2021, Algorithm 1.
+https://arxiv.org/abs/2111.04263
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from algorithms.params import inner_product, norm, squared_distance, zeros_like
 class FedDyn(Algorithm):
     """Local objective F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2, then h_k <- h_k - alpha (w_k - w_t).
 
-    The server keeps h <- h - alpha / K sum_{S_t} (w_k - w_t) and sends w_{t+1} = mean_{S_t} w_k - h / alpha, a plain
-    mean. Server state: `feddyn_h`.
+    The server keeps h <- h - alpha / K sum_{S_t} (w_k - w_t) and sends w_{t+1} = mean_{S_t} w_k - h
+    / alpha, a plain mean. Server state: `feddyn_h`.
 
     Args:
         alpha_dyn: weight of the regulariser, the paper's alpha, tried at 0.1, 0.01 and 0.001.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
-        2. The authors' code divides alpha by a client's number of examples relative to the mean; the paper's alpha,
-           and the one here, is the same for all clients.
+        2. The authors' code divides alpha by a client's number of examples relative to the mean;
+           the paper's alpha, and the one here, is the same for all clients.
     """
 
     about = About(
@@ -64,10 +65,14 @@ class FedDyn(Algorithm):
         """Return the client's initial h_k = 0."""
         return zeros_like(params, fed.net.trainable)
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the cross entropy plus the dynamic regulariser."""
         w, names = local["params"], net.trainable
-        term = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(memory, w, names)
+        term = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(
+            memory, w, names
+        )
         return cross_entropy(net(w, batch.x).logits, batch.y) + term
 
     def upload(

@@ -29,7 +29,12 @@ from algorithms.base import (
     hyper,
 )
 from algorithms.entry import About
-from algorithms.generators import FEATURE_STATISTICS, feature_generator, generated_features, train_features
+from algorithms.generators import (
+    FEATURE_STATISTICS,
+    feature_generator,
+    generated_features,
+    train_features,
+)
 from algorithms.losses import cross_entropy, kl, one_hot
 
 FLOOR = 1e-4  # lowest value of the annealed weights, in the authors' code
@@ -40,26 +45,29 @@ class FedGen(Algorithm):
     """The server learns a generator of features G(y, eps) that the clients' heads recognise; clients learn from it.
 
     Client, from round 2 on: CE + a_t CE(head(G(y~, eps)), y~) + b_t KL( softmax(head(G(y, eps))) || p(x) ), labels y~
-    drawn from the label prior, G frozen (the last term is in the authors' code alone). Server: Adam steps on an
-    objective of the generator (below), plus a diversity term
+    drawn from the label prior, G frozen (the last term is in the authors' code alone). Server: Adam
+    steps on an objective of the generator (below), plus a diversity term
     exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ). Server state: `fedgen_theta`, `fedgen_adam`,
     `fedgen_prior` (C,), the clients' label prior.
 
     Args:
-        objective: the generator's loss, with a_{k,c} client k's share of the round's samples of class c, NLL_k the
-            negative log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
-            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), which the authors' code is meant to compute. `broadcast`:
-            sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), which it does compute, because it multiplies shapes (B,) and
-            (B, 1): weights no longer follow their samples. `printed` (Eq. 4): the cross entropy of the softmax of the
-            heads' mean logits, weighted by examples; clients take generated samples from round 1 on.
-        hard_weight: a_1, weight of the generated samples' cross entropy. The authors' code has 10, FedGKD tunes it in
-            {0.1, 1, 10}.
-        soft_weight: b_1, weight of the distillation from generated samples; 0 as printed, 1 in the code for EMNIST, 10
-            for MNIST. Both 0: FedAvg.
+        objective: the generator's loss, with a_{k,c} client k's share of the round's samples of
+            class c, NLL_k the negative log-likelihood under client k's head, and means over the B
+            generated samples b with labels y_b. `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ),
+            which the authors' code is meant to compute. `broadcast`: sum_k mean_b( a_{k,y_b} )
+            mean_b( NLL_k(b) ), which it does compute, because it multiplies shapes (B,) and (B, 1):
+            weights no longer follow their samples. `printed` (Eq. 4): the cross entropy of the
+            softmax of the heads' mean logits, weighted by examples; clients take generated samples
+            from round 1 on.
+        hard_weight: a_1, weight of the generated samples' cross entropy. The authors' code has 10,
+            FedGKD tunes it in {0.1, 1, 10}.
+        soft_weight: b_1, weight of the distillation from generated samples; 0 as printed, 1 in the
+            code for EMNIST, 10 for MNIST. Both 0: FedAvg.
         annealing: factor on both weights after each round, down to 1e-4; the code has 0.98.
-        label_prior: how clients draw labels. `counts`: as often as the last round's clients hold them; `seen`: all
-            classes that they hold, equally; `uniform` (both codes): all classes of the data set, equally. The server
-            draws the labels of its steps by `counts` or, with the other two, by `seen`.
+        label_prior: how clients draw labels. `counts`: as often as the last round's clients hold
+            them; `seen`: all classes that they hold, equally; `uniform` (both codes): all classes
+            of the data set, equally. The server draws the labels of its steps by `counts` or, with
+            the other two, by `seen`.
         diversity_weight: weight of the generator's diversity term.
         generator_steps: generator steps of the server in a round.
         generator_lr: learning rate of the generator's Adam; the code has 3e-4 for MNIST.
@@ -70,11 +78,14 @@ class FedGen(Algorithm):
         label_embedding: whether labels enter the generator embedded instead of one-hot.
 
     Differences from the paper:
-        1. Noise is uniform in [0, 1), as in the authors' code, and a client draws as many generated as real samples.
-        2. Label counts are the true ones: the code that FedGKD published sends them without ever counting.
-        3. Details of the generator's training that the paper does not print are those of the authors' code.
-        4. Models and, with `printed`, the heads' logits are averaged by examples, as the authors' code averages models;
-           Algorithm 1 and Eq. 4 have plain means.
+        1. Noise is uniform in [0, 1), as in the authors' code, and a client draws as many generated
+           as real samples.
+        2. Label counts are the true ones: the code that FedGKD published sends them without ever
+           counting.
+        3. Details of the generator's training that the paper does not print are those of the
+           authors' code.
+        4. Models and, with `printed`, the heads' logits are averaged by examples, as the authors'
+           code averages models; Algorithm 1 and Eq. 4 have plain means.
     """
 
     about = About(
@@ -116,7 +127,9 @@ class FedGen(Algorithm):
         )
         prior = like.new_full((fed.net.num_classes,), 1 / fed.net.num_classes)
         adam = adam_init(_trainable(theta))
-        return Server(params, extra={"fedgen_theta": theta, "fedgen_adam": adam, "fedgen_prior": prior})
+        return Server(
+            params, extra={"fedgen_theta": theta, "fedgen_adam": adam, "fedgen_prior": prior}
+        )
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the model, the generator, the label prior and the round's weights, 0 before the generator is used."""
@@ -134,11 +147,15 @@ class FedGen(Algorithm):
         size = (batch_size, 1 + 2 * self.noise_dim)
         return torch.rand(size, generator=generator, dtype=torch.float32)
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the client's objective in the docstring of the class."""
         w, prior = local["params"], message["prior"]
         student = net(w, batch.x).logits
-        uniform, hard, soft = batch.noise.to(prior.dtype).split([1, self.noise_dim, self.noise_dim], 1)
+        uniform, hard, soft = batch.noise.to(prior.dtype).split(
+            [1, self.noise_dim, self.noise_dim], 1
+        )
         drawn, size = _draw_labels(prior, uniform[:, 0]), len(uniform)
         labels, noise = torch.cat([drawn, batch.y]), torch.cat([hard, soft[: len(batch.y)]])
         logits = net.head(w, generated_features(message["theta"], noise, labels, net.num_classes))
@@ -150,7 +167,9 @@ class FedGen(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Return the model and the client's number of samples of each class (C,)."""
-        counts = (one_hot(data.y, net.num_classes).to(data.weight.dtype) * data.weight[:, None]).sum(0)
+        counts = (
+            one_hot(data.y, net.num_classes).to(data.weight.dtype) * data.weight[:, None]
+        ).sum(0)
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
@@ -159,40 +178,67 @@ class FedGen(Algorithm):
         total = counts.sum(0)
         server_prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
         server_prior = server_prior / server_prior.sum()
-        prior = torch.full_like(server_prior, 1 / len(server_prior)) if self.label_prior == "uniform" else server_prior
+        prior = (
+            torch.full_like(server_prior, 1 / len(server_prior))
+            if self.label_prior == "uniform"
+            else server_prior
+        )
         shares = counts / total.clamp(min=1)
         sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round
-        heads = {name: value for name, value in uploads["params"].items() if name.startswith("head.")}
+        heads = {
+            name: value for name, value in uploads["params"].items() if name.startswith("head.")
+        }
         trained = fed.repeat(
             self._generator_step,
             {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
-            self._draw_inputs(fed.stream("fedgen", server.round), fed.batch_size, like=server_prior),
+            self._draw_inputs(
+                fed.stream("fedgen", server.round), fed.batch_size, like=server_prior
+            ),
             {"heads": heads, "shares": shares, "sizes": sizes, "asked": server_prior, "lr": lr},
         )
         params = cohort.mean(uploads["params"])
-        return server.next(params, fedgen_theta=trained["theta"], fedgen_adam=trained["adam"], fedgen_prior=prior)
+        return server.next(
+            params, fedgen_theta=trained["theta"], fedgen_adam=trained["adam"], fedgen_prior=prior
+        )
 
-    def _draw_inputs(self, generator: torch.Generator, batch_size: int, like: Tensor) -> dict[str, Tensor]:
+    def _draw_inputs(
+        self, generator: torch.Generator, batch_size: int, like: Tensor
+    ) -> dict[str, Tensor]:
         """Draw each step's eps and the uniform numbers for its labels, one step after another."""
         sizes = [(batch_size, self.noise_dim), (batch_size,)] * self.generator_steps
         draws = [torch.rand(size, generator=generator, dtype=torch.float32) for size in sizes]
-        return {"noise": torch.stack(draws[::2]).to(like), "uniform": torch.stack(draws[1::2]).to(like)}
+        return {
+            "noise": torch.stack(draws[::2]).to(like),
+            "uniform": torch.stack(draws[1::2]).to(like),
+        }
 
     def _generator_step(self, net: Net, state: Any, inputs: Any, shared: Any) -> dict[str, Any]:
         """Take one Adam step of the generator; `shared` is the same for all steps of the round."""
-        theta, noise, labels = state["theta"], inputs["noise"], _draw_labels(shared["asked"], inputs["uniform"])
+        theta, noise, labels = (
+            state["theta"],
+            inputs["noise"],
+            _draw_labels(shared["asked"], inputs["uniform"]),
+        )
         grads, running = self._gradients(net, theta, shared, noise, labels)
-        params, adam = adam_step(_trainable(theta), grads, state["adam"], shared["lr"], self.generator_weight_decay)
+        params, adam = adam_step(
+            _trainable(theta), grads, state["adam"], shared["lr"], self.generator_weight_decay
+        )
         return {"theta": {**params, **running}, "adam": adam}
 
-    def _gradients(self, net: Net, theta: Params, shared: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
+    def _gradients(
+        self, net: Net, theta: Params, shared: Any, noise: Tensor, labels: Tensor
+    ) -> tuple[Params, Params]:
         """Return the gradient of the generator's objective, and the running statistics after the step."""
-        leaves = {name: value.detach().requires_grad_() for name, value in _trainable(theta).items()}
+        leaves = {
+            name: value.detach().requires_grad_() for name, value in _trainable(theta).items()
+        }
         fakes, running = train_features({**theta, **leaves}, noise, labels, net.num_classes)
         logits = torch.func.vmap(net.head, in_dims=(0, None))(shared["heads"], fakes)  # (m, B, C)
         risk = self._risk(logits, labels, shared["shares"], shared["sizes"])
-        grads = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
+        grads = torch.autograd.grad(
+            risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values())
+        )
         return dict(zip(leaves, grads, strict=True)), running
 
     def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
@@ -202,7 +248,11 @@ class FedGen(Algorithm):
         """
         if self.objective == "printed":
             return cross_entropy(torch.tensordot(sizes, logits, 1), labels).mean()
-        nll = -logits.log_softmax(-1).gather(-1, labels.expand(len(logits), -1)[..., None]).squeeze(-1)
+        nll = (
+            -logits.log_softmax(-1)
+            .gather(-1, labels.expand(len(logits), -1)[..., None])
+            .squeeze(-1)
+        )
         weights = shares[:, labels]
         if self.objective == "broadcast":
             weights = weights.mean(1, keepdim=True)

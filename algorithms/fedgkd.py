@@ -41,22 +41,26 @@ class FedGKD(Algorithm):
     Server state: `fedgkd_history`, the last M global models, oldest first.
 
     Args:
-        gamma: distillation weight, halved in the loss; 0 is FedAvg. The authors' `distillation_coefficient` is gamma /
-            2.
-        buffer: M, global models in the teacher; 1 distils from the received model, which costs no traffic.
-        buffer_start: contents of the buffer before round 1. `empty` (the authors' code): nothing, so round 1 has no
-            distillation and w_0 is never a teacher. `w0` (Algorithm 1): w_0, which round 1 distils from;
-            a second model then goes down from round 2 on.
-        distance: `kl`, or `mse`: the squared difference of logits, its mean over batch and classes (Table 9).
+        gamma: distillation weight, halved in the loss; 0 is FedAvg. The authors'
+            `distillation_coefficient` is gamma / 2.
+        buffer: M, global models in the teacher; 1 distils from the received model, which costs no
+            traffic.
+        buffer_start: contents of the buffer before round 1. `empty` (the authors' code): nothing,
+            so round 1 has no distillation and w_0 is never a teacher. `w0` (Algorithm 1): w_0,
+            which round 1 distils from; a second model then goes down from round 2 on.
+        distance: `kl`, or `mse`: the squared difference of logits, its mean over batch and classes
+            (Table 9).
 
     Differences from the paper:
         1. While fewer than M models exist, the mean of those available is the teacher.
-        2. FedGKD-MSE's weight is not printed: gamma's is taken. Nor is it printed whether squares are summed or
-           averaged over classes: they are averaged, and taken of logits, as the text says "over the logit".
+        2. FedGKD-MSE's weight is not printed: gamma's is taken. Nor is it printed whether squares
+           are summed or averaged over classes: they are averaged, and taken of logits, as the text
+           says "over the logit".
         3. M of FedGKD+ is not printed: 5 is the default.
-        4. With M = 1 the authors' public code keeps its first teacher in all rounds; here it is the received model.
-        5. The server averages by examples, as in Algorithm 1. The authors' code takes the plain mean, which is the same
-           there, because its partition gives clients equally many samples.
+        4. With M = 1 the authors' public code keeps its first teacher in all rounds; here it is the
+           received model.
+        5. The server averages by examples, as in Algorithm 1. The authors' code takes the plain
+           mean, which is the same there, because its partition gives clients equally many samples.
     """
 
     about = About(
@@ -76,7 +80,9 @@ class FedGKD(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with a buffer that is empty or holds w_0."""
-        return Server(params, extra={"fedgkd_history": (params,) if self.buffer_start == "w0" else ()})
+        return Server(
+            params, extra={"fedgkd_history": (params,) if self.buffer_start == "w0" else ()}
+        )
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the model and its teacher: the same tensors until a second model is in the buffer."""
@@ -86,16 +92,22 @@ class FedGKD(Algorithm):
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return FedAvg's mean, and append it to the buffer."""
         params = cohort.mean(uploads["params"])
-        return server.next(params, fedgkd_history=(*server.extra["fedgkd_history"], params)[-self.buffer :])
+        return server.next(
+            params, fedgkd_history=(*server.extra["fedgkd_history"], params)[-self.buffer :]
+        )
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
         """Return the buffer's mean."""
         return {"global": message["teacher"]}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return Eq. 4; if the buffer starts empty, round 1 has the cross entropy alone."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
-        term = kl(teacher, student) if self.distance == "kl" else (student - teacher).square().mean(-1)
+        term = (
+            kl(teacher, student) if self.distance == "kl" else (student - teacher).square().mean(-1)
+        )
         batch.report(distillation=term)
         active = True if self.buffer_start == "w0" else plan.round > 1
         return cross_entropy(student, batch.y) + active * self.gamma / 2 * term
@@ -125,19 +137,20 @@ class FedGKDVote(Algorithm):
     """Clients distil from each of the last M global models, weighted by its loss on the server's validation samples.
 
     Loss: CE + sum_m gamma_m/2 KL( p(w_{t-m+1}; x) || p(w; x) ) with gamma_m/2 = lambda softmax_m(-L_m / beta), L_m the
-    mean cross entropy of model m on the validation samples (Eq. 5, section 5.1). Server state: `fedgkd_voters`, the
-    last M global models and their L_m, oldest first.
+    mean cross entropy of model m on the validation samples (Eq. 5, section 5.1). Server state:
+    `fedgkd_voters`, the last M global models and their L_m, oldest first.
 
     Args:
         distillation_weight: lambda, the sum of all gamma_m / 2; 0 is FedAvg.
         buffer: M, global models that vote; 1 is FedGKD with gamma = 2 lambda and M = 1.
         beta: temperature of the vote; none takes 1/M, as printed.
-        buffer_start: models that vote before round 1 has ended. `empty` (the authors' code): none, so round 1 has no
-            distillation and w_0 never votes. `w0` (Algorithm 1): w_0.
+        buffer_start: models that vote before round 1 has ended. `empty` (the authors' code): none,
+            so round 1 has no distillation and w_0 never votes. `w0` (Algorithm 1): w_0.
 
     Differences from the paper:
         1. Before M models exist those available vote, with beta = 1/M all the same.
-        2. The authors' code takes this term in a block without gradients, which would make it FedAvg; here they flow.
+        2. The authors' code takes this term in a block without gradients, which would make it
+           FedAvg; here they flow.
     """
 
     about = About(
@@ -158,7 +171,10 @@ class FedGKDVote(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with no voter, or with w_0."""
-        return Server(params, extra={"fedgkd_voters": (_voter(fed, params),) if self.buffer_start == "w0" else ()})
+        return Server(
+            params,
+            extra={"fedgkd_voters": (_voter(fed, params),) if self.buffer_start == "w0" else ()},
+        )
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the model, and the last M models, itself among them, with their validation losses."""
@@ -174,7 +190,9 @@ class FedGKDVote(Algorithm):
         """Return each model that votes."""
         return {f"voter {m}": voter["params"] for m, voter in enumerate(message["voters"])}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return Eq. 5; without voters, the cross entropy alone."""
         student = net(local["params"], batch.x).logits
         loss = cross_entropy(student, batch.y)

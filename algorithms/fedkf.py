@@ -1,6 +1,7 @@
 """FedKF: Handling Data Heterogeneity in Federated Learning via Knowledge Fusion.
 
-Zhou, Lei, Yang, Shi, Zhang, Shi 2022, section 4, Eqs. 1-7 and Algorithm 1. https://arxiv.org/abs/2207.11447
+Zhou, Lei, Yang, Shi, Zhang, Shi 2022, section 4, Eqs. 1-7 and Algorithm 1.
+https://arxiv.org/abs/2207.11447
 """
 
 from __future__ import annotations
@@ -39,36 +40,44 @@ from algorithms.model_cache import ModelCache
 class FedKF(Algorithm):
     """Clients distil, on images of a generator that they train, from the mean of all clients' latest models.
 
-    Server: w^T (OCA), the mean over all clients' latest models, is the teacher and the model that is evaluated; w^S
-    (ACA), the mean over the round's clients, is the students' starting point. Client, for each mini-batch: z ~ N(0, I);
-    an Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
+    Server: w^T (OCA), the mean over all clients' latest models, is the teacher and the model that
+    is evaluated; w^S (ACA), the mean over the round's clients, is the students' starting point.
+    Client, for each mini-batch: z ~ N(0, I); an Adam step of the generator on L_IE + lambda_1 L_CE
+    + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
     student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5-7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
     mean prediction, L_CE the cross entropy with the teacher's own decision, L_A = -mean ||f_T(x_G)||_1 of its features.
     Server state: `fedkf_models`, `fedkf_counted` (the cache) and `fedkf_overall`, the OCA.
 
     Args:
-        gamma: weight of the distillation on generated images; 0 trains as FedAvg does. 0.001 for CIFAR-10 at alpha = 1.
+        gamma: weight of the distillation on generated images; 0 trains as FedAvg does. 0.001 for
+            CIFAR-10 at alpha = 1.
         lambda_1: weight of the generator's confidence term L_CE; tried at 0.001, 0.01 and 0.1.
         lambda_2: weight of the generator's activation term L_A.
-        variant: the printed method, or the authors' code. `paper`: the generator made anew in every client update, a
-            generator step before each student step. `code` (the authors', of the later version): one common initial
-            generator, which each client keeps with its Adam state; the student's step first; L_IE = 1 + sum_c pbar_c
-            log pbar_c / log C; L_A a mean over features too; round 1 without generator and distillation.
+        variant: the printed method, or the authors' code. `paper`: the generator made anew in every
+            client update, a generator step before each student step. `code` (the authors', of the
+            later version): one common initial generator, which each client keeps with its Adam
+            state; the student's step first; L_IE = 1 + sum_c pbar_c log pbar_c / log C; L_A a mean
+            over features too; round 1 without generator and distillation.
         generator_lr: learning rate of the generator's Adam.
         noise_dim: length of z, the generator's noise; the code has 1000 on CIFAR and 100 on EMNIST.
         adversarial: the generator also maximises gamma KL(p^T || p^S), as the code does on CIFAR.
-        teacher: mean of all clients' models, `oca`, or `aca` for the ablation FedKF-, whose teacher is the round's
-            mean.
-        t1_unvisited: clients not yet drawn: left out of the OCA (`skip`, the code) or counted with w_0 (`w0`, Algorithm
-            1). With few clients a round, `w0` keeps the teacher near w_0 for long.
+        teacher: mean of all clients' models, `oca`, or `aca` for the ablation FedKF-, whose teacher
+            is the round's mean.
+        t1_unvisited: clients not yet drawn: left out of the OCA (`skip`, the code) or counted with
+            w_0 (`w0`, Algorithm 1). With few clients a round, `w0` keeps the teacher near w_0 for
+            long.
 
     Differences from the paper:
-        1. The generator's network and first weights are the authors' code's; the text says DCGAN with a sigmoid.
-        2. Its images are normalised as the data are, which the text leaves out and the teacher needs.
-        3. On generated images the student is in evaluation mode, so that they do not move BatchNorm's statistics.
-        4. The code lets every client take the same number of steps: a matter of the setting (`step_rule=equal`).
-        5. The paper does not say which layer f_T is. Here it is the features that the model's head reads: of LeNet-5
-           the 84 units (`lenet5`), or the 120 that the code reads (`lenet5_120`).
+        1. The generator's network and first weights are the authors' code's; the text says DCGAN
+           with a sigmoid.
+        2. Its images are normalised as the data are, which the text leaves out and the teacher
+           needs.
+        3. On generated images the student is in evaluation mode, so that they do not move
+           BatchNorm's statistics.
+        4. The code lets every client take the same number of steps: a matter of the setting
+           (`step_rule=equal`).
+        5. The paper does not say which layer f_T is. Here it is the features that the model's head
+           reads: of LeNet-5 the 84 units (`lenet5`), or the 120 that the code reads (`lenet5_120`).
     """
 
     about = About(
@@ -121,7 +130,9 @@ class FedKF(Algorithm):
             return {}
         return self._new_generator(fed, fed.stream("fedkf_theta"), next(iter(params.values())))
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the ACA and the generator (Algorithm 1, c1-c2), with no generator step pending."""
         w = message["params"]
         like = next(iter(w.values()))
@@ -134,18 +145,27 @@ class FedKF(Algorithm):
         z = torch.randn(batch_size, self.noise_dim, generator=generator, dtype=torch.float32)
         return {"z": z}
 
-    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+    def before_step(
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+    ) -> Local:
         """Take the generator's step on this step's noise, or in `code` on that of the student's last step."""
         z = batch.noise["z"].to(local["theta"]["in.bias"].dtype)
         if self.variant == "paper":
             return self._train_generator(net, {**local, "z": z}, message)
-        return {**self._late_step(net, local, message, plan), "z": z, "waits": torch.ones_like(local["waits"])}
+        return {
+            **self._late_step(net, local, message, plan),
+            "z": z,
+            "waits": torch.ones_like(local["waits"]),
+        }
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return Eq. 7, with this step's `theta` and `z` in `local`."""
         w = local["params"]
         loss = cross_entropy(net(w, batch.x).logits, batch.y)
-        # The code starts using the generator in round 2. The round may be a tensor, which rules out an `if`.
+        # The code starts using the generator in round 2. The round may be a tensor, which rules out
+        # an `if`.
         gamma = self.gamma * (plan.round > 1) if self.variant == "code" else self.gamma
         with torch.no_grad():
             fakes = net.normalise(generated_images(local["theta"], local["z"], net.input_shape))
@@ -165,12 +185,17 @@ class FedKF(Algorithm):
         return upload, {"theta": local["theta"], "adam": local["adam"]}
 
     def _new_generator(self, fed: Fed, generator: torch.Generator, like: Tensor) -> dict[str, Any]:
-        theta = image_generator(generator, like, input_shape=fed.net.input_shape, noise=self.noise_dim)
+        theta = image_generator(
+            generator, like, input_shape=fed.net.input_shape, noise=self.noise_dim
+        )
         return {"theta": theta, "adam": adam_init(theta)}
 
     def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
         """Take the generator step that belongs to the previous student step; none in round 1, or before the first."""
-        trained, pending = self._train_generator(net, local, message), local["waits"] * (plan.round > 1) > 0
+        trained, pending = (
+            self._train_generator(net, local, message),
+            local["waits"] * (plan.round > 1) > 0,
+        )
         changed = ("theta", "adam", "generator_loss")
         return {**local, **{key: _choose(pending, trained[key], local[key]) for key in changed}}
 
@@ -192,7 +217,9 @@ class FedKF(Algorithm):
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""
-        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))  # finite even if a class's share is 0
+        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(
+            len(logits)
+        )  # finite even if a class's share is 0
         information = (log_mean.exp() * log_mean).sum()
         activation = -features.abs().sum(-1).mean()
         if self.variant == "code":

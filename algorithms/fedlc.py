@@ -21,14 +21,16 @@ FEWEST = 1e-8  # n_c of a class that a client lacks: its logit is lowered by 100
 class FedLC(Algorithm):
     """Local cross entropy of the logits z_c - tau n_c^(-1/4), n_c the client's samples of class c.
 
-    Classes that a client rarely sees get a larger margin, so that local training does not push them down.
+    Classes that a client rarely sees get a larger margin, so that local training does not push them
+    down.
 
     Args:
         tau: scale of the margins; 0 is FedAvg.
 
     Differences from the paper:
-        1. The printed softmax leaves the true class out of its denominator. Here, as in public implementations, it is
-           an ordinary softmax over all classes, so that tau = 0 is the cross entropy.
+        1. The printed softmax leaves the true class out of its denominator. Here, as in public
+           implementations, it is an ordinary softmax over all classes, so that tau = 0 is the cross
+           entropy.
         2. n_c^(-1/4) is infinite for a class that a client lacks: n_c is taken as 1e-8 there.
     """
 
@@ -41,11 +43,15 @@ class FedLC(Algorithm):
 
     tau: float = hyper(1.0, 0)
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the received model and the client's label counts."""
         return {"params": message["params"], "label_counts": fed.client.label_counts}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the calibrated cross entropy."""
         margins = self.tau * local["label_counts"].clamp(min=FEWEST) ** -0.25
         return cross_entropy(net(local["params"], batch.x).logits - margins, batch.y)

@@ -22,7 +22,11 @@ def activation_divergence(features: Tensor, direction: str, reduction: str) -> T
     takes their mean.
     """
     dim, log_a = features.shape[-1], features.log_softmax(-1)
-    terms = log_a.exp() * (log_a + math.log(dim)) if direction == "a_u" else -(math.log(dim) + log_a) / dim
+    terms = (
+        log_a.exp() * (log_a + math.log(dim))
+        if direction == "a_u"
+        else -(math.log(dim) + log_a) / dim
+    )
     return terms.sum(-1) if reduction == "batchmean" else terms.mean(-1)
 
 
@@ -31,15 +35,16 @@ class FedMAX(Algorithm):
     """Local objective CE + beta KL( softmax(a) || U ), a the input of the last linear layer, U uniform.
 
     Args:
-        beta: weight of the activation term; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with 1000, which must be
-            passed to its code, because its parser's default is 0.
+        beta: weight of the activation term; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with
+            1000, which must be passed to its code, because its parser's default is 0.
         fedmax_direction: KL(a || U) as printed, `a_u`, or KL(U || a) as the authors' code, `u_a`.
-        fedmax_reduction: the sum over features as printed, `batchmean`, or their mean as the authors' code,
-            `elementmean`.
+        fedmax_reduction: the sum over features as printed, `batchmean`, or their mean as the
+            authors' code, `elementmean`.
 
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code takes the plain mean.
-        2. How activations become a distribution is not printed: by a softmax, as in the authors' code.
+        2. How activations become a distribution is not printed: by a softmax, as in the authors'
+           code.
         3. On `lenet5_120`, whose head has a dense layer, a is that layer's input.
     """
 
@@ -54,7 +59,9 @@ class FedMAX(Algorithm):
     fedmax_direction: str = hyper("a_u", choices=("a_u", "u_a"), packable=False)
     fedmax_reduction: str = hyper("batchmean", choices=("batchmean", "elementmean"), packable=False)
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the cross entropy plus the activation term."""
         out = net(local["params"], batch.x)
         term = activation_divergence(out.features, self.fedmax_direction, self.fedmax_reduction)

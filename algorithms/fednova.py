@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from algorithms.base import Algorithm, Cohort, Data, Fed, Local, Memory, Message, Net, Plan, Server, Upload
+from algorithms.base import (
+    Algorithm,
+    Cohort,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Plan,
+    Server,
+    Upload,
+)
 from algorithms.entry import About
 
 
@@ -17,8 +29,9 @@ from algorithms.entry import About
 class FedNova(Algorithm):
     """Normalised averaging: w_{t+1} = w_t - tau_eff sum_k p_k d_k, d_k = (w_t - w_k) / a_k, tau_eff = sum_k p_k a_k.
 
-    p_k weights by examples; a_k is the sum of the weights that the local optimiser gives its gradients: tau_k for plain
-    SGD, (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho) with momentum rho. With equal tau_k it is FedAvg.
+    p_k weights by examples; a_k is the sum of the weights that the local optimiser gives its
+    gradients: tau_k for plain SGD, (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho) with
+    momentum rho. With equal tau_k it is FedAvg.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
@@ -38,7 +51,10 @@ class FedNova(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Return the model and a_k."""
-        return {"params": local["params"], "normaliser": gradient_weight(plan.num_steps, plan.momentum)}, memory
+        return {
+            "params": local["params"],
+            "normaliser": gradient_weight(plan.num_steps, plan.momentum),
+        }, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return the normalised mean."""
@@ -48,7 +64,9 @@ class FedNova(Algorithm):
         for name in fed.net.trainable:
             old = server.params[name]
             update = old - uploads["params"][name]
-            params[name] = old - effective * cohort.mean(update / a.view(-1, *[1] * (update.dim() - 1)))
+            params[name] = old - effective * cohort.mean(
+                update / a.view(-1, *[1] * (update.dim() - 1))
+            )
         return server.next(params)
 
 

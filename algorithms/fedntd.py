@@ -23,7 +23,8 @@ class FedNTD(Algorithm):
         temperature: tau of both softmax functions; the term carries tau^2.
 
     Differences from the paper:
-        1. The term carries tau^2, as in the authors' code; at the published tau = 1 it makes no difference.
+        1. The term carries tau^2, as in the authors' code; at the published tau = 1 it makes no
+           difference.
     """
 
     about = About(
@@ -40,7 +41,9 @@ class FedNTD(Algorithm):
         """Return the received model, which costs no further traffic."""
         return {"global": message["params"]}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the objective in the docstring of the class."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         term = self.temperature**2 * not_true_kl(teacher, student, batch.y, self.temperature)

@@ -1,7 +1,7 @@
 """Optimisers on the server: FedAvgM and FedAdam.
 
-FedAvgM: Hsu, Qi, Brown 2019. https://arxiv.org/abs/1909.06335. FedAdam: Reddi, Charles, Zaheer, Garrett,
-Rush, Konecny, Kumar, McMahan, ICLR 2021, Algorithm 2. https://arxiv.org/abs/2003.00295
+FedAvgM: Hsu, Qi, Brown 2019. https://arxiv.org/abs/1909.06335. FedAdam: Reddi, Charles, Zaheer,
+Garrett, Rush, Konecny, Kumar, McMahan, ICLR 2021, Algorithm 2. https://arxiv.org/abs/2003.00295
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from algorithms.params import zeros_like
 class FedAvgM(Algorithm):
     """Server momentum: v <- beta v + Delta, w_{t+1} = w_t - eta v.
 
-    Delta = sum_k p_k (w_t - w_k), p_k by examples. Server state: `fedavgm_velocity`, v, zero at the start.
+    Delta = sum_k p_k (w_t - w_k), p_k by examples. Server state: `fedavgm_velocity`, v, zero at the
+    start.
 
     Args:
         server_lr: eta, the server's learning rate.
@@ -56,8 +57,8 @@ class FedAvgM(Algorithm):
 class FedAdam(Algorithm):
     """Server Adam: m <- b1 m + (1-b1) Delta, v <- b2 v + (1-b2) Delta^2, w_{t+1} = w_t + eta m / (sqrt(v) + tau).
 
-    Delta = sum_k p_k (w_k - w_t), p_k by examples. Server state: `fedadam_mean`, m, zero at the start, and
-    `fedadam_square`, v, tau^2 at the start; there is no bias correction.
+    Delta = sum_k p_k (w_k - w_t), p_k by examples. Server state: `fedadam_mean`, m, zero at the
+    start, and `fedadam_square`, v, tau^2 at the start; there is no bias correction.
 
     Args:
         server_lr: eta, the server's learning rate.
@@ -67,7 +68,8 @@ class FedAdam(Algorithm):
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
-        2. Delta is weighted by examples, as in FedAvg; Algorithm 2 takes the plain mean of the clients.
+        2. Delta is weighted by examples, as in FedAvg; Algorithm 2 takes the plain mean of the
+           clients.
     """
 
     about = About(
@@ -86,7 +88,9 @@ class FedAdam(Algorithm):
         """Return the server's state with mean 0 and mean square tau^2."""
         names = fed.net.trainable
         square = {name: torch.full_like(params[name], self.tau**2) for name in names}
-        return Server(params, extra={"fedadam_mean": zeros_like(params, names), "fedadam_square": square})
+        return Server(
+            params, extra={"fedadam_mean": zeros_like(params, names), "fedadam_square": square}
+        )
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Carry out the server's lines of Algorithm 2."""
@@ -95,6 +99,11 @@ class FedAdam(Algorithm):
         for name in fed.net.trainable:
             delta = params[name] - server.params[name]
             mean[name] = self.beta1 * server.extra["fedadam_mean"][name] + (1 - self.beta1) * delta
-            square[name] = self.beta2 * server.extra["fedadam_square"][name] + (1 - self.beta2) * delta.square()
-            params[name] = server.params[name] + self.server_lr * mean[name] / (square[name].sqrt() + self.tau)
+            square[name] = (
+                self.beta2 * server.extra["fedadam_square"][name]
+                + (1 - self.beta2) * delta.square()
+            )
+            params[name] = server.params[name] + self.server_lr * mean[name] / (
+                square[name].sqrt() + self.tau
+            )
         return server.next(params, fedadam_mean=mean, fedadam_square=square)

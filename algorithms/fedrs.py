@@ -22,13 +22,16 @@ class FedRS(Algorithm):
     The restricted softmax slows the updates of classifier rows whose class a client never sees.
 
     Args:
-        missing_scale: the paper's alpha, factor on the logits of classes that the client lacks; 1 is FedAvg.
-        scaling: `binary`, the s_c of the paper, or `graded`, that of the authors' code (FedRepo): s_c = alpha + (1 -
-            alpha) n_c / max_c n_c, with the client's samples n_c of class c.
+        missing_scale: the paper's alpha, factor on the logits of classes that the client lacks; 1
+            is FedAvg.
+        scaling: `binary`, the s_c of the paper, or `graded`, that of the authors' code (FedRepo):
+            s_c = alpha + (1 - alpha) n_c / max_c n_c, with the client's samples n_c of class c.
 
     Differences from the paper:
-        1. The paper scales w_c^T h, a classifier without bias; here the bias, which is part of z_c, is scaled too.
-        2. The authors' code grades the scale by a client's samples of each class; that is `scaling=graded`.
+        1. The paper scales w_c^T h, a classifier without bias; here the bias, which is part of z_c,
+           is scaled too.
+        2. The authors' code grades the scale by a client's samples of each class; that is
+           `scaling=graded`.
     """
 
     about = About(
@@ -41,13 +44,17 @@ class FedRS(Algorithm):
     missing_scale: float = hyper(0.5, 0, 1)
     scaling: str = hyper("binary", choices=("binary", "graded"), packable=False, optional=True)
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the received model, and how far the client holds each class: (C,) in [0, 1]."""
         counts = fed.client.label_counts
         held = (counts > 0).to(counts.dtype) if self.scaling == "binary" else counts / counts.max()
         return {"params": message["params"], "held": held}
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the cross entropy of the restricted softmax."""
         scale = self.missing_scale + (1 - self.missing_scale) * local["held"]
         return cross_entropy(scale * net(local["params"], batch.x).logits, batch.y)

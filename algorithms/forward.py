@@ -7,8 +7,8 @@ from torch import Tensor
 
 from algorithms.base import Net, Params
 
-# On a CPU a larger pass of ResNet-8 does not fit the caches and takes twice the time; on a GPU this needs less memory
-# than a batch of training.
+# On a CPU a larger pass of ResNet-8 does not fit the caches and takes twice the time; on a GPU this
+# needs less memory than a batch of training.
 CHUNK = {"cpu": 100, "cuda": 250}
 
 
@@ -20,4 +20,6 @@ def chunk_size(device: torch.device) -> int:
 @torch.no_grad()
 def logits_of(net: Net, params: Params, x: Tensor) -> Tensor:
     """Compute (N, C) logits of samples (N, ...) in evaluation mode, without gradients, chunk by chunk."""
-    return torch.cat([net.eval(params, part).logits for part in torch.split(x, chunk_size(x.device))])
+    return torch.cat(
+        [net.eval(params, part).logits for part in torch.split(x, chunk_size(x.device))]
+    )

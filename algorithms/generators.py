@@ -1,7 +1,8 @@
 """Generator networks as functions of their parameters, {name: tensor}: FedGen's of features, FedKF's of images.
 
-B batch, C classes, D features, Z length of the noise. Linear layers and biases of convolutions are drawn uniformly
-within 1 / sqrt(fan in), torch's default. Weights of FedKF's convolutions are normal, as in its authors' code.
+B batch, C classes, D features, Z length of the noise. Linear layers and biases of convolutions are
+drawn uniformly within 1 / sqrt(fan in), torch's default. Weights of FedKF's convolutions are
+normal, as in its authors' code.
 """
 
 from __future__ import annotations
@@ -19,15 +20,25 @@ MOMENTUM = 0.1  # of the running statistics
 IMAGE_WIDTHS = (128, 128, 64)
 IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 as eps
 SLOPE = 0.2  # of LeakyReLU
-DRAWN = torch.float32  # first weights, whatever torch's default type is: other types draw other numbers
+DRAWN = (
+    torch.float32
+)  # first weights, whatever torch's default type is: other types draw other numbers
 
 
 def feature_generator(
-    generator: Generator, like: Tensor, *, num_classes: int, feature_dim: int, hidden: int, noise: int, embedding: bool
+    generator: Generator,
+    like: Tensor,
+    *,
+    num_classes: int,
+    feature_dim: int,
+    hidden: int,
+    noise: int,
+    embedding: bool,
 ) -> Params:
     """Initialise FedGen's generator: Linear-BatchNorm-ReLU-Linear from noise (Z) and label to `feature_dim` D.
 
-    It has the device and type of `like`. With `embedding`, labels enter as learnt vectors of length Z, not one-hot.
+    It has the device and type of `like`. With `embedding`, labels enter as learnt vectors of length
+    Z, not one-hot.
     """
     theta = {
         **_linear(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
@@ -48,7 +59,9 @@ def generated_features(theta: Params, noise: Tensor, labels: Tensor, num_classes
     return _output_layer(theta, (h - theta["norm.mean"]) * scale + theta["norm.bias"])
 
 
-def train_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Params]:
+def train_features(
+    theta: Params, noise: Tensor, labels: Tensor, num_classes: int
+) -> tuple[Tensor, Params]:
     """Return (B, D) features with the batch's statistics, and the running statistics after this batch."""
     h = _hidden_layer(theta, noise, labels, num_classes)
     var, mean = torch.var_mean(h, 0, correction=0)
@@ -61,12 +74,15 @@ def train_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: in
     return _output_layer(theta, normal * theta["norm.weight"] + theta["norm.bias"]), running
 
 
-def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[int, ...], noise: int) -> Params:
+def image_generator(
+    generator: Generator, like: Tensor, *, input_shape: tuple[int, ...], noise: int
+) -> Params:
     """Initialise FedKF's generator: a linear layer to a quarter of the size, two times upsampling and convolution.
 
-    Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code. With torch's
-    default the first images would be nearly uniform grey: a standard deviation of pixels of 0.02 instead of 0.38.
-    It has the device and type of `like`; `input_shape` is (channels, H, W) of the images, `noise` Z.
+    Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code.
+    With torch's default the first images would be nearly uniform grey: a standard deviation of
+    pixels of 0.02 instead of 0.38. It has the device and type of `like`; `input_shape` is
+    (channels, H, W) of the images, `noise` Z.
     """
     first, second, third = IMAGE_WIDTHS
     height, width = _quarter_size(input_shape)
@@ -85,12 +101,20 @@ def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[in
 def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...]) -> Tensor:
     """Generate (B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
     height, width = _quarter_size(input_shape)
-    x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(len(noise), IMAGE_WIDTHS[0], height * width)
+    x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(
+        len(noise), IMAGE_WIDTHS[0], height * width
+    )
     if not x.is_cuda:  # there vmap cannot copy tensors in this order
-        x = x.mT.contiguous().mT  # channels last in memory, which all layers keep: a quarter faster on a CPU
+        x = (
+            x.mT.contiguous().mT
+        )  # channels last in memory, which all layers keep: a quarter faster on a CPU
     x = _batchnorm(theta, "norm0", x.view(*x.shape[:2], height, width), 1e-5)
-    x = F.leaky_relu(_batchnorm(theta, "norm1", _upsample_and_convolve(theta, "conv1", x), IMAGE_EPS), SLOPE)
-    x = F.leaky_relu(_batchnorm(theta, "norm2", _upsample_and_convolve(theta, "conv2", x), IMAGE_EPS), SLOPE)
+    x = F.leaky_relu(
+        _batchnorm(theta, "norm1", _upsample_and_convolve(theta, "conv1", x), IMAGE_EPS), SLOPE
+    )
+    x = F.leaky_relu(
+        _batchnorm(theta, "norm2", _upsample_and_convolve(theta, "conv2", x), IMAGE_EPS), SLOPE
+    )
     x = F.conv2d(x, theta["conv3.weight"], theta["conv3.bias"], padding=1)
     return x.sigmoid()[..., : input_shape[1], : input_shape[2]]
 
@@ -113,8 +137,9 @@ def _quarter_size(input_shape: tuple[int, ...]) -> tuple[int, int]:
 def _upsample_and_convolve(theta: Params, name: str, x: Tensor) -> Tensor:
     """Double the size by nearest neighbours, then convolve, 3x3 with a padding of 1.
 
-    Computed as the transposed convolution of stride 2 that equals both: each weight, spread over the 2x2 copies of a
-    pixel, gives a kernel of 4x4, and so 16 products for an input pixel instead of 36.
+    Computed as the transposed convolution of stride 2 that equals both: each weight, spread over
+    the 2x2 copies of a pixel, gives a kernel of 4x4, and so 16 products for an input pixel instead
+    of 36.
     """
     kernel = theta[f"{name}.weight"].flip(-1, -2).transpose(0, 1)
     kernel = F.pad(kernel, (1, 0)) + F.pad(kernel, (0, 1))
@@ -123,7 +148,9 @@ def _upsample_and_convolve(theta: Params, name: str, x: Tensor) -> Tensor:
 
 
 def _batchnorm(theta: Params, name: str, x: Tensor, eps: float) -> Tensor:
-    return F.batch_norm(x, None, None, theta[f"{name}.weight"], theta[f"{name}.bias"], training=True, eps=eps)
+    return F.batch_norm(
+        x, None, None, theta[f"{name}.weight"], theta[f"{name}.bias"], training=True, eps=eps
+    )
 
 
 def _linear(generator: Generator, name: str, inputs: int, outputs: int) -> Params:

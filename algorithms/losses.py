@@ -34,12 +34,15 @@ def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> T
 def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     """Return -sum_c softmax(teacher)_c log softmax(student)_c: KL(teacher || student) plus the teacher's entropy.
 
-    Both are (B, C) logits; gradients flow through the teacher unless the caller detached it. Returns (B,), nats.
+    Both are (B, C) logits; gradients flow through the teacher unless the caller detached it.
+    Returns (B,), nats.
     """
     return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
 
 
-def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature: float | Tensor) -> Tensor:
+def contrastive(
+    anchor: Tensor, positive: Tensor, negative: Tensor, temperature: float | Tensor
+) -> Tensor:
     """Return -log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ), s the cosine similarity with the anchor.
 
     All three are (B, D) features, and T > 0. Returns (B,), nats.
@@ -49,14 +52,19 @@ def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature:
     return F.softplus((far - near) / temperature)
 
 
-def not_true_kl(teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
+def not_true_kl(
+    teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0
+) -> Tensor:
     """Return KL between the softmax functions over the C - 1 classes other than the true one, without the factor T^2.
 
-    Teacher and student are (B, C) logits, labels (B,) int64 in [0, C), and T > 0; gradients flow through the teacher
-    unless the caller detached it. Returns (B,), nats, >= 0, whatever the logits of the true class are.
+    Teacher and student are (B, C) logits, labels (B,) int64 in [0, C), and T > 0; gradients flow
+    through the teacher unless the caller detached it. Returns (B,), nats, >= 0, whatever the logits
+    of the true class are.
     """
     true = one_hot(labels, student.shape[-1]).bool()
-    log_p, log_q = (_log_softmax_without(logits / temperature, true) for logits in (teacher, student))
+    log_p, log_q = (
+        _log_softmax_without(logits / temperature, true) for logits in (teacher, student)
+    )
     return (log_p.exp() * (log_p - log_q)).masked_fill(true, 0.0).sum(-1)
 
 
@@ -67,6 +75,9 @@ def _log_softmax_without(logits: Tensor, left_out: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Return (B, C) int64 with 1 in each label's column. Convert it before a product with floats."""
+    """Return (B, C) int64 with 1 in each label's column.
+
+    Convert it before a product with floats.
+    """
     # torch's own function checks that all labels are in range, which a captured step cannot.
     return (labels[..., None] == torch.arange(num_classes, device=labels.device)).long()

@@ -1,6 +1,7 @@
 """A cache of every client's latest model, and the mean over it, which FedKF calls the OCA.
 
-K is the number of clients. The cache is on the CPU, because it grows with K, not with the clients that take part.
+K is the number of clients. The cache is on the CPU, because it grows with K, not with the clients
+that take part.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ class ModelCache:
     @staticmethod
     def of(params: Params, num_clients: int, unvisited: str) -> ModelCache:
         """Fill a cache with `params`; models count from the start if `unvisited` is `w0`, else once updated."""
-        models = {name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()}
+        models = {
+            name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()
+        }
         counted = torch.full((num_clients,), float(unvisited == "w0"), dtype=torch.float32)
         return ModelCache(models, counted)
 
     def updated(self, params: Params, ids: Tensor) -> ModelCache:
         """Return the cache with `params` (m, ...) as the models of the clients `ids` (m,)."""
         positions = ids.cpu()  # a loaded state may put the cache on another device
-        models = {name: old.cpu().index_copy(0, positions, params[name].cpu()) for name, old in self.models.items()}
+        models = {
+            name: old.cpu().index_copy(0, positions, params[name].cpu())
+            for name, old in self.models.items()
+        }
         return ModelCache(models, self.counted.cpu().index_fill(0, positions, 1.0))
 
     def mean(self, cohort: Cohort, like: Params) -> Params:

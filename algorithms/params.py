@@ -36,7 +36,9 @@ def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
 
 def norm(model: Params) -> Tensor:
     """Return the Euclidean norm over all entries of a model: a scalar."""
-    length: Tensor = torch.linalg.vector_norm(torch.cat([value.flatten() for value in model.values()]))
+    length: Tensor = torch.linalg.vector_norm(
+        torch.cat([value.flatten() for value in model.values()])
+    )
     return length
 
 

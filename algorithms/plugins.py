@@ -1,8 +1,9 @@
 """Algorithms of other packages, by entry points in the group `fedkd_bench.algorithms` or `package.module:factory`.
 
-Their registry entry is read from the factory: types and defaults from its signature, ranges from the dataclass that it
-makes, meanings from the docstrings' Args. A field without a range is unbounded, and configurations that differ in it
-never share a program. Hyper-parameters, hooks, needs and rows are checked.
+Their registry entry is read from the factory: types and defaults from its signature, ranges from
+the dataclass that it makes, meanings from the docstrings' Args. A field without a range is
+unbounded, and configurations that differ in it never share a program. Hyper-parameters, hooks,
+needs and rows are checked.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def read_entry(name: str, path: str) -> Entry:
     """
     factory = KIND.load(name, path)
     if not callable(factory):
-        raise KIND.error(name, f"{path} is neither a class nor a function but {type(factory).__name__}")
+        raise KIND.error(
+            name, f"{path} is neither a class nor a function but {type(factory).__name__}"
+        )
     return entry_of(name, path, factory)
 
 
@@ -74,7 +77,8 @@ def define(factory: Factory) -> Entry:
     """Read the entry of an algorithm given as a class or function, which its `path_of` finds from now on.
 
     Raises:
-        ValueError: it is neither, as in `find`, or Python does not know the source of a notebook's class.
+        ValueError: it is neither, as in `find`, or Python does not know the source of a notebook's
+            class.
     """
     path = path_of(factory)
     found = entry_of(path, path, factory)
@@ -100,13 +104,23 @@ def entry_of(name: str, path: str, factory: Factory) -> Entry:
     about = _own_about(factory)
     if about is None:
         summary = (inspect.getdoc(factory) or type(algorithm).__name__).splitlines()[0]
-        about = About(paper=path.partition(":")[0], summary=summary, down="counted", up="counted", keeps="counted")
+        about = About(
+            paper=path.partition(":")[0],
+            summary=summary,
+            down="counted",
+            up="counted",
+            keeps="counted",
+        )
     wrapped = list(layers(algorithm))
     metadata: dict[str, Any] = {
-        item.name: item.metadata for layer in reversed(wrapped) for item in dataclasses.fields(layer)
+        item.name: item.metadata
+        for layer in reversed(wrapped)
+        for item in dataclasses.fields(layer)
     }
     sources = [*(type(layer) for layer in reversed(wrapped)), factory]
-    meanings = {key: text for documented in sources for key, text in _argument_meanings(documented).items()}
+    meanings = {
+        key: text for documented in sources for key, text in _argument_meanings(documented).items()
+    }
     fields = [
         Field(
             parameter.name,
@@ -143,7 +157,10 @@ def _make_algorithm(name: str, factory: Factory) -> Algorithm:
     except Exception as error:
         raise KIND.failure(name, "made", error) from error
     if not isinstance(algorithm, Algorithm):
-        raise KIND.error(name, f"the factory returns {type(algorithm).__name__}, not an algorithms.base.Algorithm")
+        raise KIND.error(
+            name,
+            f"the factory returns {type(algorithm).__name__}, not an algorithms.base.Algorithm",
+        )
     return algorithm
 
 
@@ -161,7 +178,9 @@ def _parameters(factory: Factory) -> list[inspect.Parameter]:
     return [parameter for parameter in parameters if parameter.name != "base"]
 
 
-def _search_of(name: str, parameter: inspect.Parameter, metadata: Mapping[str, Any]) -> Grid | Range | None:
+def _search_of(
+    name: str, parameter: inspect.Parameter, metadata: Mapping[str, Any]
+) -> Grid | Range | None:
     """Return the values that a hyper-parameter's declaration has a search try; ValueError if one is not allowed."""
     search: Grid | Range | None = metadata.get("search")
     if search is None:
@@ -170,7 +189,9 @@ def _search_of(name: str, parameter: inspect.Parameter, metadata: Mapping[str, A
     base = kind.removesuffix(" | None")
     if isinstance(search, Range):
         if base not in ("int", "float"):
-            raise KIND.error(name, f"{parameter.name} is {base}, of which `search` has no range: give a list")
+            raise KIND.error(
+                name, f"{parameter.name} is {base}, of which `search` has no range: give a list"
+            )
         search = dataclasses.replace(search, whole=base == "int")
     try:
         values = [cast(parameter.name, value, kind) for value in search.values]
@@ -192,9 +213,10 @@ def _argument_meanings(documented: object) -> dict[str, str]:
 def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
     """Return the version that the class states, else 1 in this suite; elsewhere a number that changes with the source.
 
-    So stored results of earlier source are never taken for those of an algorithm under development. The source is that
-    of its classes, of those they extend and wrap, and of the neighbouring files that these import; also of a file in
-    this suite whose class is named as `module:Class`, because it is not registered yet.
+    So stored results of earlier source are never taken for those of an algorithm under development.
+    The source is that of its classes, of those they extend and wrap, and of the neighbouring files
+    that these import; also of a file in this suite whose class is named as `module:Class`, because
+    it is not registered yet.
     """
     from algorithms.base import layers
 
@@ -205,13 +227,19 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
         return version
     if name == getattr(_own_about(factory), "name", ""):
         return 1
-    kinds = [kind for layer in layers(algorithm) for kind in type(layer).__mro__ if kind is not object]
+    kinds = [
+        kind for layer in layers(algorithm) for kind in type(layer).__mro__ if kind is not object
+    ]
     parts = dict.fromkeys([factory, *kinds])
     try:
         sources = [source_of(part) for part in parts if not file_of(part.__module__)]
     except ValueError as error:
-        raise KIND.error(name, f"{error}: put it into a file, or state its `version`, a whole number") from None
-    return fingerprint(dict.fromkeys(part.__module__ for part in parts), factory.__module__, sources)
+        raise KIND.error(
+            name, f"{error}: put it into a file, or state its `version`, a whole number"
+        ) from None
+    return fingerprint(
+        dict.fromkeys(part.__module__ for part in parts), factory.__module__, sources
+    )
 
 
 def check_parameter(name: str, parameter: inspect.Parameter) -> None:
@@ -221,14 +249,22 @@ def check_parameter(name: str, parameter: inspect.Parameter) -> None:
         ValueError: it is not; the message says what to write.
     """
     where = f"algorithm {name!r}: hyper-parameter {parameter.name!r}"
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+    if parameter.kind in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+        parameter.POSITIONAL_ONLY,
+    ):
         raise ValueError(f"{where} must be a named parameter in the factory's signature")
     if parameter.name == "json":
-        raise ValueError(f"{where} needs another name: its column would be hp_json, which holds all of them")
+        raise ValueError(
+            f"{where} needs another name: its column would be hp_json, which holds all of them"
+        )
     kind = "" if parameter.annotation is parameter.empty else kind_of(parameter.annotation)
     if kind.removesuffix(" | None") not in KINDS:
         annotated = f"is annotated {kind!r}" if kind else "has no annotation"
-        raise ValueError(f"{where} {annotated}; allowed are {', '.join(KINDS)}, each also with `| None`")
+        raise ValueError(
+            f"{where} {annotated}; allowed are {', '.join(KINDS)}, each also with `| None`"
+        )
     if parameter.default is parameter.empty:
         raise ValueError(f"{where} has no default; every hyper-parameter needs one")
 
@@ -237,7 +273,8 @@ def check_class(name: str, algorithm: Algorithm) -> None:
     """Check the hooks, fields, needs and rows of the algorithm's classes.
 
     Raises:
-        ValueError: a hook is misspelt, fields are declared outside a dataclass, a need is unknown, rows are repeated.
+        ValueError: a hook is misspelt, fields are declared outside a dataclass, a need is unknown,
+            rows are repeated.
     """
     from algorithms.base import NEEDS, Algorithm, layers
 
@@ -246,8 +283,14 @@ def check_class(name: str, algorithm: Algorithm) -> None:
         for method in methods(kind):
             near = get_close_matches(method, hooks, n=1, cutoff=0.85)
             if near and method not in hooks:  # the engine would never call it
-                raise ValueError(f"algorithm {name!r}: {kind.__name__}.{method} is no hook: did you mean {near[0]}?")
-        declared = [key for key, text in inspect.get_annotations(kind).items() if "ClassVar" not in str(text)]
+                raise ValueError(
+                    f"algorithm {name!r}: {kind.__name__}.{method} is no hook: did you mean {near[0]}?"
+                )
+        declared = [
+            key
+            for key, text in inspect.get_annotations(kind).items()
+            if "ClassVar" not in str(text)
+        ]
         if declared and issubclass(kind, Algorithm) and "__dataclass_fields__" not in vars(kind):
             raise ValueError(
                 f"algorithm {name!r}: {kind.__name__} declares {declared[0]!r} without being a dataclass: put "
@@ -260,9 +303,15 @@ def check_class(name: str, algorithm: Algorithm) -> None:
             f"{nearest(unknown[0], NEEDS)}"
         )
     if "" not in algorithm.rows or len(set(algorithm.rows)) < len(algorithm.rows):
-        raise ValueError(f"algorithm {name!r}: `rows` must hold '' and each suffix once, got {algorithm.rows}")
+        raise ValueError(
+            f"algorithm {name!r}: `rows` must hold '' and each suffix once, got {algorithm.rows}"
+        )
 
 
 def methods(kind: type) -> tuple[str, ...]:
     """Return the names of the public methods that the class itself defines; those of `Algorithm` are the hooks."""
-    return tuple(key for key, value in vars(kind).items() if inspect.isfunction(value) and not key.startswith("_"))
+    return tuple(
+        key
+        for key, value in vars(kind).items()
+        if inspect.isfunction(value) and not key.startswith("_")
+    )

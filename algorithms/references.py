@@ -29,7 +29,8 @@ from algorithms.variant import Variant
 class LocalOnly(Algorithm):
     """Training without communication: each client trains its own model in the rounds in which it is drawn.
 
-    There is one model per client; accuracy is the unweighted mean over clients, with w_0 for those never drawn.
+    There is one model per client; accuracy is the unweighted mean over clients, with w_0 for those
+    never drawn.
     """
 
     about = About(
@@ -55,7 +56,9 @@ class LocalOnly(Algorithm):
         """Return the initial model w_0."""
         return {"params": params}
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Return the client's own model."""
         return {"params": memory["params"]}
 

@@ -1,6 +1,7 @@
 """SCAFFOLD: Stochastic Controlled Averaging for Federated Learning.
 
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020, Algorithm 1. https://arxiv.org/abs/1910.06378
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020, Algorithm 1.
+https://arxiv.org/abs/1910.06378
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from algorithms.params import difference, inner_product, norm, zeros_like
 class SCAFFOLD(Algorithm):
     """Local steps y <- y - lr (g(y) - c_k + c), with control variates c of the server and c_k of the client.
 
-    After training c_k' = c_k - c + (w_t - y_k) / (tau_k lr) (option II). The server moves by the plain mean over its
+    After training c_k' = c_k - c + (w_t - y_k) / (tau_k lr) (option II). The server moves by the
+    plain mean over its
     clients, w_{t+1} = w_t + eta_g mean(y_k - w_t), and c <- c + |S_t| / K mean(c_k' - c_k). Server state:
     `scaffold_control`, c. With all c at zero, round 1 is the plain mean of local models.
 
@@ -44,7 +46,8 @@ class SCAFFOLD(Algorithm):
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
         2. The correction enters the loss as <c - c_k, w>, whose gradient it is.
-        3. The server takes plain means, as printed; public codes, such as FedNTD's, average models by examples.
+        3. The server takes plain means, as printed; public codes, such as FedNTD's, average models
+           by examples.
     """
 
     about = About(
@@ -72,7 +75,9 @@ class SCAFFOLD(Algorithm):
         """Return the client's initial c_k = 0."""
         return zeros_like(params, fed.net.trainable)
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Return the cross entropy plus the correction."""
         correction = difference(message["control"], memory, net.trainable)
         term = inner_product(correction, local["params"], net.trainable)
@@ -84,7 +89,8 @@ class SCAFFOLD(Algorithm):
         """Return the model, c_k' - c_k and the norm of c - c_k in this round; the client keeps c_k'."""
         moves = difference(message["params"], local["params"], net.trainable)
         control = {
-            name: memory[name] - message["control"][name] + moves[name] / (plan.num_steps * plan.lr) for name in moves
+            name: memory[name] - message["control"][name] + moves[name] / (plan.num_steps * plan.lr)
+            for name in moves
         }
         correction = norm(difference(message["control"], memory, memory))
         upload = {"params": local["params"], "change": difference(control, memory, control)}
@@ -98,5 +104,8 @@ class SCAFFOLD(Algorithm):
             old = server.params[name]
             params[name] = old + self.server_lr * (uploads["params"][name].mean(0) - old)
         old_control = server.extra["scaffold_control"]
-        control = {name: old_control[name] + share * uploads["change"][name].mean(0) for name in old_control}
+        control = {
+            name: old_control[name] + share * uploads["change"][name].mean(0)
+            for name in old_control
+        }
         return server.next(params, scaffold_control=control)

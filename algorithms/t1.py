@@ -20,17 +20,21 @@ from algorithms.variant import Variant
 class T1(Plugin):
     """The base's run, with one more model evaluated: w^T_t = sum_{k=1..K} n_k w_k / sum_k n_k over all clients.
 
-    w^T_t is the paper's OCA (overall clients' average), w_k client k's latest local model. Training and traffic are
-    the base's. Server state: `t1_models`, `t1_counted` (the cache) and `t1_overall`, the mean.
+    w^T_t is the paper's OCA (overall clients' average), w_k client k's latest local model. Training
+    and traffic are the base's. Server state: `t1_models`, `t1_counted` (the cache) and
+    `t1_overall`, the mean.
 
     Args:
         base: any algorithm whose clients send their model.
-        t1_unvisited: clients not yet drawn: `skip` leaves them out, `w0` counts them with the initial model.
+        t1_unvisited: clients not yet drawn: `skip` leaves them out, `w0` counts them with the
+            initial model.
 
     Differences from the paper:
-        1. The text starts all models at w_0, which with few participants keeps the mean near w_0 for long; the authors'
-           code counts a client from its first model on, which is the default.
-        2. The text can be read as sending the overall mean to clients; as in the authors' code it is only evaluated.
+        1. The text starts all models at w_0, which with few participants keeps the mean near w_0
+           for long; the authors' code counts a client from its first model on, which is the
+           default.
+        2. The text can be read as sending the overall mean to clients; as in the authors' code it
+           is only evaluated.
 
     Raises:
         ValueError: the base's clients send no model.
@@ -64,7 +68,9 @@ class T1(Plugin):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Take the base's step, and update the overall mean."""
-        cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"]).updated(uploads["params"], cohort.ids)
+        cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"]).updated(
+            uploads["params"], cohort.ids
+        )
         overall = cache.mean(cohort, like=server.params)
         return _with_cache(self.base.server_step(fed, server, uploads, cohort), cache, overall)
 

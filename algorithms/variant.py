@@ -35,7 +35,10 @@ class Variant:
         self.__signature__ = inspect.Signature(
             [
                 inspect.Parameter(
-                    item.name, kind, default=(defaults or {}).get(item.name, item.default), annotation=item.type
+                    item.name,
+                    kind,
+                    default=(defaults or {}).get(item.name, item.default),
+                    annotation=item.type,
                 )
                 for layer in reversed(kinds)
                 for item in dataclasses.fields(layer)
@@ -50,7 +53,11 @@ class Variant:
         hypers = {**bound.arguments, **self._fixed}
         base: dict[str, Any] = {}
         for kind in reversed(self._kinds):
-            accepted = {item.name: hypers[item.name] for item in dataclasses.fields(kind) if item.name in hypers}
+            accepted = {
+                item.name: hypers[item.name]
+                for item in dataclasses.fields(kind)
+                if item.name in hypers
+            }
             base = {"base": kind(**base, **accepted)}
         algorithm: Algorithm = base["base"]
         return algorithm

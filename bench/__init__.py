@@ -1,4 +1,7 @@
-"""Planning, training, storage and comparison of federated runs. The root above the three other packages."""
+"""Planning, training, storage and comparison of federated runs.
+
+The root above the three other packages.
+"""
 
 import sys
 from importlib.util import find_spec

@@ -3,10 +3,11 @@
     OUT/tracked/<key16>-<hash16>.npz           arrays, by name (below); read by `arrays`
     OUT/tracked/<key16>-<hash16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
 
-`key16` begins the run key of a row, `hash16` the SHA-256 of the file, which is never changed: `--force` makes another.
-The row names its files (`Store.tracked`). Earlier versions wrote `<key16>.npz` and named it nowhere. Files appear whole
-or not at all, before the run's row: a finished row that was tracked has them. A run that a scheduler stopped has none.
-Arrays, with R evaluated rounds, m clients in a round, K in all, C classes, n test samples, D features:
+`key16` begins the run key of a row, `hash16` the SHA-256 of the file, which is never changed:
+`--force` makes another. The row names its files (`Store.tracked`). Earlier versions wrote
+`<key16>.npz` and named it nowhere. Files appear whole or not at all, before the run's row: a
+finished row that was tracked has them. A run that a scheduler stopped has none. Arrays, with R
+evaluated rounds, m clients in a round, K in all, C classes, n test samples, D features:
 
 | name | shape | meaning |
 |---|---|---|
@@ -30,9 +31,10 @@ Arrays, with R evaluated rounds, m clients in a round, K in all, C classes, n te
 | `message/rounds` | (R,) | evaluated rounds |
 | `message/<name>` | (R, ...) | a tensor that the server sent in each: `message/class_weights` (R, C) of FedCAD |
 
-Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. If
-clients hold one source each, they are means over the sources. For models that clients have of their own they are means
-over clients, and drift is measured from the model that each client starts with. Imports neither torch nor ray.
+Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without
+test samples. If clients hold one source each, they are means over the sources. For models that
+clients have of their own they are means over clients, and drift is measured from the model that
+each client starts with. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -88,7 +90,11 @@ class Tracked:
         if named:
             return self._folder / named
         old = self._folder / f"{key[:16]}.{ending}"
-        others = [] if is_regular(old) else [*filter(is_regular, self._folder.glob(f"{key[:16]}-*.{ending}"))]
+        others = (
+            []
+            if is_regular(old)
+            else [*filter(is_regular, self._folder.glob(f"{key[:16]}-*.{ending}"))]
+        )
         return max(others, key=lambda path: path.lstat().st_mtime_ns, default=old)
 
     def has(self, key: str, ending: str = "npz") -> bool:
@@ -122,7 +128,9 @@ class Tracked:
         with _archive(path) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
-                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(
+                        member, allow_pickle=False
+                    )
         return arrays
 
 
@@ -162,7 +170,9 @@ def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> str:
     earlier = tracked.arrays(key) if tracked.has(key) else {}
     replaced = {name.partition("/")[0] for name in made}
     content: dict[str, Any] = {name: np.asarray(value) for name, value in made.items()}
-    content |= {name: value for name, value in earlier.items() if name.partition("/")[0] not in replaced}
+    content |= {
+        name: value for name, value in earlier.items() if name.partition("/")[0] not in replaced
+    }
     return _new_file(out, key, "npz", lambda file: np.savez(file, **content))
 
 
@@ -189,7 +199,11 @@ def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
             tracked = Tracked(source, [key])
             paths = [tracked.path(key, ending) for ending in ("npz", "safetensors")]
         else:
-            paths = [path for path in sorted(part_of(source, FOLDER).glob("*")) if not is_regular(target / path.name)]
+            paths = [
+                path
+                for path in sorted(part_of(source, FOLDER).glob("*"))
+                if not is_regular(target / path.name)
+            ]
         for path in paths:
             if NAME.fullmatch(path.name) and is_regular(path):
                 copy_file(path, target / path.name)
@@ -205,8 +219,13 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-            if compressed or sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
-                raise ValueError("its arrays are compressed or overlap, which --track writes none of")
+            if (
+                compressed
+                or sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size
+            ):
+                raise ValueError(
+                    "its arrays are compressed or overlap, which --track writes none of"
+                )
             yield archive
     except MemoryError as error:  # the file may be sound
         raise EnvironmentProblem(f"memory does not suffice to read {path}: free some") from error

@@ -1,6 +1,7 @@
 """`python -m bench.boards`: merge the result folders of several machines, validate one, pack it, copy it elsewhere.
 
-Exit status: 0; 2 if the request is wrong; 3 if a folder is not in order, with the problem and the next step.
+Exit status: 0; 2 if the request is wrong; 3 if a folder is not in order, with the problem and the
+next step.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    """Run the command.
+
+    `argv`: arguments, None for those of the process. Returns the exit status.
+    """
     arguments = _parser().parse_args(argv)
     return exit_status(lambda: arguments.action(arguments))
 
@@ -58,18 +62,32 @@ def _parser() -> Parser:
         "many, keep a copy elsewhere.",
         epilog=_EPILOG,
     )
-    actions = parser.add_subparsers(required=True, metavar="merge | validate | compact | push | pull")
+    actions = parser.add_subparsers(
+        required=True, metavar="merge | validate | compact | push | pull"
+    )
     merge = actions.add_parser("merge", help="bring the results of several folders into one")
-    merge.add_argument("sources", nargs="+", type=Path, metavar="SRC", help="result folders, only read")
-    merge.add_argument("--out", type=Path, required=True, metavar="DEST", help="result folder to write into")
-    merge.add_argument("--keep-both", action="store_true", help="keep results that should agree but do not")
+    merge.add_argument(
+        "sources", nargs="+", type=Path, metavar="SRC", help="result folders, only read"
+    )
+    merge.add_argument(
+        "--out", type=Path, required=True, metavar="DEST", help="result folder to write into"
+    )
+    merge.add_argument(
+        "--keep-both", action="store_true", help="keep results that should agree but do not"
+    )
     merge.set_defaults(action=_merge)
     for name, action, help_ in (
         ("validate", _validate, "list what is wrong with a folder, and change nothing"),
         ("compact", _compact, "make few files of many, and change no row that counts"),
     ):
         other = actions.add_parser(name, help=help_)
-        other.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: $FEDKD_OUT, else leaderboards")
+        other.add_argument(
+            "folder",
+            nargs="?",
+            type=Path,
+            metavar="DIR",
+            help="default: $FEDKD_OUT, else leaderboards",
+        )
         other.set_defaults(action=action)
     for name, action, help_ in (
         ("push", _push, "write what a mirror lacks, as sweeps with --mirror do"),
@@ -77,7 +95,13 @@ def _parser() -> Parser:
     ):
         other = actions.add_parser(name, help=help_)
         other.add_argument("url", metavar="URL", help="s3://, gs://, hdfs://, file:/// or a path")
-        other.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: $FEDKD_OUT, else leaderboards")
+        other.add_argument(
+            "folder",
+            nargs="?",
+            type=Path,
+            metavar="DIR",
+            help="default: $FEDKD_OUT, else leaderboards",
+        )
         other.set_defaults(action=action)
     for command in actions.choices.values():
         command.add_argument("--json", action="store_true", help="machine-readable output")
@@ -99,7 +123,9 @@ def _merge(arguments: argparse.Namespace) -> int:
     sources = [_folder(source) for source in arguments.sources]
     out = result_folder(arguments.out)
     if out in sources:
-        raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
+        raise UsageError(
+            f"--out {out} is among the sources, which are only read: its own rows take part anyway"
+        )
     done = merge(sources, out, arguments.keep_both)
     Store(out).rebuild()
     say(*(f"{phrase}; tables mark them" for phrase in done.copies))
@@ -133,8 +159,8 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     well; the one written last counts.
 
     Raises:
-        StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and environment
-            disagree; all such places are named and nothing was written.
+        StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and
+            environment disagree; all such places are named and nothing was written.
         OSError: a folder cannot be read or written.
     """
     import pyarrow as pa
@@ -152,7 +178,9 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     index = pa.concat_tables([report.index for report in checked.values()])
     findings += [] if keep_both else disagreements(index)
     if findings:
-        raise StoreError(out, "nothing was merged:\n" + "\n".join(f"  {finding}" for finding in findings))
+        raise StoreError(
+            out, "nothing was merged:\n" + "\n".join(f"  {finding}" for finding in findings)
+        )
     artifacts.copy(sources, out)
     for source in sources:
         folder = Folder(source)
@@ -202,8 +230,13 @@ def _validate(arguments: argparse.Namespace) -> int:
     else:
         files, rows = words.counted(checked.files, "file"), words.counted(checked.rows, "row")
         read = f"{files}, {rows}, {words.counted(checked.points, 'point')}"
-        problems = words.counted(len(checked.findings), "finding") if checked.findings else "nothing wrong"
-        sys.stdout.write("".join(f"{finding}\n" for finding in checked.findings) + f"{read} in {out}: {problems}\n")
+        problems = (
+            words.counted(len(checked.findings), "finding") if checked.findings else "nothing wrong"
+        )
+        sys.stdout.write(
+            "".join(f"{finding}\n" for finding in checked.findings)
+            + f"{read} in {out}: {problems}\n"
+        )
     return EXIT_ENVIRONMENT if checked.findings else EXIT_OK
 
 
@@ -215,7 +248,9 @@ def _compact(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
-        sys.stdout.write(f"{words.counted(done.before, 'file')} of rows in {out}, {done.after} now\n")
+        sys.stdout.write(
+            f"{words.counted(done.before, 'file')} of rows in {out}, {done.after} now\n"
+        )
     return EXIT_OK
 
 

@@ -13,7 +13,17 @@ BENCH = Path(__file__).resolve().parent
 ALGORITHMS = BENCH.parent / "algorithms"
 
 STDLIB = Path(sysconfig.get_paths()["stdlib"]).resolve()
-LIBRARIES = {"torch", "torchvision", "functorch", "numpy", "scipy", "pandas", "ray", "transformers", "optuna"}
+LIBRARIES = {
+    "torch",
+    "torchvision",
+    "functorch",
+    "numpy",
+    "scipy",
+    "pandas",
+    "ray",
+    "transformers",
+    "optuna",
+}
 LONGEST = 600  # characters of an error in one line
 
 EXIT_OK = 0
@@ -96,12 +106,15 @@ def describe(error: BaseException) -> str:
 def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:
     """Return the text of an error in a client's hook; for a missing key, with the keys of `message` and `memory`.
 
-    PyTorch's request to report what it does not support is left out, because that is no bug of PyTorch.
+    PyTorch's request to report what it does not support is left out, because that is no bug of
+    PyTorch.
     """
     if isinstance(error, KeyError):
         received, stored = (", ".join(map(repr, names)) or "nothing" for names in (message, memory))
         return f"{error} is missing (the message has {received}; the client's memory {stored})"
-    return re.sub(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)).strip()
+    return re.sub(
+        r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)
+    ).strip()
 
 
 def without_variables(error: Exception) -> Exception:
@@ -118,13 +131,22 @@ def own_line(error: BaseException) -> traceback.FrameSummary | None:
     """
 
     def is_algorithm(file: Path) -> bool:
-        packages = [file.parts[at + 1] for at, part in enumerate(file.parts[:-1]) if part == "site-packages"]
+        packages = [
+            file.parts[at + 1] for at, part in enumerate(file.parts[:-1]) if part == "site-packages"
+        ]
         in_stdlib = STDLIB in file.parents and not packages
-        return file.is_file() and BENCH not in file.parents and not in_stdlib and not LIBRARIES & {*packages}
+        return (
+            file.is_file()
+            and BENCH not in file.parents
+            and not in_stdlib
+            and not LIBRARIES & {*packages}
+        )
 
     frames = [frame for link in chain(error) for frame in traceback.extract_tb(link.__traceback__)]
     innermost_first = [frame for frame in reversed(frames) if is_algorithm(Path(frame.filename))]
-    return min(innermost_first, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None)
+    return min(
+        innermost_first, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None
+    )
 
 
 def chain(error: BaseException, contexts: bool = False) -> list[BaseException]:

@@ -1,4 +1,7 @@
-"""The execution of runs: devices, threads, folders, and the origin of rows. Provenance, never identity."""
+"""The execution of runs: devices, threads, folders, and the origin of rows.
+
+Provenance, never identity.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,12 @@ PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "transformers", "s
 SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.toml")
 STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
-AUTO_PACK = 32  # runs of a trial on a GPU; if memory does not hold all their clients, they train in parts
+AUTO_PACK = (
+    32  # runs of a trial on a GPU; if memory does not hold all their clients, they train in parts
+)
 UNPACKED_SHARE = 0.25  # share of a GPU for a trial that does not fill it
-# Data that a run can keep besides its row and curve of the evaluated models; `bench.artifacts` has the files.
+# Data that a run can keep besides its row and curve of the evaluated models; `bench.artifacts` has
+# the files.
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
     "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",
@@ -117,7 +123,10 @@ def saved_runs(out: Path) -> dict[str, Any]:
 
 
 def count_gpus() -> int:
-    """Count the CUDA devices that this process may use. Asks the driver: torch is not needed for it."""
+    """Count the CUDA devices that this process may use.
+
+    Asks the driver: torch is not needed for it.
+    """
     count = ctypes.c_int(0)
     with suppress(OSError):  # no driver
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -126,11 +135,13 @@ def count_gpus() -> int:
     return count.value
 
 
-def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
+def resolve_pack(
+    pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None
+) -> int:
     """Return the most runs of a trial, as given or by `auto`.
 
-    `auto` leaves room for two configurations of so many seeds, which ASHA compares; with several GPUs, `runs` are
-    divided among them, unless None, so that no GPU waits for the others.
+    `auto` leaves room for two configurations of so many seeds, which ASHA compares; with several
+    GPUs, `runs` are divided among them, unless None, so that no GPU waits for the others.
     """
     if isinstance(pack, int):
         return pack
@@ -146,13 +157,16 @@ def packs_train_together(device: str, backend: str) -> bool:
     return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 
-def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float | None]:
+def resolve_device(
+    device: str, gpus_per_trial: float | None, remote: bool
+) -> tuple[str, float | None]:
     """Return the device, and each trial's share of a GPU: 0.0 on the CPU, None on a GPU unless it was given.
 
     The GPUs of a `remote` cluster cannot be counted here.
 
     Raises:
-        UsageError: a GPU is requested and there is none, or a share of a GPU is requested for the CPU.
+        UsageError: a GPU is requested and there is none, or a share of a GPU is requested for the
+            CPU.
     """
     needs_gpu = device == "cuda" or bool(gpus_per_trial)
     has_gpu = remote or count_gpus() > 0
@@ -160,7 +174,9 @@ def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> t
         option = "--device cuda" if device == "cuda" else f"--gpus-per-trial {gpus_per_trial:g}"
         raise UsageError(f"{option}: no CUDA GPU is visible here; leave it out to run on the CPU")
     if device == "cpu" and gpus_per_trial:
-        raise UsageError(f"--device cpu and --gpus-per-trial {gpus_per_trial:g} exclude each other: give one")
+        raise UsageError(
+            f"--device cpu and --gpus-per-trial {gpus_per_trial:g} exclude each other: give one"
+        )
     if device == "cuda" and gpus_per_trial == 0:
         raise UsageError("--device cuda needs --gpus-per-trial above 0, got 0")
     if needs_gpu or (device == "auto" and has_gpu and not remote and gpus_per_trial is None):
@@ -179,7 +195,10 @@ def cpu_count() -> int:
 
 
 def enough(stopped: bool) -> tuple[str, ...]:
-    """Return the statuses of rows that make a run needless. `stopped`: runs that a scheduler stopped count as well."""
+    """Return the statuses of rows that make a run needless.
+
+    `stopped`: runs that a scheduler stopped count as well.
+    """
     return ("finished", "stopped") if stopped else ("finished",)
 
 
@@ -187,15 +206,22 @@ def enough(stopped: bool) -> tuple[str, ...]:
 
 
 def command_columns(argv: Sequence[str]) -> dict[str, Any]:
-    """Return the columns that all rows of a command share. `argv`: its arguments, without the program."""
-    from leaderboards.shell_text import shell_command  # here, because `--version` needs no leaderboards
+    """Return the columns that all rows of a command share.
+
+    `argv`: its arguments, without the program.
+    """
+    from leaderboards.shell_text import (
+        shell_command,
+    )  # here, because `--version` needs no leaderboards
 
     commit, dirty = _commit()
     return {
         "package_version": __version__,
         "git_commit": commit,
         "git_dirty": dirty,
-        "command": shell_command("bench.sweep", *argv).encode(errors="replace").decode(),  # a path may be no UTF-8
+        "command": shell_command("bench.sweep", *argv)
+        .encode(errors="replace")
+        .decode(),  # a path may be no UTF-8
     }
 
 
@@ -204,7 +230,8 @@ def process_columns(device: str, here: bool = True) -> dict[str, Any]:
 
     Args:
         device: `cpu` or `cuda`.
-        here: whether this process trained the run. If not, a GPU is only called `cuda`, as there may be none here.
+        here: whether this process trained the run. If not, a GPU is only called `cuda`, as there
+            may be none here.
     """
     name = device
     if device == "cuda" and here:
@@ -231,7 +258,10 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 @lru_cache
@@ -244,7 +274,9 @@ def _commit() -> tuple[str | None, bool | None]:
     changes = _git(root, "status", "--porcelain", "--", *SOURCES)
     if commit is None or changes is None:
         return None, None
-    return commit, any(line[3:].strip('"').endswith((".py", ".toml", "/")) for line in changes.splitlines())
+    return commit, any(
+        line[3:].strip('"').endswith((".py", ".toml", "/")) for line in changes.splitlines()
+    )
 
 
 def _git(root: Path, *arguments: str) -> str | None:
@@ -252,7 +284,11 @@ def _git(root: Path, *arguments: str) -> str | None:
 
     try:
         result = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
         )
     except (OSError, subprocess.SubprocessError):
         return None

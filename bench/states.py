@@ -81,7 +81,9 @@ def remove(folder: Path, kept: Collection[str] = ()) -> None:
     folder = part_of(folder.parent, folder.name)
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in sorted(folder.iterdir(), key=lambda path: path.name != MANIFEST):
-            ours = path.name == MANIFEST or FILE.fullmatch(path.name) or TEMPORARY.fullmatch(path.name)
+            ours = (
+                path.name == MANIFEST or FILE.fullmatch(path.name) or TEMPORARY.fullmatch(path.name)
+            )
             if ours and path.name not in kept:
                 path.unlink(missing_ok=True)
     if not kept:

@@ -32,7 +32,9 @@ With --algo and the other options of bench.sweep: the runs of that command, thos
 --confirm or --tuning two-stage those of the configurations that are chosen so far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run without a problem
-_PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # differs between failures that are alike
+_PLACE = re.compile(
+    r"\bround \d+, clients? [\d\[\], ]+: "
+)  # differs between failures that are alike
 _REASONS = 5  # at most that many are printed
 
 
@@ -52,8 +54,9 @@ class UnderWay:
         """Combine the `status` of a run's row, `missing` without a row, with its saved state.
 
         Returns:
-            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`, or `other version` for a state that
-            only another version of the suite can go on from; `saved_round`: of a state that can be used, or None.
+            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`, or `other
+            version` for a state that only another version of the suite can go on from;
+            `saved_round`: of a state that can be used, or None.
         """
         manifest = self.manifests.get(key)
         saved_round = _round(manifest)
@@ -94,8 +97,12 @@ def _status(argv: Sequence[str]) -> None:
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")
     if options.algo or options.table:
         rows = _plan_rows(options, out)
-    elif unread := [name for name in options.given if name not in ("out", "json", "quiet", "verbose")]:
-        raise UsageError(f"{flag(unread[0])} describes a sweep: add its --algo or --table, or leave it out")
+    elif unread := [
+        name for name in options.given if name not in ("out", "json", "quiet", "verbose")
+    ]:
+        raise UsageError(
+            f"{flag(unread[0])} describes a sweep: add its --algo or --table, or leave it out"
+        )
     else:
         rows = _folder_rows(out)
     _print(rows, out, options.json)
@@ -126,7 +133,8 @@ def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     return rows + [
         _status_row(run, states)
         for run in _in_order(stored)
-        if (run.row["algorithm"], run.row["setting_json"]) in searched and run.row["run_key"] not in planned
+        if (run.row["algorithm"], run.row["setting_json"]) in searched
+        and run.row["run_key"] not in planned
     ]
 
 
@@ -151,7 +159,9 @@ def _folder_rows(out: Path) -> list[dict[str, Any]]:
         if not run
     ]
     if not rows:
-        raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
+        raise UsageError(
+            f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere"
+        )
     return rows
 
 
@@ -166,7 +176,9 @@ def _named_by(manifest: Any) -> Mapping[str, Any] | None:
     """Return the columns that name a saved run (`RunSpec.named_by`); None if its state lacks them, or is damaged."""
     try:
         fields = manifest["run"]
-        run = {name: fields[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(fields["seed"])}
+        run = {name: fields[name] for name in ("algorithm", "setting_json", "hp_json")} | {
+            "seed": int(fields["seed"])
+        }
         list(named_runs([run]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -221,7 +233,9 @@ def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
 def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     counts = Counter(row["status"] for row in rows)
     if as_json:
-        sys.stdout.write(json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n")
+        sys.stdout.write(
+            json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n"
+        )
         return
     from rich.table import Table
 
@@ -234,7 +248,9 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
         screen.print(f"no run of this search is stored in {out}")
         return
     screen.print(table)
-    screen.print(", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}")
+    screen.print(
+        ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}"
+    )
     for line in _reasons(rows):
         screen.print(line, soft_wrap=True)
 

@@ -1,9 +1,9 @@
 """Keeps runs in this repository: of the papers' own problems in leaderboards/reproduced.parquet, and boards.
 
 `python docs/keep.py DIR [DIR ...]` adds the finished, unshortened runs of result folders, and
-`python docs/keep.py --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`, whose leaderboard.parquet is
-made with the options in its board.toml. What tells of a machine without telling of the result, its name and its
-folders, is left out.
+`python docs/keep.py --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`, whose
+leaderboard.parquet is made with the options in its board.toml. What tells of a machine without
+telling of the result, its name and its folders, is left out.
 """
 
 from __future__ import annotations
@@ -47,13 +47,21 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
         OSError: a file cannot be written.
     """
     source = Folders(folders)
-    rows = [stored_row(row) for row in records(source.runs()) if row["status"] == "finished" and not row["shortened"]]
+    rows = [
+        stored_row(row)
+        for row in records(source.runs())
+        if row["status"] == "finished" and not row["shortened"]
+    ]
     rows = [_anonymous(row) for row in rows]
     keys = {row["run_key"] for row in rows}
     curves_of = source.curves(keys).groupby("run_key")
     points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
-    write_table(pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves)
-    tables = [fit(table, runs_schema()) for table in (*_others(runs, "runs", keys), *map(run_table, rows))]
+    write_table(
+        pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves
+    )
+    tables = [
+        fit(table, runs_schema()) for table in (*_others(runs, "runs", keys), *map(run_table, rows))
+    ]
     write_table(pa.concat_tables(tables).sort_by("run_key"), runs)
     return len(rows)
 
@@ -67,8 +75,8 @@ def publish(
 ) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
 
-    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned`, `at` and `chosen_by`; without
-    `at` it is of all.
+    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned`, `at` and
+    `chosen_by`; without `at` it is of all.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
@@ -98,7 +106,9 @@ def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
 
 
 def _points(curve: pd.DataFrame) -> list[CurvePoint]:
-    return list(zip(curve["round"].astype(int), curve["metric"], curve["value"].astype(float), strict=True))
+    return list(
+        zip(curve["round"].astype(int), curve["metric"], curve["value"].astype(float), strict=True)
+    )
 
 
 def stored_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,15 +130,21 @@ def _without_folders(command: str) -> str:
 
 def main() -> None:
     """Keep the runs that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--board", metavar="NAME")
     asked = parser.parse_args()
     if asked.board:
         compare, facts = argparse.ArgumentParser(), PACKAGE / asked.board / "board.toml"
         selection_options(compare)
-        options = tomllib.loads(facts.read_text(encoding="utf-8"))["options"] if facts.exists() else []
-        count = publish(asked.folders, facts.parent, *selection(compare.parse_known_args(options)[0]))
+        options = (
+            tomllib.loads(facts.read_text(encoding="utf-8"))["options"] if facts.exists() else []
+        )
+        count = publish(
+            asked.folders, facts.parent, *selection(compare.parse_known_args(options)[0])
+        )
     else:
         count = keep(asked.folders)
     print(f"{count} runs kept in {PACKAGE / asked.board if asked.board else REPRODUCED}")  # noqa: T201

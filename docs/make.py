@@ -1,11 +1,14 @@
-"""Writes the generated pages: `python docs/make.py`. A test holds them against what this would write.
+"""Writes the generated pages: `python docs/make.py`.
 
-docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
-docstrings of the algorithms, the fields in docs/sweeps.md from `Setting`, the README's table of algorithms and its
-names of data sets, partitions and models from the registries, and its reproduced results from
-leaderboards/reproduced.parquet and the printed numbers; the hooks in docs/extending.md come from algorithms/base.py.
-The tables of leaderboards/reference, in the README and in docs/reference.md, are what `python -m bench.compare` prints,
-given the words in the marks around them. leaderboards/published.parquet is made of published.csv beside it.
+A test holds them against what this would write.
+
+docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the
+search spaces and the docstrings of the algorithms, the fields in docs/sweeps.md from `Setting`, the
+README's table of algorithms and its names of data sets, partitions and models from the registries,
+and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks
+in docs/extending.md come from algorithms/base.py. The tables of leaderboards/reference, in the
+README and in docs/reference.md, are what `python -m bench.compare` prints, given the words in the
+marks around them. leaderboards/published.parquet is made of published.csv beside it.
 """
 
 from __future__ import annotations
@@ -103,7 +106,9 @@ def index() -> str:
         ValueError: an algorithm has no space there, or a space has no algorithm.
     """
     entries: dict[str, Entry] = {}
-    for module in sorted(each.name for each in pkgutil.iter_modules(algorithms.__path__, "algorithms.")):
+    for module in sorted(
+        each.name for each in pkgutil.iter_modules(algorithms.__path__, "algorithms.")
+    ):
         for key, value in vars(importlib.import_module(module)).items():
             about = getattr(value, "__dict__", {}).get("about")
             if isinstance(about, About) and about.name and value.__module__ == module:
@@ -112,7 +117,12 @@ def index() -> str:
     unlisted = sorted(entries.keys() ^ set(listed))
     if unlisted:
         raise ValueError(f"{unlisted} must stand in both algorithms/ and search_spaces/digits.py")
-    return json.dumps([entries[name] for name in listed], default=_stated, indent=1, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(
+            [entries[name] for name in listed], default=_stated, indent=1, ensure_ascii=False
+        )
+        + "\n"
+    )
 
 
 def _stated(item: Any) -> Any:
@@ -147,13 +157,18 @@ def _metrics_table() -> str:
 def _numbers_table() -> str:
     lines = ["| name | column | printed in | better |", "|---|---|---|---|"]
     for number in NUMBERS.values():
-        lines.append(f"| `{number.short}` | `{number.name}` | {number.unit.shown} | {number.better} |")
+        lines.append(
+            f"| `{number.short}` | `{number.name}` | {number.unit.shown} | {number.better} |"
+        )
     lines += ["", "Further names, read off curves:", "", *(f"- {form}" for form in FORMS)]
     return "\n".join(lines) + "\n"
 
 
 def _columns_table(columns: Iterable[Column]) -> str:
-    lines = ["| column | type | unit | meaning | group | may be empty |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| column | type | unit | meaning | group | may be empty |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [
         f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} | {c.group} | {'yes' if c.nullable else ''} |"
         for c in columns
@@ -189,7 +204,11 @@ def _with_boards(text: str) -> str:
     """`text` with what each command prints, between the marks `<!-- compare WORDS:begin -->` and `:end`."""
     for words in re.findall(r"<!-- compare (.*):begin -->", text):
         printed = StringIO()
-        with redirect_stdout(printed), redirect_stderr(StringIO()), patch.dict(os.environ, COLUMNS="120"):
+        with (
+            redirect_stdout(printed),
+            redirect_stderr(StringIO()),
+            patch.dict(os.environ, COLUMNS="120"),
+        ):
             status = compare(words.split())
         if status:
             raise ValueError(f"bench.compare {words} ends with {status}")
@@ -206,12 +225,16 @@ def sweeps_page() -> str:
         default = "none" if field.default == "" else str(field.default)
         cells = (default, free if bounds == "any number" else bounds, field.metadata["meaning"])
         lines.append(f"| `{name}` | {_cells(cells)} |")
-    return _between((DOCS / "sweeps.md").read_text(encoding="utf-8"), "fields", "\n".join([*lines, ""]))
+    return _between(
+        (DOCS / "sweeps.md").read_text(encoding="utf-8"), "fields", "\n".join([*lines, ""])
+    )
 
 
 def extending_page() -> str:
     """docs/extending.md with the contract's hooks, in the order of a run, and what an algorithm may need."""
-    text = _between((DOCS / "extending.md").read_text(encoding="utf-8"), "hooks", "\n".join([*_hooks(), ""]))
+    text = _between(
+        (DOCS / "extending.md").read_text(encoding="utf-8"), "hooks", "\n".join([*_hooks(), ""])
+    )
     needs = [f"- `{name}`: {meaning}" for name, meaning in NEEDS.items()]
     return _between(text, "needs", "\n".join([*needs, ""]))
 
@@ -236,10 +259,14 @@ def _names() -> str:
     """The data sets by what they hold, the partitions by whether they have an alpha, the models with their papers."""
     kinds: dict[str, list[str]] = {}
     for info in DATASETS.values():
-        kinds.setdefault(info.kind, []).append(f"`{info.name}`" + " (embedded)" * (info.download == 0))
+        kinds.setdefault(info.kind, []).append(
+            f"`{info.name}`" + " (embedded)" * (info.download == 0)
+        )
     skewed = [f"`{name}`" for name, found in PARTITIONS.items() if found.needs_alpha]
     others = [f"`{name}`" for name, found in PARTITIONS.items() if not found.needs_alpha]
-    papers = {name: re.match(r"(Fed\w+(?:, Fed\w+)*): ", found.summary) for name, found in MODELS.items()}
+    papers = {
+        name: re.match(r"(Fed\w+(?:, Fed\w+)*): ", found.summary) for name, found in MODELS.items()
+    }
     models = [f"`{name}`" + (f" ({paper[1]})" if paper else "") for name, paper in papers.items()]
     datasets = [f"of {kind}: {', '.join(names)}" for kind, names in kinds.items()]
     lines = [
@@ -248,7 +275,9 @@ def _names() -> str:
         f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm, "
         "`+lora8` trains a DistilBERT by factors of rank 8.",
     ]
-    wrapped = (textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+    wrapped = (
+        textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines
+    )
     return "\n".join(wrapped) + "\n"
 
 
@@ -281,7 +310,15 @@ def _name_of(run: Mapping[str, Any]) -> str:
 
 def _printed(run: Mapping[str, Any]) -> float:
     """The accuracy of the last round that the paper prints for the same problem."""
-    same = ("paper", "dataset", "algorithm", "alpha", "num_clients", "participation", "local_epochs")
+    same = (
+        "paper",
+        "dataset",
+        "algorithm",
+        "alpha",
+        "num_clients",
+        "participation",
+        "local_epochs",
+    )
     for cell in printed_cells():
         if cell.metric == "final_acc" and all(getattr(cell, name) == run[name] for name in same):
             return cell.value
@@ -305,7 +342,14 @@ without BatchNorm's statistics), C classes, G a generator's size, M the buffer, 
 def _overview() -> str:
     rows = ["| name | paper | equations | down | up | client keeps | needs |", "|" + "---|" * 7]
     for entry in ALGORITHMS.values():
-        cells = (_paper(entry), entry.equations, entry.down, entry.up, entry.keeps, ", ".join(sorted(entry.needs)))
+        cells = (
+            _paper(entry),
+            entry.equations,
+            entry.down,
+            entry.up,
+            entry.keeps,
+            ", ".join(sorted(entry.needs)),
+        )
         rows.append(f"| [`{entry.name}`](#{entry.name}) | {_cells(cells)} |")
     return "\n".join(rows) + "\n"
 
@@ -349,7 +393,10 @@ def _described(kind: type[Algorithm]) -> list[str]:
 def _hyperparameters(entry: Entry) -> list[str]:
     if not entry.fields:
         return []
-    lines = ["| hyper-parameter | default | allowed | in papers | meaning |", "|---|---|---|---|---|"]
+    lines = [
+        "| hyper-parameter | default | allowed | in papers | meaning |",
+        "|---|---|---|---|---|",
+    ]
     for field in entry.fields:
         default = "none" if field.default is None else str(field.default)
         cells = (default, field.allowed, _in_papers(entry.name, field.name), field.meaning)
@@ -387,7 +434,9 @@ def _joined(text: str) -> str:
 def _escaped(text: str) -> str:
     """Formulas as they are: Markdown's own signs are escaped, except in code."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([\\<>*_~|])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\\<>*_~|])", r"\\\1", part) for part in parts
+    )
 
 
 def read_source() -> pa.Table:

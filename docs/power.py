@@ -3,10 +3,11 @@
     .venv/bin/python docs/power.py              the boards of docs/reference.md and docs/reference-v2.md, some minutes
     .venv/bin/python docs/power.py --boards 50  fewer boards, rougher
 
-A simulated result is a partition's effect, common to all methods, plus a residual of its own with Student's t of eight
-degrees of freedom, plus the method's true gain. The spread of the residuals is what was measured on the first board:
-the standard deviation of a paired difference in the mean of the last ten evaluations, by alpha. Methods without a gain
-tell the error rate, one method with a gain the power.
+A simulated result is a partition's effect, common to all methods, plus a residual of its own with
+Student's t of eight degrees of freedom, plus the method's true gain. The spread of the residuals is
+what was measured on the first board: the standard deviation of a paired difference in the mean of
+the last ten evaluations, by alpha. Methods without a gain tell the error rate, one method with a
+gain the power.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def rates(design: Design, gain: float, boards: int) -> Sequence[tuple[str, float
 
 def main() -> None:
     """Print a line for each design, gain and test."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--boards", type=int, default=400, metavar="N")
     boards = parser.parse_args().boards
     print("| board | true gain, points | test | false findings | power |\n|---|---:|---|---:|---:|")  # noqa: T201

@@ -17,7 +17,11 @@ from leaderboards.selection import DEFAULT_RULE, RULES, selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
-SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
+SHARED = (
+    "best_accuracy",
+    "final_accuracy",
+    "selected_accuracy",
+)  # metrics whose ranks are tested as well
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
@@ -31,39 +35,44 @@ def leaderboard(
 ) -> pd.DataFrame:
     """Make the leaderboard of `runs`.
 
-    A *cell* holds results that are compared with each other: one setting, alpha and participation included; the
-    variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is
-    one algorithm with one variant in one cell; `selected` marks its configuration with the best mean
-    of the number of `chosen_by` (`best_accuracy` if selected_on is `test`), ties by hp_json. Configurations
-    that diverged on a seed take part only if all did. Of the others only those with the most seeds
-    do, so that a lucky single seed does not beat three. If nothing was held out to select on, a
-    lone configuration is selected, and none of several. Replicates of a partition are averaged
-    first (`by_partition`): where there are any, a seed is that of a partition.
+    A *cell* holds results that are compared with each other: one setting, alpha and participation
+    included; the variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the
+    cell of the model. A *contest* is one algorithm with one variant in one cell; `selected` marks
+    its configuration with the best mean of the number of `chosen_by` (`best_accuracy` if
+    selected_on is `test`), ties by hp_json. Configurations that diverged on a seed take part only
+    if all did. Of the others only those with the most seeds do, so that a lucky single seed does
+    not beat three. If nothing was held out to select on, a lone configuration is selected, and none
+    of several. Replicates of a partition are averaged first (`by_partition`): where there are any,
+    a seed is that of a partition.
 
     Args:
-        runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count (`current`); of two
-            runs of one configuration and seed, the later finished one counts. Columns that `confirmed.confirmed` adds
-            are passed on: `configurations`, and a further column `chosen_on`.
+        runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count
+            (`current`); of two runs of one configuration and seed, the later finished one counts.
+            Columns that `confirmed.confirmed` adds are passed on: `configurations`, and a further
+            column `chosen_on`.
         extra: numbers beside `NUMBERS`; `runs` must have their columns.
-        tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ only in
-            them are one cell.
-        chosen_by: rule of `selection.RULES`: the validation accuracy by which configurations are selected.
+        tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings
+            that differ only in them are one cell.
+        chosen_by: rule of `selection.RULES`: the validation accuracy by which configurations are
+            selected.
 
     Returns:
-        One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
-        `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`: number of configurations in the contest
-        that finished a run or were stopped by the search; `configurations_diverged`: number of
-        these of which a run diverged; `validation_gap`: mean `best_val_accuracy` minus mean
-        `selected_accuracy`, which is of the same rounds; `selected`; `diverged_count`: number of finished
-        runs that diverged; `diverged`, `shortened`, `uncertified`: true of
-        any finished run; `versions_mixed`: finished runs have different package versions; `data_mixed`: a finished run
-        has other data than most of the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs:
-        `_mean`; `_std` (n - 1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
-        below 0, of accuracies not above 1); `_rank` by means among the selected rows
-        of the cell (1 is best, ties share the smaller rank; diverged and reference rows have none, and, except for
-        costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in `SHARED` also
-        `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`). If a finished run may lack a
-        metric, `_count` is the number of runs that have it, and the other statistics are empty unless all runs do.
+        One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16
+        hexadecimal digits; `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`:
+        number of configurations in the contest that finished a run or were stopped by the search;
+        `configurations_diverged`: number of these of which a run diverged; `validation_gap`: mean
+        `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds; `selected`;
+        `diverged_count`: number of finished runs that diverged; `diverged`, `shortened`,
+        `uncertified`: true of any finished run; `versions_mixed`: finished runs have different
+        package versions; `data_mixed`: a finished run has other data than most of the cell
+        (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
+        1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
+        below 0, of accuracies not above 1); `_rank` by means among the selected rows of the cell (1
+        is best, ties share the smaller rank; diverged and reference rows have none, and, except for
+        costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in
+        `SHARED` also `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`).
+        If a finished run may lack a metric, `_count` is the number of runs that have it, and the
+        other statistics are empty unless all runs do.
     """
     metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
     runs = by_partition(_one_run_per_seed(current(runs, tuned)), metrics)
@@ -78,7 +87,9 @@ def leaderboard(
         diverged = board["diverged"].astype("int64")
         board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
-    board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0], RULES[chosen_by]))
+    board["selected"] = board.index.isin(
+        _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
+    )
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
@@ -86,7 +97,9 @@ def leaderboard(
         f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
         for metric in metrics.values()
     }
-    ranks |= {f"{name}_shared_rank": _shared_ranks(board[enough], runs, metrics[name]) for name in SHARED}
+    ranks |= {
+        f"{name}_shared_rank": _shared_ranks(board[enough], runs, metrics[name]) for name in SHARED
+    }
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
@@ -97,7 +110,8 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
 
     It is the version with the most finished seeds; of equal ones the highest. Hashes of code, which
     algorithms from outside have for versions, have no order: of these the one of the run that ended
-    last. Results of another version count as another algorithm's: they are neither averaged with these nor selected.
+    last. Results of another version count as another algorithm's: they are neither averaged with
+    these nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
     frame = runs[["algorithm", "model", "algorithm_version", "finished"]]
@@ -120,12 +134,15 @@ def with_seeds(
 
     A run that diverged has the accuracy of its last model.
 
-    `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the columns of `metrics`.
+    `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
+    columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     runs = _one_run_per_seed(current(runs, tuned))
     runs = by_partition(runs, [metric.name for metric in metrics])
-    runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
+    runs = runs[
+        (runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
+    ]
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         runs = _with_diverged_as_they_ended(runs, metric)
@@ -133,29 +150,38 @@ def with_seeds(
         keys = zip(*(measured[name] for name in CONFIGURATION), strict=True)
         for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
-    return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
+    return board.assign(
+        seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object)
+    )
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
     """Give runs that diverged the test accuracy of their last model, whatever accuracy of it the metric is.
 
-    They count in pooled comparisons: leaving them out would favour a method that diverges where it is bad.
+    They count in pooled comparisons: leaving them out would favour a method that diverges where it
+    is bad.
     """
     final = NUMBERS["final_accuracy"]
     if metric.quantity != final.quantity or metric.unit != final.unit:
         return runs
     values = runs[metric.name].astype("float64")
-    return runs.assign(**{metric.name: values.where(~runs["diverged"].astype(bool), runs[final.name])})
+    return runs.assign(
+        **{metric.name: values.where(~runs["diverged"].astype(bool), runs[final.name])}
+    )
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
-    runs = runs.assign(done=runs["status"] == "finished").sort_values(["done", "finished"], kind="stable")
+    runs = runs.assign(done=runs["status"] == "finished").sort_values(
+        ["done", "finished"], kind="stable"
+    )
     runs = runs.drop_duplicates([*CONFIGURATION, "seed"], keep="last")
     return runs.sort_values([*CONFIGURATION, "seed"], kind="stable").drop(columns="done")
 
 
 def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice_columns(runs)]].drop_duplicates(CONFIGURATION)
+    board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice_columns(runs)]].drop_duplicates(
+        CONFIGURATION
+    )
     board = board.join(_hyperparameters(board["hp_json"]))
     return board.assign(cell=_cells(board["setting_json"], tuned)).set_index(CONFIGURATION)
 
@@ -175,7 +201,9 @@ def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
             dtype = "boolean" if bool in kinds else "float64" if float in kinds else "Int64"
             columns[HP_PREFIX + name] = pd.Series(column, texts.index, dtype)
         else:
-            shown = [value if isinstance(value, str | None) else json.dumps(value) for value in column]
+            shown = [
+                value if isinstance(value, str | None) else json.dumps(value) for value in column
+            ]
             columns[HP_PREFIX + name] = pd.Series(shown, texts.index)
     return pd.DataFrame(columns, index=texts.index)
 
@@ -186,7 +214,9 @@ def _choice_columns(frame: pd.DataFrame) -> list[str]:
 
 def _counts(runs: pd.DataFrame) -> pd.DataFrame:
     names = {"n": "finished", "failed": "failed", "stopped": "stopped"}
-    frame = runs[CONFIGURATION].assign(**{name: (runs["status"] == s).astype("int64") for name, s in names.items()})
+    frame = runs[CONFIGURATION].assign(
+        **{name: (runs["status"] == s).astype("int64") for name, s in names.items()}
+    )
     counts = frame.groupby(CONFIGURATION)[list(names)].sum()
     rules = runs.groupby(CONFIGURATION)["selected_on"].agg(["nunique", "first"])
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
@@ -194,16 +224,24 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
-    packages = pd.Series(_version_ids(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
+    packages = pd.Series(
+        _version_ids(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index
+    )
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
-    groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
+    groups = (
+        runs[CONFIGURATION]
+        .assign(**flags, packages=packages.where(finished))
+        .groupby(CONFIGURATION)
+    )
     return (
         groups[list(flags)]
         .any()
-        .assign(versions_mixed=groups["packages"].nunique() > 1, diverged_count=groups["diverged"].sum())
+        .assign(
+            versions_mixed=groups["packages"].nunique() > 1, diverged_count=groups["diverged"].sum()
+        )
     )
 
 
@@ -214,10 +252,16 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[p
     count, size = groups.count(), groups.size()
     signed = [name for name, metric in metrics.items() if metric.unit == ANY]
     shares = [name for name, metric in metrics.items() if metric.unit == FRACTION]
-    for side, limits in zip(("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True):
+    for side, limits in zip(
+        ("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True
+    ):
         unclipped = pd.DataFrame(limits, index=count.index, columns=count.columns)
-        tables[side] = unclipped.clip(lower=0.0).assign(**{name: unclipped[name] for name in signed})
-        tables[side][shares] = tables[side][shares].clip(upper=1.0)  # loses no coverage: true means lie there, too
+        tables[side] = unclipped.clip(lower=0.0).assign(
+            **{name: unclipped[name] for name in signed}
+        )
+        tables[side][shares] = tables[side][shares].clip(
+            upper=1.0
+        )  # loses no coverage: true means lie there, too
     complete = count.eq(size, axis=0)  # there is no mean over some of the seeds
     partial = _may_lack(metrics)
     statistics = [table.where(complete).add_suffix(f"_{name}") for name, table in tables.items()]
@@ -232,7 +276,10 @@ def _may_lack(metrics: Mapping[str, Number]) -> list[str]:
 def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
     """Number the distinct pairs of all packages' versions and this package's: much shorter than their text."""
     numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault((*sorted(versions.items()), ours), len(numbers)) for versions, ours in packages]
+    return [
+        numbers.setdefault((*sorted(versions.items()), ours), len(numbers))
+        for versions, ours in packages
+    ]
 
 
 def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
@@ -242,7 +289,11 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
     """
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
-    rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
+    rule = (
+        contests["selected_on"]
+        .transform("first")
+        .where(contests["selected_on"].transform("nunique") == 1)
+    )
     score = board[f"{number}_mean"].where(rule == "validation", board["best_accuracy_mean"])
     able = selectable(board, CONTEST)
     seeds = board["n"].where(able)
@@ -251,33 +302,62 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
-    return [*board.index[alone], *tried.drop_duplicates("contest").index]  # the first of equals, hence the sorting
+    return [
+        *board.index[alone],
+        *tried.drop_duplicates("contest").index,
+    ]  # the first of equals, hence the sorting
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Number) -> pd.Series:
     means = board[f"{metric.name}_mean"].where(ranked & bool(metric.better))
-    return means.groupby(board["cell"]).rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
+    return (
+        means.groupby(board["cell"])
+        .rank(method="min", ascending=not metric.higher_is_better)
+        .astype("Int64")
+    )
 
 
 def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
     """Rank rows in their cells by tests over seeds; `runs` has one run for each configuration and seed."""
     ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
-    places = places.merge(runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]])
+    places = places.merge(
+        runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]]
+    )
     ranks: dict[Any, int] = {}
     for _, rows in places.groupby("cell"):
         values: dict[str, Seeds] = {
-            str(i): dict(zip(group["seed"], group[metric.name], strict=True)) for i, group in rows.groupby("place")
+            str(i): dict(zip(group["seed"], group[metric.name], strict=True))
+            for i, group in rows.groupby("place")
         }
-        ranks |= {int(entry.algorithm): entry.rank for entry in shared_ranks(values, metric.higher_is_better)}
+        ranks |= {
+            int(entry.algorithm): entry.rank
+            for entry in shared_ranks(values, metric.higher_is_better)
+        }
     return pd.Series(ranks, dtype="Int64")
 
 
 def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[str]:
-    statistics = [f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")]
+    statistics = [
+        f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")
+    ]
     statistics += [f"{name}_shared_rank" for name in SHARED]
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
-    first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
+    first = [
+        "cell",
+        *CONFIGURATION,
+        *hyperparameter_columns(board.columns),
+        *SETTING_COLUMNS,
+        "selected_on",
+        "n",
+    ]
     first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
-    flags = ["diverged", "diverged_count", "shortened", "uncertified", "versions_mixed", "data_mixed"]
+    flags = [
+        "diverged",
+        "diverged_count",
+        "shortened",
+        "uncertified",
+        "versions_mixed",
+        "data_mixed",
+    ]
     return [*first, *flags, *statistics]

@@ -17,7 +17,12 @@ from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
 _COUNTS = ["configurations", "configurations_diverged"]
-_SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # equal in a chosen run and in those that confirm it
+_SAME = [
+    "algorithm",
+    "algorithm_version",
+    "hp_json",
+    "elsewhere",
+]  # equal in a chosen run and in those that confirm it
 
 
 def chosen(
@@ -25,8 +30,8 @@ def chosen(
 ) -> pd.DataFrame:
     """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `board.leaderboard`.
 
-    `runs`, `tuned` and `chosen_by` are as there. `at` maps fields of the setting to their values in the cells that were
-    tuned; nothing is chosen in other cells.
+    `runs`, `tuned` and `chosen_by` are as there. `at` maps fields of the setting to their values in
+    the cells that were tuned; nothing is chosen in other cells.
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration,
@@ -47,7 +52,8 @@ def confirmed(
 ) -> pd.DataFrame:
     """Select the confirming runs: those of every seed but 0 of the configurations that `chosen` selects.
 
-    A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
+    A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own
+    if `at` is empty.
 
     Returns:
         Some rows of `runs`, with three more columns, which their leaderboard has as well:
@@ -65,7 +71,10 @@ def confirmed(
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
     """Return whether a setting has the values of `at`, whatever the variant of its model."""
     setting = setting_of(setting_json)
-    return all(setting.get(name) == (base_model(value) if name == "model" else value) for name, value in at.items())
+    return all(
+        setting.get(name) == (base_model(value) if name == "model" else value)
+        for name, value in at.items()
+    )
 
 
 def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
@@ -78,7 +87,11 @@ def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
         setting = json.loads(setting_json)
         variant = setting["model"].removeprefix(base_model(setting["model"]))
         left_out = {*at, FIELD}
-        others = {name: value for name, value in setting.items() if name.removesuffix("_version") not in left_out}
+        others = {
+            name: value
+            for name, value in setting.items()
+            if name.removesuffix("_version") not in left_out
+        }
         return canonical_json(others | ({"model": variant} if "model" in at else {}))
 
     texts = {text: without(text) for text in runs["setting_json"].unique()}

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def on_other_data(runs: pd.DataFrame, cells: pd.Series) -> pd.Series:
     """Return which runs have other data than most runs of their cell.
 
-    That is another copy of the data set, or, of one setting and seed, another partition. If no copy has most runs, all
-    runs of the cell are meant. Runs without a hash agree with all.
+    That is another copy of the data set, or, of one setting and seed, another partition. If no copy
+    has most runs, all runs of the cell are meant. Runs without a hash agree with all.
 
     Args:
         runs: with the columns `dataset_hash`, `partition_hash`, `setting_json` and `seed`.

@@ -26,10 +26,14 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "diverged": Flag("DIVERGED", WHEN_DIVERGED),
-    "failed": Flag("failed", "a run ended with an error; failed runs are counted here and enter no mean"),
+    "failed": Flag(
+        "failed", "a run ended with an error; failed runs are counted here and enter no mean"
+    ),
     "stopped": Flag("stopped", "a search stopped a run early; such runs enter no mean"),
     "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
-    "uncertified": Flag("not certified", "an algorithm from outside that the self-test has not passed", "¶"),
+    "uncertified": Flag(
+        "not certified", "an algorithm from outside that the self-test has not passed", "¶"
+    ),
     "mixed": Flag("mixed versions", "seeds run under different package versions", "‡"),
     "data": Flag(
         "other data",
@@ -42,11 +46,18 @@ FLAGS: dict[str, Flag] = {
         "none selected",
         "several configurations and no validation split to select on: all are shown, none ranked",
     ),
-    "test": Flag("selected on test", "the configuration was selected on the test set: its number is optimistic"),
+    "test": Flag(
+        "selected on test",
+        "the configuration was selected on the test set: its number is optimistic",
+    ),
     "selected": Flag("selected", "selected", "✓"),
 }
 # Flags that a page shows -> word and meaning.
-MEANINGS = {key: (flag.word, flag.meaning) for key, flag in FLAGS.items() if key not in ("partial", "selected")}
+MEANINGS = {
+    key: (flag.word, flag.meaning)
+    for key, flag in FLAGS.items()
+    if key not in ("partial", "selected")
+}
 
 # State of a cell without a number, or with one that means little -> printed word, and its meaning.
 STATES: dict[str, tuple[str, str]] = {
@@ -81,7 +92,9 @@ def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """List the flags of a row of a leaderboard that a page shows: key, and what to print."""
     holding = flags_of(record)
     counts = {"failed": f"{record['failed']} ", "stopped": f"{record['stopped']} "}
-    return tuple((key, counts.get(key, "") + word) for key, (word, _) in MEANINGS.items() if key in holding)
+    return tuple(
+        (key, counts.get(key, "") + word) for key, (word, _) in MEANINGS.items() if key in holding
+    )
 
 
 def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -1,13 +1,15 @@
 """The numbers of a run: what a curve holds, the numbers that are read off it, and how each is printed.
 
-A curve holds *metrics*, a value for each evaluated round (`METRICS`; an algorithm may report further ones of its own).
-A *number* of a run is one value read off its curve. `NUMBERS` lists those that tables, boards, the page and the files
-of rows have; a stored row keeps them only to save time, and what it lacks is computed from its curve. So a number is
-added by one entry here, and shows in boards made before it.
+A curve holds *metrics*, a value for each evaluated round (`METRICS`; an algorithm may report
+further ones of its own). A *number* of a run is one value read off its curve. `NUMBERS` lists those
+that tables, boards, the page and the files of rows have; a stored row keeps them only to save time,
+and what it lacks is computed from its curve. So a number is added by one entry here, and shows in
+boards made before it.
 
-Further numbers have a name by form (`number_named`): `METRIC` or `METRIC@last`, the metric's value in the last round;
-`METRIC@50`, in round 50; `METRIC@last10`, the mean of the last ten evaluations; `rounds@70`, the first round whose test
-accuracy is 70 % or more; `comms@70`, `down@70`, `up@70` and `steps@70`, the exchanges, bytes and local steps until it.
+Further numbers have a name by form (`number_named`): `METRIC` or `METRIC@last`, the metric's value
+in the last round; `METRIC@50`, in round 50; `METRIC@last10`, the mean of the last ten evaluations;
+`rounds@70`, the first round whose test accuracy is 70 % or more; `comms@70`, `down@70`, `up@70` and
+`steps@70`, the exchanges, bytes and local steps until it.
 """
 
 from __future__ import annotations
@@ -21,16 +23,22 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value, without values that are no number
+Curve = Mapping[
+    str, Mapping[int, float]
+]  # metric -> round -> value, without values that are no number
 GrowingCurve = dict[str, dict[int, float]]
 Point = tuple[int, str, float | None]
-Rule = Callable[[Curve], float | None]  # reads a number off a curve; None if the curve does not tell it
+Rule = Callable[
+    [Curve], float | None
+]  # reads a number off a curve; None if the curve does not tell it
 RoundRule = Callable[[Curve], int | None]  # finds a round of a curve; None if there is none
 
 SMOOTHING = 0.6  # of `ema_accuracy`
 LARGEST = 1e100  # of a curve's values; sums and squares of larger ones overflow
 RECENT = 10  # evaluations that `last10` averages
-CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a metric, its accuracy on its own test samples
+CLIENT_ACCURACY = (
+    "client_accuracy/"  # and the client's number: a metric, its accuracy on its own test samples
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,8 @@ class Number:
         name: column of rows; a leaderboard has `<name>_mean`, `_std`, `_low`, `_high` and `_rank`.
         quantity: what is measured, for captions.
         unit: of the stored and of the printed number.
-        rule: reads it off a curve; None if it is measured beside the curve, and only the row has it.
+        rule: reads it off a curve; None if it is measured beside the curve, and only the row has
+            it.
         short: heading of a table's column, also accepted on the command line; the name if empty.
         of: the round, model or party that it is of; empty if that is obvious.
         better: `higher` or `lower`; empty if neither is better, so that it is not ranked.
@@ -127,7 +136,9 @@ def reached(target: float) -> RoundRule:
     """Make the rule that finds the first round whose test accuracy is `target` or more."""
 
     def rule(curve: Curve) -> int | None:
-        return min((at for at, value in curve.get("accuracy", {}).items() if value >= target), default=None)
+        return min(
+            (at for at, value in curve.get("accuracy", {}).items() if value >= target), default=None
+        )
 
     return rule
 
@@ -187,15 +198,25 @@ METRICS: dict[str, Number] = {
         _metric("train_loss", "training loss, of the algorithm's own objective", NATS, better=""),
         _metric("local_accuracy", "accuracy of the clients' own models", FRACTION),
         _metric("amp", _LOCAL_TESTS, FRACTION, of="all examples pooled", optional=True),
-        _metric("fm", "variance of accuracy between clients", VARIANCE, better="lower", optional=True),
+        _metric(
+            "fm", "variance of accuracy between clients", VARIANCE, better="lower", optional=True
+        ),
         _metric("wlp", _LOCAL_TESTS, FRACTION, of="worst client", optional=True),
-        _cost("communications", "exchanges between server and clients", EXCHANGES, short="comms", whole=True),
+        _cost(
+            "communications",
+            "exchanges between server and clients",
+            EXCHANGES,
+            short="comms",
+            whole=True,
+        ),
         _cost("bytes_down", "traffic", BYTES, short="down", of="from the server", whole=True),
         _cost("bytes_up", "traffic", BYTES, short="up", of="from the clients", whole=True),
         _cost("train_steps", "local steps of a client", STEPS, short="steps"),
     )
 }
-_ROUND = Number("rounds", "communication rounds", ROUNDS, better="lower")  # a round that a rule finds
+_ROUND = Number(
+    "rounds", "communication rounds", ROUNDS, better="lower"
+)  # a round that a rule finds
 
 
 def _of(metric: Number, name: str, rule: Rule, **facts: Any) -> Number:
@@ -210,9 +231,27 @@ _best, _selected = best_round("accuracy"), best_round("val_accuracy")
 NUMBERS: dict[str, Number] = {
     number.name: number
     for number in (
-        _of(_accuracy, "best_accuracy", value_at("accuracy", _best), short="best", of="best round by the test set"),
-        _of(_ROUND, "best_round", _best, of="of the best test accuracy, the first if several", whole=True),
-        _of(_accuracy, "final_accuracy", value_at("accuracy", last_round), short="final", of="last round"),
+        _of(
+            _accuracy,
+            "best_accuracy",
+            value_at("accuracy", _best),
+            short="best",
+            of="best round by the test set",
+        ),
+        _of(
+            _ROUND,
+            "best_round",
+            _best,
+            of="of the best test accuracy, the first if several",
+            whole=True,
+        ),
+        _of(
+            _accuracy,
+            "final_accuracy",
+            value_at("accuracy", last_round),
+            short="final",
+            of="last round",
+        ),
         _of(
             _accuracy,
             "selected_accuracy",
@@ -252,7 +291,13 @@ NUMBERS: dict[str, Number] = {
             of="mean of the last 10 evaluations",
             optional=True,
         ),
-        _of(_accuracy, "ema_accuracy", smoothed_accuracy, short="ema", of="smoothed with 0.6, last round"),
+        _of(
+            _accuracy,
+            "ema_accuracy",
+            smoothed_accuracy,
+            short="ema",
+            of="smoothed with 0.6, last round",
+        ),
         _of(
             METRICS["local_accuracy"],
             "local_accuracy_mean",
@@ -268,7 +313,14 @@ NUMBERS: dict[str, Number] = {
         METRICS["bytes_down"],
         METRICS["bytes_up"],
         METRICS["train_steps"],
-        Number("seconds", "wall-clock time of a run", SECONDS, short="time", better="lower", differs_by_seed=False),
+        Number(
+            "seconds",
+            "wall-clock time of a run",
+            SECONDS,
+            short="time",
+            better="lower",
+            differs_by_seed=False,
+        ),
     )
 }
 
@@ -295,7 +347,9 @@ def add_points(curve: GrowingCurve, points: Iterable[Point]) -> None:
 
 def numbers_of(curve: Curve, names: Collection[str] = ()) -> dict[str, float | int | None]:
     """Read the numbers of `NUMBERS`, or those of `names` among them, that are of the curve; None if it lacks them."""
-    wanted = [number for number in NUMBERS.values() if number.rule and (not names or number.name in names)]
+    wanted = [
+        number for number in NUMBERS.values() if number.rule and (not names or number.name in names)
+    ]
     return {number.name: number.value(curve) for number in wanted}
 
 
@@ -303,13 +357,19 @@ def cut(curve: Curve, rounds: float) -> Curve:
     """Return the curve as if the run had ended after so many rounds; infinity is all."""
     if rounds == math.inf:
         return curve
-    return {metric: {at: value for at, value in values.items() if at <= rounds} for metric, values in curve.items()}
+    return {
+        metric: {at: value for at, value in values.items() if at <= rounds}
+        for metric, values in curve.items()
+    }
 
 
 # Names
 
 _SHORT = {number.short: number for number in NUMBERS.values()}
-_COSTS = {METRICS[name].short: METRICS[name] for name in ("communications", "bytes_down", "bytes_up", "train_steps")}
+_COSTS = {
+    METRICS[name].short: METRICS[name]
+    for name in ("communications", "bytes_down", "bytes_up", "train_steps")
+}
 FORMS = (
     "METRIC@last, METRIC@last10 or METRIC@ROUND for a metric of the curves",
     f"rounds@PERCENT, and {', '.join(_COSTS)} @PERCENT, until that test accuracy was reached",
@@ -320,7 +380,8 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*")  # of a metric
 def number_named(text: str) -> Number:
     """Find a number by its name or short name, or make one by its form.
 
-    A name that is neither is taken for an algorithm's own metric; `unknown_metrics` tells which of these no curve has.
+    A name that is neither is taken for an algorithm's own metric; `unknown_metrics` tells which of
+    these no curve has.
 
     Raises:
         KeyError: the text has no such form, or the target is out of range.
@@ -332,7 +393,9 @@ def number_named(text: str) -> Number:
     if sign and (name == "rounds" or name in _COSTS):
         return _until(text, name, where)
     if not NAME.fullmatch(name) or (sign and not re.fullmatch(r"last|last10|\d{1,9}", where)):
-        raise KeyError(f"no metric {text!r}; known: {known_names()}; read off curves: {'; '.join(FORMS)}")
+        raise KeyError(
+            f"no metric {text!r}; known: {known_names()}; read off curves: {'; '.join(FORMS)}"
+        )
     if where == "last10":
         rule, of = recent_mean(name), f"mean of the last {RECENT} evaluations"
     elif where in ("", "last"):
@@ -345,7 +408,12 @@ def number_named(text: str) -> Number:
 def metric_named(name: str) -> Number:
     """Return the metric of curves of this name; one that is not in `METRICS` has no unit and no better side."""
     if name.startswith(CLIENT_ACCURACY):
-        return _of(METRICS["accuracy"], name, value_at(name, last_round), of=f"client {name.partition('/')[2]}")
+        return _of(
+            METRICS["accuracy"],
+            name,
+            value_at(name, last_round),
+            of=f"client {name.partition('/')[2]}",
+        )
     return METRICS.get(name) or _metric(name, name.replace("_", " "), ANY, better="")
 
 
@@ -375,7 +443,9 @@ def unknown_metrics(numbers: Iterable[Number], present: Collection[str]) -> str:
 
 def own_metrics(present: Iterable[str]) -> list[str]:
     """Select the metrics that algorithms report of their own among those of a curve."""
-    return sorted(name for name in present if name not in METRICS and not name.startswith(CLIENT_ACCURACY))
+    return sorted(
+        name for name in present if name not in METRICS and not name.startswith(CLIENT_ACCURACY)
+    )
 
 
 def check_own(name: str) -> None:
@@ -403,4 +473,6 @@ def _until(text: str, name: str, percent: str) -> Number:
     base = _COSTS.get(name, _ROUND)
     rule = find if name == "rounds" else value_at(base.name, find)
     of = f"until {float(percent):g} % test accuracy"
-    return _of(base, text, rule, short=text, of=of, differs_by_seed=True, optional=True, whole=False)
+    return _of(
+        base, text, rule, short=text, of=of, differs_by_seed=True, optional=True, whole=False
+    )

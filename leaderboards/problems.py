@@ -1,7 +1,8 @@
 """The problem that a row belongs to, and the rows of a leaderboard by problem.
 
-A *problem* is a setting in which the variants that some algorithms need of a model (`cnn+head`, `cnn+bn`) count as the
-model itself. It may leave out fields: those whose values are laid out side by side, and those that were tuned.
+A *problem* is a setting in which the variants that some algorithms need of a model (`cnn+head`,
+`cnn+bn`) count as the model itself. It may leave out fields: those whose values are laid out side
+by side, and those that were tuned.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
 Place = tuple[Any, ...]  # values of the fields that are laid out side by side
 K = TypeVar("K", bound=Hashable)
 
-CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # identifies a row of a leaderboard: all but the seed
+CONFIGURATION = [
+    "algorithm",
+    "hp_json",
+    "setting_json",
+]  # identifies a row of a leaderboard: all but the seed
 # Fields of a setting that, with the seed, decide which client has which samples.
 SPLIT_FIELDS = (
     "dataset",
@@ -33,7 +38,9 @@ SPLIT_FIELDS = (
     "classes_per_client",
 )
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
-REFERENCES = frozenset({"centralized", "local"})  # bounds to compare the others with; they are not ranked
+REFERENCES = frozenset(
+    {"centralized", "local"}
+)  # bounds to compare the others with; they are not ranked
 _FIRST = ("dataset", "model", "partition", "num_clients")
 
 
@@ -77,15 +84,17 @@ class Cell:
     def selected(self) -> tuple[Record, ...]:
         """The selected configuration of every algorithm that has one, by label."""
         selected = (record for record in self.records if record["selected"])
-        return tuple(sorted(selected, key=lambda record: label_of(record["algorithm"], record["model"])))
+        return tuple(
+            sorted(selected, key=lambda record: label_of(record["algorithm"], record["model"]))
+        )
 
 
 @dataclass(frozen=True)
 class Problem:
     """Cells that share a problem: a `setting` without the fields `by`, which are laid out side by side.
 
-    Cells are in ascending order of their places. `differing` has the names, sorted, of the fields in which this
-    problem and its neighbours differ.
+    Cells are in ascending order of their places. `differing` has the names, sorted, of the fields
+    in which this problem and its neighbours differ.
     """
 
     setting: Mapping[str, Any]
@@ -127,14 +136,20 @@ def problems(
     for record in records:
         setting = setting_of(record["setting_json"])
         problem = problem_of(record["setting_json"], (*by, *tuned))
-        shared = canonical_json({name: value for name, value in problem.items() if only is None or name in only})
+        shared = canonical_json(
+            {name: value for name, value in problem.items() if only is None or name in only}
+        )
         place = tuple(setting.get(name) for name in by)
         grouped.setdefault(shared, {}).setdefault(place, []).append(record)
     settings: dict[str, dict[str, Any]] = {shared: json.loads(shared) for shared in grouped}
-    families = {shared: tuple(setting.get(name) for name in beside) for shared, setting in settings.items()}
+    families = {
+        shared: tuple(setting.get(name) for name in beside) for shared, setting in settings.items()
+    }
     unlike = differing((families[shared], setting) for shared, setting in settings.items())
     fields = [*first, *sorted({name for setting in settings.values() for name in setting})]
-    order = sorted(settings, key=lambda shared: [sortable(settings[shared].get(name)) for name in fields])
+    order = sorted(
+        settings, key=lambda shared: [sortable(settings[shared].get(name)) for name in fields]
+    )
     return [
         Problem(
             settings[shared],
@@ -155,7 +170,11 @@ def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[st
     for group, mapping in mappings:
         groups.setdefault(group, []).append(mapping)
     return {
-        group: {name for name in set().union(*members) if len({repr(member.get(name)) for member in members}) > 1}
+        group: {
+            name
+            for name in set().union(*members)
+            if len({repr(member.get(name)) for member in members}) > 1
+        }
         for group, members in groups.items()
     }
 

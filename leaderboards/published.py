@@ -1,8 +1,8 @@
 """The numbers that the four papers print, cell by cell.
 
-They are kept in `published.csv`, in this suite's names; docs/make.py makes `published.parquet` of it. Accuracies, AMP
-and WLP are fractions, FM is a variance of fractions, rounds and steps are plain counts, whatever scale the paper
-prints. FedDKD's "FEMNIST" is EMNIST's letters, as in FedMAX.
+They are kept in `published.csv`, in this suite's names; docs/make.py makes `published.parquet` of
+it. Accuracies, AMP and WLP are fractions, FM is a variance of fractions, rounds and steps are plain
+counts, whatever scale the paper prints. FedDKD's "FEMNIST" is EMNIST's letters, as in FedMAX.
 """
 
 from __future__ import annotations
@@ -76,10 +76,19 @@ class PrintedMetric:
         """Short name for a heading: `best`, `round 50`, `steps to 0.74`."""
         if self.quantity in ("amp", "fm", "wlp"):
             return self.quantity.upper()
-        quantities = {"accuracy": "", "local_accuracy": "local", "communications": "exchanges", "train_steps": "steps"}
-        rule = {"at_round": "round", "to_target": "to", "unstated": "test"}.get(self.rule, self.rule)
+        quantities = {
+            "accuracy": "",
+            "local_accuracy": "local",
+            "communications": "exchanges",
+            "train_steps": "steps",
+        }
+        rule = {"at_round": "round", "to_target": "to", "unstated": "test"}.get(
+            self.rule, self.rule
+        )
         number = "" if self.argument is None else f"{self.argument:g}"
-        return " ".join(part for part in (quantities.get(self.quantity, self.quantity), rule, number) if part)
+        return " ".join(
+            part for part in (quantities.get(self.quantity, self.quantity), rule, number) if part
+        )
 
     @property
     def unit(self) -> Unit:
@@ -110,15 +119,18 @@ class PrintedCell:
 
     Args:
         table: as printed, such as `3` or `IV`; `fig2` is the caption of FedGKD's Figure 2.
-        dataset: name in this suite, like `model`, which is without the variants that some algorithms need.
+        dataset: name in this suite, like `model`, which is without the variants that some
+            algorithms need.
         heterogeneity: `dirichlet`, `pathological`, `by_source` or `by_writer`.
         alpha: Dirichlet concentration; None for the others.
         rounds: of the run as the row describes it; None if not stated.
-        read_to: the round up to which the paper reads the row off a longer run; None for a whole run.
+        read_to: the round up to which the paper reads the row off a longer run; None for a whole
+            run.
         printed: the row's name in print.
         hyperparameters: those that the row's name states, as canonical JSON.
         metric: name of a `PrintedMetric`; its quantity, rule and argument follow.
-        unit: of `value`, the printed mean, and `std`, the printed spread over runs (None if there is none).
+        unit: of `value`, the printed mean, and `std`, the printed spread over runs (None if there
+            is none).
         note: known inconsistencies or doubts about it; None if there are none.
     """
 
@@ -166,7 +178,8 @@ class Candidate:
         algorithm: its name in our rows.
         hp_json: its hyper-parameters in our rows.
         setting: every field of its setting.
-        label: the hyper-parameters that distinguish it from the number's other candidates; empty if it is the only one.
+        label: the hyper-parameters that distinguish it from the number's other candidates; empty if
+            it is the only one.
     """
 
     printed: PrintedCell

@@ -1,7 +1,7 @@
 """Replicates: runs on one partition that differ in participants, batches and dropout alone.
 
-A run's setting has a `partition_seed` where that is not the run's own seed. Comparisons are paired by partition, so
-that the replicates of a partition are averaged first, and count as one run of it.
+A run's setting has a `partition_seed` where that is not the run's own seed. Comparisons are paired
+by partition, so that the replicates of a partition are averaged first, and count as one run of it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
         numbers: columns that are averaged, over the finished replicates.
 
     Returns:
-        Rows with the seed of the partition as `seed`, and a setting without it. A row has diverged if one of its
-        replicates did. All other columns are those of its first replicate, a finished one if there is one.
+        Rows with the seed of the partition as `seed`, and a setting without it. A row has diverged
+        if one of its replicates did. All other columns are those of its first replicate, a finished
+        one if there is one.
     """
     if not runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any():
         return runs

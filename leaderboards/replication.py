@@ -1,7 +1,8 @@
 """Our runs beside printed numbers: runs that correspond to a number, their results, and their distance from print.
 
-A run corresponds to a printed number if its algorithm, hyper-parameters and setting are the number's. A run that is
-only shorter, has less data or another model is taken if there is none better, and is marked.
+A run corresponds to a printed number if its algorithm, hyper-parameters and setting are the
+number's. A run that is only shorter, has less data or another model is taken if there is none
+better, and is marked.
 """
 
 from __future__ import annotations
@@ -52,12 +53,14 @@ class Replication:
 
     Args:
         candidate: the number and the configuration.
-        state: `value`; `diverged` (some run did; the values exist, but mean little); `unreached` (some run never
-            reached the target); `unmeasured`; `failed` or `stopped` (all runs were); `missing`.
+        state: `value`; `diverged` (some run did; the values exist, but mean little); `unreached`
+            (some run never reached the target); `unmeasured`; `failed` or `stopped` (all runs
+            were); `missing`.
         values: one for each seed that has a value.
         n: number of finished seeds.
         incomplete: number of seeds that failed or were stopped, if others finished.
-        shortened: the fields that differ from the number's setting, with our values; empty for a run as printed.
+        shortened: the fields that differ from the number's setting, with our values; empty for a
+            run as printed.
         copies: number of copies of the data that the finished runs were trained on.
     """
 
@@ -72,7 +75,9 @@ class Replication:
     @property
     def mean(self) -> float | None:
         """Mean over seeds; None unless every finished seed has a value."""
-        return math.fsum(self.values) / self.n if self.values and len(self.values) == self.n else None
+        return (
+            math.fsum(self.values) / self.n if self.values and len(self.values) == self.n else None
+        )
 
     @property
     def std(self) -> float | None:
@@ -87,7 +92,9 @@ class Replication:
     @property
     def overlap(self) -> bool | None:
         """Return whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
-        spreads = [spread for spread in (self.std, self.candidate.printed.std) if spread is not None]
+        spreads = [
+            spread for spread in (self.std, self.candidate.printed.std) if spread is not None
+        ]
         if self.difference is None or self.shortened or not spreads:
             return None
         return abs(self.difference) <= math.fsum(spreads)
@@ -100,18 +107,29 @@ def replications(candidates: Sequence[Candidate], results: Folders) -> list[Repl
     frame = frame[pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]]).isin(wanted)]
     runs: dict[tuple[str, str], list[Run]] = {}
     for row in frame.to_dict("records"):
-        run = {str(name): value for name, value in row.items()} | {"setting": json.loads(row["setting_json"])}
+        run = {str(name): value for name, value in row.items()} | {
+            "setting": json.loads(row["setting_json"])
+        }
         runs.setdefault((row["algorithm"], row["hp_json"]), []).append(run)
     settings = [each.setting for each in candidates]
-    chosen = [_nearest_runs(each, runs.get((each.algorithm, each.hp_json), []), settings) for each in candidates]
-    needed = {run["run_key"] for members, _ in chosen for run in members if run["status"] == "finished"}
+    chosen = [
+        _nearest_runs(each, runs.get((each.algorithm, each.hp_json), []), settings)
+        for each in candidates
+    ]
+    needed = {
+        run["run_key"] for members, _ in chosen for run in members if run["status"] == "finished"
+    }
     curves = by_run(results.curves(needed)) if needed else {}
-    return [_replication(each, *choice, curves) for each, choice in zip(candidates, chosen, strict=True)]
+    return [
+        _replication(each, *choice, curves) for each, choice in zip(candidates, chosen, strict=True)
+    ]
 
 
 def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the fields of a setting with less than was asked for, or another model; None if it is another problem."""
-    differing = {name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]}
+    differing = {
+        name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]
+    }
     if set(asked) - set(setting) or set(differing) - {*SHORTENING, "model", "model_version"}:
         return None
     return differing if all(setting[name] <= asked[name] for name in SHORTENING) else None
@@ -122,20 +140,25 @@ def _nearest_runs(
 ) -> tuple[list[Run], dict[str, Any]]:
     """Choose the runs that correspond to a number, one for each seed, and the fields that shorten them.
 
-    Runs of one setting belong together, and those nearest to the number's setting are chosen: finished ones first, then
-    its model, then the largest share of rounds, epochs and data. A full run of another of the `settings` (if a table
-    compares numbers of epochs) is not a shortened run of this number.
+    Runs of one setting belong together, and those nearest to the number's setting are chosen:
+    finished ones first, then its model, then the largest share of rounds, epochs and data. A full
+    run of another of the `settings` (if a table compares numbers of epochs) is not a shortened run
+    of this number.
     """
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         shortened = shortened_by(candidate.setting, run["setting"])
-        if shortened is None or (shortened and any(shortened_by(other, run["setting"]) == {} for other in settings)):
+        if shortened is None or (
+            shortened and any(shortened_by(other, run["setting"]) == {} for other in settings)
+        ):
             continue
         groups.setdefault(run["setting_json"], (shortened, []))[1].append(run)
     if not groups:
         return [], {}
 
-    def nearness(group: tuple[Mapping[str, Any], Sequence[Run]]) -> tuple[bool, bool, tuple[float, ...]]:
+    def nearness(
+        group: tuple[Mapping[str, Any], Sequence[Run]],
+    ) -> tuple[bool, bool, tuple[float, ...]]:
         shortened, members = group
         shares = tuple(float(shortened.get(name, candidate.setting[name])) for name in SHORTENING)
         return any(run["status"] == "finished" for run in members), "model" not in shortened, shares
@@ -147,7 +170,10 @@ def _nearest_runs(
 
 
 def _replication(
-    candidate: Candidate, runs: Sequence[Run], shortened: Mapping[str, Any], curves: Mapping[str, Curve]
+    candidate: Candidate,
+    runs: Sequence[Run],
+    shortened: Mapping[str, Any],
+    curves: Mapping[str, Curve],
 ) -> Replication:
     finished = [run for run in runs if run["status"] == "finished"]
     if not finished:
@@ -155,7 +181,9 @@ def _replication(
         state = next((state for state in ("failed", "stopped") if state in states), "missing")
         return Replication(candidate, state, shortened=shortened)
     printed = candidate.printed
-    readings = [printed.measured.value(curves.get(run["run_key"], {}), printed.read_to) for run in finished]
+    readings = [
+        printed.measured.value(curves.get(run["run_key"], {}), printed.read_to) for run in finished
+    ]
     values = tuple(value for value in readings if value is not None)
     state = "value"
     if any(run["diverged"] for run in finished):
@@ -174,19 +202,32 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     """
     places = list(dict.fromkeys(_place(row.candidate.printed) for row in rows))
     varying = [i for i in range(len(_PLACE)) if len({place[i] for place in places}) > 1]
-    heads = tuple(Head((i,), _label(place, varying), column) for i, place in enumerate(places) for column in _COLUMNS)
+    heads = tuple(
+        Head((i,), _label(place, varying), column)
+        for i, place in enumerate(places)
+        for column in _COLUMNS
+    )
     remarks = dict.fromkeys(note for row in rows if (note := row.candidate.printed.note))
-    numbers = {note: number for number, note in enumerate(remarks, start=1)}  # printed in the cells of a note
+    numbers = {
+        note: number for number, note in enumerate(remarks, start=1)
+    }  # printed in the cells of a note
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
         printed = row.candidate.printed
         lines.setdefault((printed.printed, row.candidate.label), {})[_place(printed)] = row
     body = tuple(
-        Row(name, "", label, tuple(cell for place in places for cell in _cells(line.get(place), numbers)))
+        Row(
+            name,
+            "",
+            label,
+            tuple(cell for place in places for cell in _cells(line.get(place), numbers)),
+        )
         for (name, label), line in lines.items()
     )
     above = tuple(_captions(rows, [i for i in range(len(_PLACE)) if i not in varying]))
-    return Sheet(Table(title, above, heads, body, tuple(_notes(rows, numbers)), {}), tuple(_records(rows)))
+    return Sheet(
+        Table(title, above, heads, body, tuple(_notes(rows, numbers)), {}), tuple(_records(rows))
+    )
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
@@ -194,7 +235,10 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
     for row in rows:
         printed = row.candidate.printed
         yield {
-            **{name: getattr(printed, name) for name in ("paper", "table", "dataset", "model", "heterogeneity")},
+            **{
+                name: getattr(printed, name)
+                for name in ("paper", "table", "dataset", "model", "heterogeneity")
+            },
             **{name: getattr(printed, name) for name in _PLACE[1:-1]},
             "rounds": printed.rounds,
             "algorithm": printed.algorithm,
@@ -237,7 +281,9 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
         return [Cell("missing", column, words="") for column in _COLUMNS]
     printed = row.candidate.printed
     unit = printed.measured.unit
-    theirs = _value_text(printed, printed.value, printed.std) + (f" [{remarks[printed.note]}]" if printed.note else "")
+    theirs = _value_text(printed, printed.value, printed.std) + (
+        f" [{remarks[printed.note]}]" if printed.note else ""
+    )
     difference = ""
     if row.difference is not None:
         verdict = {True: " overlap", False: " apart", None: ""}[row.overlap]
@@ -264,7 +310,9 @@ def _our_text(row: Replication) -> str:
 
 def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
     unit = printed.measured.unit
-    return " ± ".join(f"{part * unit.scale:.{unit.decimals}f}" for part in (value, std) if part is not None)
+    return " ± ".join(
+        f"{part * unit.scale:.{unit.decimals}f}" for part in (value, std) if part is not None
+    )
 
 
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:

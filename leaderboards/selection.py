@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-# Number by which configurations are chosen. The best round is a maximum over noisy rounds; boards made by it name it.
+# Number by which configurations are chosen. The best round is a maximum over noisy rounds; boards
+# made by it name it.
 RULES = {"last10": "mean_last10_val_accuracy", "best": "best_val_accuracy"}
 DEFAULT_RULE = "last10"
 
@@ -25,7 +26,8 @@ def selection_value(accuracies: Collection[float], diverged: bool) -> float:
         diverged: whether a run of any seed diverged.
 
     Returns:
-        Their mean, in [0, 1]; 1 less, in [-1, 0], if a seed diverged, so that none that ended finite loses to it.
+        Their mean, in [0, 1]; 1 less, in [-1, 0], if a seed diverged, so that none that ended
+        finite loses to it.
     """
     mean = math.fsum(accuracies) / len(accuracies)
     return mean - 1 if diverged else mean

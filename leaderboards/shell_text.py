@@ -6,8 +6,9 @@ import re
 import shlex
 from typing import Any
 
-# Control characters, which can move a terminal's cursor or set its title, and bidirectional marks, which can disguise a
-# name. Line feeds and tabs are allowed. Both `re` and pyarrow accept the pattern.
+# Control characters, which can move a terminal's cursor or set its title, and bidirectional marks,
+# which can disguise a name. Line feeds and tabs are allowed. Both `re` and pyarrow accept the
+# pattern.
 CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 REPLACED = "\ufffd"
 

@@ -1,7 +1,8 @@
 """The papers' settings, search spaces and tables, as data with their sources: one module per paper.
 
-`SPACES` maps (paper, data set, algorithm) to a `Space`. `SETTINGS` has the problem that a paper used on a data set,
-`TABLES` the contents of each of its tables. Importing this package imports neither torch nor ray.
+`SPACES` maps (paper, data set, algorithm) to a `Space`. `SETTINGS` has the problem that a paper
+used on a data set, `TABLES` the contents of each of its tables. Importing this package imports
+neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -10,16 +11,28 @@ from typing import Any
 
 from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
 from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, holds, names_in
-from search_spaces.setting import Paper, Setting, Space, Table, combinations, crossed, setting_fields
+from search_spaces.setting import (
+    Paper,
+    Setting,
+    Space,
+    Table,
+    combinations,
+    crossed,
+    setting_fields,
+)
 
 # If several papers have a data set, the first of them in this order is its default.
 _MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {
-    (module.PAPER.key, setting.dataset): setting for module in _MODULES for setting in module.SETTINGS
+    (module.PAPER.key, setting.dataset): setting
+    for module in _MODULES
+    for setting in module.SETTINGS
 }
 SPACES: dict[tuple[str, str, str], Space] = {
-    (module.PAPER.key, space.setting.dataset, space.algorithm): space for module in _MODULES for space in module.SPACES
+    (module.PAPER.key, space.setting.dataset, space.algorithm): space
+    for module in _MODULES
+    for space in module.SPACES
 }
 TABLES: dict[tuple[str, str], Table] = {
     (module.PAPER.key, table.name): table for module in _MODULES for table in module.TABLES
@@ -28,7 +41,11 @@ TABLES: dict[tuple[str, str], Table] = {
 
 def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
     """Return the space of an algorithm in its own paper: on this data set, else on the first that it has there."""
-    spaces = {name: space for (key, name, algo), space in SPACES.items() if (key, algo) == (own_paper, algorithm)}
+    spaces = {
+        name: space
+        for (key, name, algo), space in SPACES.items()
+        if (key, algo) == (own_paper, algorithm)
+    }
     return spaces.get(dataset) or next(iter(spaces.values()), None)
 
 

@@ -46,7 +46,9 @@ class Bounds:
         if isinstance(value, float) and not math.isfinite(value):
             return False
         above = self.low is None or value > self.low or (value == self.low and not self.open_low)
-        below = self.high is None or value < self.high or (value == self.high and not self.open_high)
+        below = (
+            self.high is None or value < self.high or (value == self.high and not self.open_high)
+        )
         return above and below
 
 
@@ -94,9 +96,13 @@ class Range:
 
     def __post_init__(self) -> None:
         if not -math.inf < self.low < self.high < math.inf:
-            raise ValueError(f"a range needs low < high, both finite, got {self.low} and {self.high}")
+            raise ValueError(
+                f"a range needs low < high, both finite, got {self.low} and {self.high}"
+            )
         if self.log and self.low <= 0:
-            raise ValueError(f"a logarithmic range must be above 0, got {self.low} and {self.high}: use a linear one")
+            raise ValueError(
+                f"a logarithmic range must be above 0, got {self.low} and {self.high}: use a linear one"
+            )
 
     def __str__(self) -> str:
         return f"[{self.low:g}, {self.high:g}] {'log' if self.log else 'linear'}"
@@ -151,7 +157,9 @@ def cast(name: str, value: Any, kind: str) -> Value:
     text = str(value)
     try:
         if base == "bool":
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
+                text.lower()
+            ]
         if base == "int":
             return _whole(text)
         if base == "float" and not isinstance(value, bool):
@@ -212,12 +220,16 @@ def check_relation(relation: str, values: Mapping[str, Any]) -> None:
     """Raise ValueError, with both values, unless the relation holds."""
     if not holds(relation, values):
         left, _, right = _split_relation(relation)
-        raise ValueError(f"{relation} must hold, got {left}={values[left]}, {right}={values[right]}")
+        raise ValueError(
+            f"{relation} must hold, got {left}={values[left]}, {right}={values[right]}"
+        )
 
 
 def _split_relation(relation: str) -> tuple[str, str, str]:
     match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|==|!=|<|>)\s*(\w+)\s*", relation)
     if not match:
-        raise ValueError(f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}")
+        raise ValueError(
+            f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}"
+        )
     left, sign, right = match.groups()
     return left, sign, right

@@ -1,7 +1,7 @@
 """This project's own small setting for demonstrations and tests: 8x8 digits, ten clients, seconds per run.
 
-Every registered algorithm has a space, some fifty configurations in all; expensive algorithms have one or two. FedKF,
-whose clients train an image generator, takes most of a minute.
+Every registered algorithm has a space, some fifty configurations in all; expensive algorithms have
+one or two. FedKF, whose clients train an image generator, takes most of a minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from search_spaces import fedcad, feddkd
 from search_spaces.bounds import Grid, Value
 from search_spaces.setting import Paper, Setting, Space
 
-PAPER = Paper(key="fedkd", title="fedkd-bench: the embedded setting", authors="fedkd-bench", year=2026)
+PAPER = Paper(
+    key="fedkd", title="fedkd-bench: the embedded setting", authors="fedkd-bench", year=2026
+)
 
 DIGITS = Setting(
     dataset="digits",
@@ -32,7 +34,8 @@ DIGITS = Setting(
 
 # FedDKD's digits with the two sources that are easy to obtain.
 MNIST_USPS = replace(feddkd.DIGITS, dataset="mnist_usps", num_clients=2)
-# Single sources of digits in FedCAD's federation, on its networks, with images as they are or brought to 32x32.
+# Single sources of digits in FedCAD's federation, on its networks, with images as they are or
+# brought to 32x32.
 _SOURCE = replace(fedcad.CIFAR10, augmentation="none")
 SVHN = replace(_SOURCE, dataset="svhn")
 SYNTHDIGITS = replace(_SOURCE, dataset="synthdigits")
@@ -41,7 +44,8 @@ MNIST = replace(_SOURCE, dataset="mnist", model="lenet5", image_size="pad32")
 FASHION_MNIST = replace(MNIST, dataset="fashion_mnist")
 KMNIST = replace(MNIST, dataset="kmnist")
 USPS = replace(_SOURCE, dataset="usps", model="lenet5", image_size="resize32")
-# FedGKD's toy task; the paper states the model's three layers, Adam and the square that points are drawn from.
+# FedGKD's toy task; the paper states the model's three layers, Adam and the square that points are
+# drawn from.
 TOY2D = Setting(
     dataset="toy2d",
     model="mlp_vectors",
@@ -57,13 +61,34 @@ TOY2D = Setting(
     normalization="none",
     validation_fraction=0.1,
 )
-SETTINGS = (DIGITS, MNIST_USPS, MNIST, FASHION_MNIST, KMNIST, USPS, SVHN, SYNTHDIGITS, MNIST_M, TOY2D)
+SETTINGS = (
+    DIGITS,
+    MNIST_USPS,
+    MNIST,
+    FASHION_MNIST,
+    KMNIST,
+    USPS,
+    SVHN,
+    SYNTHDIGITS,
+    MNIST_M,
+    TOY2D,
+)
 
 
 def _space(
-    algorithm: str, grid: dict[str, Grid] | None = None, fixed: dict[str, Value] | None = None, *where: str
+    algorithm: str,
+    grid: dict[str, Grid] | None = None,
+    fixed: dict[str, Value] | None = None,
+    *where: str,
 ) -> Space:
-    return Space(algorithm, DIGITS, grid or {}, fixed or {}, where, source="our own choice for the embedded data")
+    return Space(
+        algorithm,
+        DIGITS,
+        grid or {},
+        fixed or {},
+        where,
+        source="our own choice for the embedded data",
+    )
 
 
 _DKD: dict[str, Value] = {"steps": 3, "batch_size": 16}
@@ -78,7 +103,8 @@ SPACES = (
     _space("fedgkd_vote", fixed={"buffer": 3}),
     _space("fedgkd_plus", fixed={"gamma": 1.0}),
     _space("fedgkd_mse", fixed={"gamma": 0.2}),
-    # The printed term is a sum over features; weights of 10 and more are for the mean in the authors' code.
+    # The printed term is a sum over features; weights of 10 and more are for the mean in the
+    # authors' code.
     _space("fedmax", {"beta": Grid(0.1, 1.0)}),
     _space("fedbn"),
     _space("fedntd", {"beta": Grid(0.3, 1.0)}),
@@ -89,7 +115,9 @@ SPACES = (
     _space("feddkd_max", fixed={"beta": 0.1, **_DKD}),
     _space("feddkd_bn", fixed=_DKD),
     _space("fedlsd", {"distillation_weight": Grid(0.1, 0.3, 0.5)}),
-    _space("fedcad", {"beta": Grid(0.0, 0.3, 0.5), "gamma": Grid(0.3, 0.5, 0.7)}, {}, "beta <= gamma"),
+    _space(
+        "fedcad", {"beta": Grid(0.0, 0.3, 0.5), "gamma": Grid(0.3, 0.5, 0.7)}, {}, "beta <= gamma"
+    ),
     _space("fedkf", fixed={"noise_dim": 32}),
     _space("fedavg_t1"),
     _space("fedprox_t1", fixed={"mu": 0.1}),
@@ -99,7 +127,10 @@ SPACES = (
     _space("feddyn", {"alpha_dyn": Grid(0.01, 0.1)}),
     _space("fedavgm", {"server_momentum": Grid(0.5, 0.9)}),
     _space("fedadam", {"server_lr": Grid(0.01, 0.1)}),
-    _space("feddf", fixed={"max_steps": 200, "check_every": 50, "patience": 100, "server_batch_size": 32}),
+    _space(
+        "feddf",
+        fixed={"max_steps": 200, "check_every": 50, "patience": 100, "server_batch_size": 32},
+    ),
     _space("centralized"),
     _space("local"),
 )

@@ -1,21 +1,24 @@
 """Settings, spaces and tables of FedCAD (He et al. 2022), section Experiments, Tables 1-4.
 
-Printed: model, lr, momentum, epochs, batch size, rounds, clients, 32 auxiliary samples a class. The paper states no
-best value of any grid. Not printed, and settled here: "initial learning rate 0.01" names no decay, hence none; no
-weight decay; the balance rule and augmentation are those of NIID-Bench, which the partition cites: crop and flip,
-padded by reflection for CIFAR-10 and with black for CIFAR-100, whose windows are then turned by up to 15 degrees;
-pixels are normalised, without which FedAvg ends several points under the printed 71.29 %; ResNet-50 has BatchNorm and
-the stem for small images, as in NIID-Bench. Its loader of CIFAR-10 does not normalise, and its defaults are a weight
-decay (`reg`) of 1e-5 and no momentum (`rho`): these three are not taken over. The paper's auxiliary samples come "from
-the public data"; here they are taken out of the training data before clients get theirs.
+Printed: model, lr, momentum, epochs, batch size, rounds, clients, 32 auxiliary samples a class. The
+paper states no best value of any grid. Not printed, and settled here: "initial learning rate 0.01"
+names no decay, hence none; no weight decay; the balance rule and augmentation are those of
+NIID-Bench, which the partition cites: crop and flip, padded by reflection for CIFAR-10 and with
+black for CIFAR-100, whose windows are then turned by up to 15 degrees; pixels are normalised,
+without which FedAvg ends several points under the printed 71.29 %; ResNet-50 has BatchNorm and the
+stem for small images, as in NIID-Bench. Its loader of CIFAR-10 does not normalise, and its defaults
+are a weight decay (`reg`) of 1e-5 and no momentum (`rho`): these three are not taken over. The
+paper's auxiliary samples come "from the public data"; here they are taken out of the training data
+before clients get theirs.
 
 Not expressed by a `Setting`:
     - The paper calls its model of CIFAR-10 FedAvg's; its 6 and 16 channels are NIID-Bench's.
-    - FEMNIST's classes are not stated. Table 1 runs on all 62, as in LEAF. The printed 94.3 to 94.7 % are more
-      likely for 26 letters (`femnist_letters`), where 94 to 95 % are usual, than for 62 classes (85 to 89 %) or ten
-      digits (`femnist_digits`, about 99 %). The paper does not say so: this is an inference.
-    - "Approximately 2000 writers" are assigned to 10 clients: `by_writer_2000` draws 2,000. The test samples are not
-      stated: here they are those of all writers, drawn or not.
+    - FEMNIST's classes are not stated. Table 1 runs on all 62, as in LEAF. The printed 94.3 to 94.7
+      % are more likely for 26 letters (`femnist_letters`), where 94 to 95 % are usual, than for 62
+      classes (85 to 89 %) or ten digits (`femnist_digits`, about 99 %). The paper does not say so:
+      this is an inference.
+    - "Approximately 2000 writers" are assigned to 10 clients: `by_writer_2000` draws 2,000. The
+      test samples are not stated: here they are those of all writers, drawn or not.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ CIFAR10 = Setting(
     normalization="standard",
     auxiliary_per_class=32,
 )
-CIFAR100 = replace(CIFAR10, dataset="cifar100", model="resnet50+bn", augmentation="flip_crop_rotate")
+CIFAR100 = replace(
+    CIFAR10, dataset="cifar100", model="resnet50+bn", augmentation="flip_crop_rotate"
+)
 FEMNIST = replace(
     CIFAR10,
     dataset="femnist",
@@ -72,7 +77,13 @@ SPACES = tuple(
     for space in (
         Space("fedavg", setting, source=_SOURCE),
         Space("fedprox", setting, {"mu": Grid(0.001, 0.01, 0.1)}, source=_SOURCE),
-        Space("fedlsd", setting, {"distillation_weight": Grid(0.1, 0.3, 0.5)}, {"temperature": 2.0}, source=_SOURCE),
+        Space(
+            "fedlsd",
+            setting,
+            {"distillation_weight": Grid(0.1, 0.3, 0.5)},
+            {"temperature": 2.0},
+            source=_SOURCE,
+        ),
         Space(
             "fedcad",
             setting,

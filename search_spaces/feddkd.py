@@ -1,15 +1,16 @@
 """Settings, spaces and tables of FedDKD (Li et al. 2022), section IV and Supplementary Materials E-G.
 
-Printed: models, optimisers, lr and its decay, weight decay, batch sizes, epochs, rounds, clients, sizes of the data
-sets, all values of FedDKD except those named below. From the code of papers that it follows: augmentation and
-normalisation of CIFAR (FedMA, whose model and partition it takes), normalisation and padding of FEMNIST (FedMAX, whose
-data it takes), mu of FedProx on digits (FedBN). Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on
-digits; drawn validation samples, on FEMNIST from outside the half that is trained on; a decay of 0.99 for FedDKD's
-lr on CIFAR-100; Adam begins anew every round; no weight decay on digits.
+Printed: models, optimisers, lr and its decay, weight decay, batch sizes, epochs, rounds, clients,
+sizes of the data sets, all values of FedDKD except those named below. From the code of papers that
+it follows: augmentation and normalisation of CIFAR (FedMA, whose model and partition it takes),
+normalisation and padding of FEMNIST (FedMAX, whose data it takes), mu of FedProx on digits (FedBN).
+Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on digits; drawn validation
+samples, on FEMNIST from outside the half that is trained on; a decay of 0.99 for FedDKD's lr on
+CIFAR-100; Adam begins anew every round; no weight decay on digits.
 
 Not expressed by a `Setting`:
-    - Test accuracies are those of the round with the best validation accuracy. On digits the rule is not stated; each
-      source counts alike.
+    - Test accuracies are those of the round with the best validation accuracy. On digits the rule
+      is not stated; each source counts alike.
     - `FedDKD@60` and the like are the same runs, read after that many rounds.
     - FEMNIST: each client has 6 of 26 classes. FedMAX's code has Nesterov momentum 0.1.
     - Table V runs in FedGen's setting: `feddkd_emnist`.
@@ -87,9 +88,16 @@ DIGITS = Setting(
 SETTINGS = (FEMNIST, CIFAR10, CIFAR100, DIGITS)
 
 
-def distillation(steps: int, lr: float, lr_decay: float, batch_size: int, **others: Value) -> dict[str, Value]:
+def distillation(
+    steps: int, lr: float, lr_decay: float, batch_size: int, **others: Value
+) -> dict[str, Value]:
     """Return FedDKD's values: J, gamma_0, its decay per round, the batch of a request, and those of some settings."""
-    common: dict[str, Value] = {"steps": steps, "lr": lr, "lr_decay": lr_decay, "batch_size": batch_size}
+    common: dict[str, Value] = {
+        "steps": steps,
+        "lr": lr,
+        "lr_decay": lr_decay,
+        "batch_size": batch_size,
+    }
     return {"step_decay": 1.0, "warmup_rounds": 0, **common, **others}
 
 
@@ -130,7 +138,9 @@ SPACES = (
     Space("feddkd", CIFAR10, fixed=distillation(3, 0.08, 0.99, 64), source=_CIFAR),
     Space("fedavg", CIFAR100, source=_CIFAR),
     Space("fedprox", CIFAR100, {"mu": _CIFAR_MU}, source=_CIFAR, chosen={"mu": 0.01}),
-    Space("feddkd", CIFAR100, fixed=distillation(3, 0.06, 0.99, 256, warmup_rounds=30), source=_CIFAR),
+    Space(
+        "feddkd", CIFAR100, fixed=distillation(3, 0.06, 0.99, 256, warmup_rounds=30), source=_CIFAR
+    ),
     Space("fedavg", DIGITS, source=_DIGITS),
     Space("fedprox", DIGITS, fixed={"mu": 0.01}, source=f"{_DIGITS}; mu: FedBN's code"),
     Space("fedbn", DIGITS, source=_DIGITS),
@@ -138,7 +148,8 @@ SPACES = (
     Space("feddkd_bn", DIGITS, fixed=_DIGITS_DKD, source=_DIGITS),
 )
 
-# Supplementary Materials E: weight decay is twice as large if the fewest clients take the fewest epochs.
+# Supplementary Materials E: weight decay is twice as large if the fewest clients take the fewest
+# epochs.
 _CELLS = (
     replace(FEMNIST, local_epochs=5, participation=0.25, weight_decay=1e-3),
     *crossed(FEMNIST, local_epochs=(5,), participation=(0.5, 0.75)),

@@ -1,15 +1,18 @@
 """Setting, spaces and table of FedDKD (Li et al. 2022), section IV-C, Table V: EMNIST as in FedGen (Zhu et al. 2021).
 
-It has its own key, because FedDKD has two problems on EMNIST's letters: its "FEMNIST" is the other (`feddkd`).
-Printed: clients, participation, E = 20, a tenth of the training data, the whole test set, alpha, FedDKD's lr, decay and
-steps; "hyper-parameters for the baseline as those in FedGen". From FedGen's code: model, lr and its decay, batch size,
-200 rounds, partition, normalisation, E as a number of mini-batches and all values of the baselines. Settled here:
-32 samples for a request of FedDKD.
+It has its own key, because FedDKD has two problems on EMNIST's letters: its "FEMNIST" is the other
+(`feddkd`). Printed: clients, participation, E = 20, a tenth of the training data, the whole test
+set, alpha, FedDKD's lr, decay and steps; "hyper-parameters for the baseline as those in FedGen".
+From FedGen's code: model, lr and its decay, batch size, 200 rounds, partition, normalisation, E as
+a number of mini-batches and all values of the baselines. Settled here: 32 samples for a request of
+FedDKD.
 
 Not expressed by a `Setting`:
     - FedGen's code tests clients on the labels that they hold; FedDKD prints "all test datasets".
-    - FedGen's code neither sends nor averages BatchNorm's running statistics: each client is tested with its own.
-    - FedGen's code drops the last incomplete batch, and goes on in a client's order of batches in the next round.
+    - FedGen's code neither sends nor averages BatchNorm's running statistics: each client is tested
+      with its own.
+    - FedGen's code drops the last incomplete batch, and goes on in a client's order of batches in
+      the next round.
     - FedGen's FedProx also decays weights by 0.001, apart from the gradient.
     - Ten runs each.
 """
@@ -23,7 +26,9 @@ from search_spaces.feddkd import PAPER as MAIN
 from search_spaces.feddkd import distillation
 from search_spaces.setting import Setting, Space, Table, crossed
 
-PAPER = replace(MAIN, key="feddkd_emnist", title=f"{MAIN.title} (Table V, FedGen's EMNIST)", part_of=MAIN.key)
+PAPER = replace(
+    MAIN, key="feddkd_emnist", title=f"{MAIN.title} (Table V, FedGen's EMNIST)", part_of=MAIN.key
+)
 
 EMNIST = Setting(
     dataset="emnist_letters",
@@ -71,7 +76,12 @@ SPACES = (
     Space("fedprox", EMNIST, fixed={"mu": 1.0}, source=_BASELINE),
     Space("feddistill", EMNIST, fixed=_FEDDISTILL, source=_BASELINE),
     Space("fedgen", EMNIST, fixed=_FEDGEN, source=_BASELINE),
-    Space("feddkd", EMNIST, fixed=distillation(3, 0.4, 0.99, 32), source="Section IV-C; batch as in local training"),
+    Space(
+        "feddkd",
+        EMNIST,
+        fixed=distillation(3, 0.4, 0.99, 32),
+        source="Section IV-C; batch as in local training",
+    ),
 )
 _ALL = ("fedavg", "fedprox", "feddistill", "fedgen", "feddkd")
 TABLES = (Table("V", crossed(EMNIST, alpha=(0.05, 0.1)), _ALL, runs=10),)  # Section IV-C

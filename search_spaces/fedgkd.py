@@ -1,19 +1,23 @@
 """Settings, spaces and tables of FedGKD (Yao et al. 2021), section 5.1 and Tables 3-9.
 
-Printed: model, optimiser, lr, momentum, weight decay, rounds, epochs, batch size, clients, sizes of the training sets.
-From the authors' code: gradients clipped to norm 10, no weight decay on the norm layers of blocks and stem, a constant
-lr, flips and crops, the normalisation, Adam's eps, the last tenth of CIFAR's files as validation split and SST-5's own
-development set. Settled here: the validation samples of Tiny-ImageNet and AG News (drawn; of AG News as many as a tenth
-of the training set, from the half that training leaves unused).
+Printed: model, optimiser, lr, momentum, weight decay, rounds, epochs, batch size, clients, sizes of
+the training sets. From the authors' code: gradients clipped to norm 10, no weight decay on the norm
+layers of blocks and stem, a constant lr, flips and crops, the normalisation, Adam's eps, the last
+tenth of CIFAR's files as validation split and SST-5's own development set. Settled here: the
+validation samples of Tiny-ImageNet and AG News (drawn; of AG News as many as a tenth of the
+training set, from the half that training leaves unused).
 
 Not expressed by a `Setting`:
     - On images FedAvg's lr was tuned; all algorithms then run with the chosen value.
-    - Three trials each; "best" is the highest test accuracy of all rounds, "final" that of the last. Of Tables 4 and 9
-      the rule is not stated: taken as best.
-    - ResNet-50 has BatchNorm for MOON and FedGKD+ alone: with GroupNorm and the projection head it did not converge.
-    - DistilBERT's projection head is the printed one, two layers to 256 features; the authors' code has one layer.
+    - Three trials each; "best" is the highest test accuracy of all rounds, "final" that of the
+      last. Of Tables 4 and 9 the rule is not stated: taken as best.
+    - ResNet-50 has BatchNorm for MOON and FedGKD+ alone: with GroupNorm and the projection head it
+      did not converge.
+    - DistilBERT's projection head is the printed one, two layers to 256 features; the authors' code
+      has one layer.
     - DistilBERT reads 128 tokens, lower case, padded to that length.
-    - Table 5 does not state M for each participation; at 0.2 it repeats Table 3's cell, which has M=1.
+    - Table 5 does not state M for each participation; at 0.2 it repeats Table 3's cell, which has
+      M=1.
 """
 
 from __future__ import annotations
@@ -52,7 +56,9 @@ CIFAR10 = Setting(
     validation_rule="last",
 )
 CIFAR100 = replace(CIFAR10, dataset="cifar100")
-TINY_IMAGENET = replace(CIFAR10, dataset="tiny_imagenet", model="resnet50", rounds=30, validation_rule="random")
+TINY_IMAGENET = replace(
+    CIFAR10, dataset="tiny_imagenet", model="resnet50", rounds=30, validation_rule="random"
+)
 
 # 60,000 of the 120,000 samples are for training, 3,000 per client; 4 of 20 clients per round.
 AG_NEWS = Setting(
@@ -73,8 +79,8 @@ AG_NEWS = Setting(
     fraction=0.55,
     validation_fraction=1 / 11,
 )
-# All 8,544 training sentences, 854 per client; the 1,101 of the development set follow them in the data set's training
-# part. 4 of 10 clients per round.
+# All 8,544 training sentences, 854 per client; the 1,101 of the development set follow them in the
+# data set's training part. 4 of 10 clients per round.
 SST5 = replace(
     AG_NEWS,
     dataset="sst5",
@@ -89,13 +95,25 @@ SETTINGS = (CIFAR10, CIFAR100, TINY_IMAGENET, AG_NEWS, SST5)
 
 _SOURCE = "Section 5.1, Parameter Setting"
 _ADVICE = "Section 3.2, its advice for text"
-_PROX_MU = {"cifar10": 0.01, "cifar100": 0.001, "tiny_imagenet": 0.001, "ag_news": 0.001, "sst5": 0.001}
+_PROX_MU = {
+    "cifar10": 0.01,
+    "cifar100": 0.001,
+    "tiny_imagenet": 0.001,
+    "ag_news": 0.001,
+    "sst5": 0.001,
+}
 _MOON_MU = {"cifar10": 5.0, "cifar100": 5.0, "tiny_imagenet": 1.0, "ag_news": 0.1, "sst5": 0.1}
 _GAMMA = {"resnet8": 0.2, "resnet50": 0.1, "distilbert": 0.2}
 _HIDDEN = {"resnet8": 512, "resnet50": 2048, "distilbert": 768}
 # The length of the noise and the choice from FedGen's grid are from the authors' code.
 _NOISE = {"resnet8": 64, "resnet50": 2048, "distilbert": 768}
-_FEDGEN_WEIGHT = {"cifar10": 0.1, "cifar100": 1.0, "tiny_imagenet": 0.1, "ag_news": 1.0, "sst5": 1.0}
+_FEDGEN_WEIGHT = {
+    "cifar10": 0.1,
+    "cifar100": 1.0,
+    "tiny_imagenet": 0.1,
+    "ag_news": 1.0,
+    "sst5": 1.0,
+}
 _BUFFERS = Grid(1, 3, 5, 7)
 _RATES = {"lr": Grid(0.1, 0.05, 0.01)}  # of FedAvg; all algorithms then run with 0.05
 # The M whose row in Table 7 is FedGKD's row in Table 3: 5, except at alpha 0.5.
@@ -140,7 +158,12 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
     )
     if name not in ("cifar10", "cifar100", "sst5"):
         return spaces
-    mse = Space("fedgkd_mse", setting, fixed={"gamma": gamma, "buffer": 1}, source="Table 9; gamma as with KL")
+    mse = Space(
+        "fedgkd_mse",
+        setting,
+        fixed={"gamma": gamma, "buffer": 1},
+        source="Table 9; gamma as with KL",
+    )
     return (*spaces, mse)
 
 
@@ -160,7 +183,10 @@ def _fedgkd_space(setting: Setting) -> Space:
         source = f"gamma: {_SOURCE}; M: {_ADVICE}"
         return Space("fedgkd", setting, fixed={**gamma, "buffer": 1}, source=source)
     return Space(
-        "fedgkd", setting, fixed={**gamma, "buffer": 5}, source=f"gamma: {_SOURCE}; M, not stated: as on CIFAR"
+        "fedgkd",
+        setting,
+        fixed={**gamma, "buffer": 5},
+        source=f"gamma: {_SOURCE}; M, not stated: as on CIFAR",
     )
 
 
@@ -169,7 +195,9 @@ def _vote_space(setting: Setting) -> Space:
     buffer: dict[str, Value] = {"buffer": 3 if setting.model == "distilbert" else 5}
     if setting.dataset == "cifar10":
         source = f"{_SOURCE} (beta is 1/M); M: Table 8"
-        return Space("fedgkd_vote", setting, {"buffer": _BUFFERS}, common, source=source, chosen=buffer)
+        return Space(
+            "fedgkd_vote", setting, {"buffer": _BUFFERS}, common, source=source, chosen=buffer
+        )
     return Space("fedgkd_vote", setting, fixed=common | buffer, source=f"{_SOURCE} (beta is 1/M)")
 
 

@@ -1,21 +1,24 @@
 """Settings, spaces and tables of FedKF (Zhou et al. 2022), section 6, Tables 3-5.
 
-Printed: models, optimisers, lr, rounds, epochs, batch size, clients, local test share, EMNIST's tenth. From the code of
-the authors' journal version: no momentum and no weight decay, no augmentation, the normalisation, 26 letters resized to
-32x32, LeNet-5's 120 channels as features, as many steps for every client as the mean client has, the partition in
-groups, the generator's noise and its adversarial term. FedKF's spaces ask for that code's variant; if its examples
-and the paper differ, as in lambda_1 and FedProx's mu on EMNIST, the paper's values are used.
+Printed: models, optimisers, lr, rounds, epochs, batch size, clients, local test share, EMNIST's
+tenth. From the code of the authors' journal version: no momentum and no weight decay, no
+augmentation, the normalisation, 26 letters resized to 32x32, LeNet-5's 120 channels as features, as
+many steps for every client as the mean client has, the partition in groups, the generator's noise
+and its adversarial term. FedKF's spaces ask for that code's variant; if its examples and the paper
+differ, as in lambda_1 and FedProx's mu on EMNIST, the paper's values are used.
 
 Not expressed by a `Setting`:
     - Accuracies are those on the clients' own test splits; the official test sets are not used.
-    - q-FFL alone passes over a client's own data E times in the code; here it takes as many steps as the others.
+    - q-FFL alone passes over a client's own data E times in the code; here it takes as many steps
+      as the others.
     - FedGKD's distillation waits in the code until five models are in the buffer.
     - The paper states neither the round that the tables report nor the seeds.
 
-`PRINTED` is FedKF with Algorithm 1 as printed, beside the spaces above, which follow the authors' later code. It has a
-key of its own, because both are FedKF on the same data. Printed: a generator made anew in every client update and
-trained before the student, all K slots from w_0 in the mean (OCA), E passes of each client over its own data. Printed
-nowhere, hence the defaults: the length of the noise, and no adversarial term. The rest is the same.
+`PRINTED` is FedKF with Algorithm 1 as printed, beside the spaces above, which follow the authors'
+later code. It has a key of its own, because both are FedKF on the same data. Printed: a generator
+made anew in every client update and trained before the student, all K slots from w_0 in the mean
+(OCA), E passes of each client over its own data. Printed nowhere, hence the defaults: the length of
+the noise, and no adversarial term. The rest is the same.
 """
 
 from __future__ import annotations
@@ -77,7 +80,15 @@ def _tuned_weights(setting: Setting, fixed: dict[str, Value], source: str) -> Sp
         return Space("fedkf", setting, grid, {"gamma": 1.0, **fixed}, source=source, chosen=chosen)
     # The paper has another gamma for one alpha, so a sweep chooses between the two.
     grid, chosen = {"gamma": Grid(0.001, 1.0), **grid}, {"gamma": 1.0, **chosen}
-    return Space("fedkf", setting, grid, fixed, source=source, chosen=chosen, chosen_at={1.0: {"gamma": 0.001}})
+    return Space(
+        "fedkf",
+        setting,
+        grid,
+        fixed,
+        source=source,
+        chosen=chosen,
+        chosen_at={1.0: {"gamma": 0.001}},
+    )
 
 
 def _spaces(setting: Setting) -> tuple[Space, ...]:
@@ -112,7 +123,8 @@ SPACES = tuple(space for setting in SETTINGS for space in _spaces(setting))
 
 _ALL = ("fedavg", "fedprox", "fedgkd", "qffl", "fedavg_t1", "fedprox_t1", "fedgkd_t1", "fedkf")
 TABLES = tuple(
-    Table(name, crossed(setting, alpha=(1.0, 0.1, 0.01)), _ALL) for name, setting in zip("345", SETTINGS, strict=True)
+    Table(name, crossed(setting, alpha=(1.0, 0.1, 0.01)), _ALL)
+    for name, setting in zip("345", SETTINGS, strict=True)
 )
 
 # Algorithm 1 as printed.
@@ -127,8 +139,15 @@ _PRINTED: dict[str, Value] = {
 }
 _PRINTED_SOURCE = "Algorithm 1; lambda_1, lambda_2, gamma, the generator's lr: Section 6.1"
 PRINTED = SimpleNamespace(
-    PAPER=replace(PAPER, key="fedkf_printed", title=f"{PAPER.title} (Algorithm 1 as printed)", part_of=PAPER.key),
+    PAPER=replace(
+        PAPER,
+        key="fedkf_printed",
+        title=f"{PAPER.title} (Algorithm 1 as printed)",
+        part_of=PAPER.key,
+    ),
     SETTINGS=_PRINTED_SETTINGS,
-    SPACES=tuple(_tuned_weights(setting, _PRINTED, _PRINTED_SOURCE) for setting in _PRINTED_SETTINGS),
+    SPACES=tuple(
+        _tuned_weights(setting, _PRINTED, _PRINTED_SOURCE) for setting in _PRINTED_SETTINGS
+    ),
     TABLES=(),
 )

@@ -25,14 +25,47 @@ IMAGE_SIZES = ("own", "pad32", "resize32")
 NORMALIZATIONS = ("standard", "fedgkd", "fedma", "fedmax", "fedgen", "fedkf", "none")
 
 
-# The fields of the first version, which identify a setting even at their default. Never add one: a field that was
-# added later is left out at its default, so that run keys and rows from before it existed stay valid.
+# The fields of the first version, which identify a setting even at their default. Never add one: a
+# field that was added later is left out at its default, so that run keys and rows from before it
+# existed stay valid.
 FIRST = frozenset(
     (
-        *("dataset", "model", "partition", "alpha", "num_clients", "participation", "rounds", "local_epochs"),
-        *("step_rule", "batch_size", "optimizer", "lr", "lr_decay", "momentum", "nesterov", "weight_decay"),
-        *("decay_exempt", "clip_norm", "adam_beta1", "adam_beta2", "adam_eps", "augmentation", "normalization"),
-        *("image_size", "fraction", "validation_fraction", "validation_rule", "auxiliary_per_class"),
+        *(
+            "dataset",
+            "model",
+            "partition",
+            "alpha",
+            "num_clients",
+            "participation",
+            "rounds",
+            "local_epochs",
+        ),
+        *(
+            "step_rule",
+            "batch_size",
+            "optimizer",
+            "lr",
+            "lr_decay",
+            "momentum",
+            "nesterov",
+            "weight_decay",
+        ),
+        *(
+            "decay_exempt",
+            "clip_norm",
+            "adam_beta1",
+            "adam_beta2",
+            "adam_eps",
+            "augmentation",
+            "normalization",
+        ),
+        *(
+            "image_size",
+            "fraction",
+            "validation_fraction",
+            "validation_rule",
+            "auxiliary_per_class",
+        ),
         *("local_test_fraction", "evaluate_every", "precision"),
     )
 )
@@ -51,7 +84,8 @@ def _setting(
 ) -> Any:
     """Declare a field of `Setting`.
 
-    `packable`: runs that differ in it can train as one program, because it changes no step's computation.
+    `packable`: runs that differ in it can train as one program, because it changes no step's
+    computation.
     """
     bounds = Bounds(low, high, open_low, open_high, choices)
     facts = {"bounds": bounds, "meaning": meaning, "packable": packable}
@@ -60,14 +94,18 @@ def _setting(
 
 @dataclass(frozen=True)
 class Setting:
-    """A federated problem. Each field carries its range and meaning as metadata; construction checks them.
+    """A federated problem.
+
+    Each field carries its range and meaning as metadata; construction checks them.
 
     Raises:
         ValueError: a value has the wrong type or lies outside its range; the message names both.
     """
 
     dataset: str = _setting("digits", "registered data set")
-    model: str = _setting("mlp", "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA")
+    model: str = _setting(
+        "mlp", "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA"
+    )
     partition: str = _setting("lda", "how training samples are assigned to clients", packable=True)
     alpha: float | None = _setting(
         0.5,
@@ -80,7 +118,9 @@ class Setting:
     participation: float = _setting(
         1.0, "share C of the clients that train in a round", 0, 1, open_low=True, packable=True
     )
-    rounds: int = _setting(100, "communication rounds with local training, T", 1, 10**9, packable=True)
+    rounds: int = _setting(
+        100, "communication rounds with local training, T", 1, 10**9, packable=True
+    )
     local_epochs: int = _setting(10, "passes E over a client's data in a round", 1, packable=True)
     step_rule: str = _setting(
         "epochs",
@@ -92,7 +132,9 @@ class Setting:
     batch_size: int = _setting(64, "examples B in a local step", 1)
     optimizer: str = _setting("sgd", "local optimiser, made anew each round", choices=OPTIMIZERS)
     lr: float = _setting(0.01, "local learning rate of round 1", 0, open_low=True, packable=True)
-    lr_decay: float = _setting(1.0, "factor on lr after each round", 0, 1, open_low=True, packable=True)
+    lr_decay: float = _setting(
+        1.0, "factor on lr after each round", 0, 1, open_low=True, packable=True
+    )
     momentum: float = _setting(0.0, "SGD momentum", 0, 1, open_high=True)
     nesterov: bool = _setting(False, "Nesterov's form of momentum")
     weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient", 0)
@@ -101,12 +143,16 @@ class Setting:
     adam_beta1: float = _setting(0.9, "Adam's first decay", 0, 1, open_high=True)
     adam_beta2: float = _setting(0.999, "Adam's second decay", 0, 1, open_high=True)
     adam_eps: float = _setting(1e-8, "Adam's denominator term", 0, open_low=True)
-    augmentation: str = _setting("none", "random flip, crop and rotation of training images", choices=AUGMENTATIONS)
+    augmentation: str = _setting(
+        "none", "random flip, crop and rotation of training images", choices=AUGMENTATIONS
+    )
     normalization: str = _setting(
         "standard", "mean and standard deviation that normalize the pixels", choices=NORMALIZATIONS
     )
     image_size: str = _setting(
-        "own", "size of the images: their own, or 32x32, padded with black or resized (bilinear)", choices=IMAGE_SIZES
+        "own",
+        "size of the images: their own, or 32x32, padded with black or resized (bilinear)",
+        choices=IMAGE_SIZES,
     )
     fraction: float = _setting(
         1.0, "share of the training data that is used at all", 0, 1, open_low=True, packable=True
@@ -124,9 +170,16 @@ class Setting:
         0, "server's labelled samples per class, taken out of the training data", 0, packable=True
     )
     local_test_fraction: float = _setting(
-        0.0, "share of each client's data kept as its own test set", 0, 1, open_high=True, packable=True
+        0.0,
+        "share of each client's data kept as its own test set",
+        0,
+        1,
+        open_high=True,
+        packable=True,
     )
-    evaluate_every: int = _setting(1, "rounds between evaluations; the last round always is one", 1, packable=True)
+    evaluate_every: int = _setting(
+        1, "rounds between evaluations; the last round always is one", 1, packable=True
+    )
     precision: str = _setting("fp32", "arithmetic of training", choices=PRECISIONS)
     partition_seed: int | None = _setting(
         None,
@@ -135,10 +188,15 @@ class Setting:
         packable=True,
     )
     classes_per_client: int = _setting(
-        2, "shards of each client under partition shards, classes of each under k_classes", 1, packable=True
+        2,
+        "shards of each client under partition shards, classes of each under k_classes",
+        1,
+        packable=True,
     )
     start_from: str = _setting(
-        "", "run key of a stored run, whose final model is w_0; empty for drawn weights", packable=True
+        "",
+        "run key of a stored run, whose final model is w_0; empty for drawn weights",
+        packable=True,
     )
 
     def __post_init__(self) -> None:
@@ -147,13 +205,17 @@ class Setting:
             check(item.name, value, item.metadata["bounds"])
             object.__setattr__(self, item.name, value)
         if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs momentum > 0, got momentum=0.0: set momentum, or nesterov=false")
+            raise ValueError(
+                "nesterov needs momentum > 0, got momentum=0.0: set momentum, or nesterov=false"
+            )
         if self.evaluate_every > self.rounds:
             raise ValueError(
                 f"evaluate_every must be <= rounds, got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
             )
         if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
-            raise ValueError(f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}")
+            raise ValueError(
+                f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}"
+            )
 
     @property
     def cohort_size(self) -> int:
@@ -167,7 +229,11 @@ class Setting:
     def as_dict(self) -> dict[str, Value]:
         """Return the fields that identify the setting, by name: those of `FIRST`, and others off their default."""
         values = [(item, getattr(self, item.name)) for item in dataclasses.fields(self)]
-        return {item.name: value for item, value in values if item.name in FIRST or value != item.default}
+        return {
+            item.name: value
+            for item, value in values
+            if item.name in FIRST or value != item.default
+        }
 
     def of_program(self) -> dict[str, Value]:
         """Return the fields that decide what a step computes, by name, equal in all runs that train as one program."""
@@ -177,7 +243,9 @@ class Setting:
 
 def crossed(setting: Setting, **values: tuple[Value, ...]) -> tuple[Setting, ...]:
     """Return the setting with every combination of the given values of its fields, the last one varying fastest."""
-    cells: list[dict[str, Any]] = [dict(zip(values, cell, strict=True)) for cell in product(*values.values())]
+    cells: list[dict[str, Any]] = [
+        dict(zip(values, cell, strict=True)) for cell in product(*values.values())
+    ]
     return tuple(dataclasses.replace(setting, **cell) for cell in cells)
 
 
@@ -193,7 +261,8 @@ def setting_fields() -> dict[str, dataclasses.Field[Any]]:
 class Paper:
     """A paper whose experiments are encoded here, or this project's own settings.
 
-    `key` is its name on the command line; `part_of` is the paper's main key if this is a second problem on a data set.
+    `key` is its name on the command line; `part_of` is the paper's main key if this is a second
+    problem on a data set.
     """
 
     key: str
@@ -211,12 +280,15 @@ class Space:
         algorithm: name in the registry.
         setting: the problem; its model may differ from that of the paper's other algorithms.
         grid: values tried, by hyper-parameter.
-        fixed: values without tuning, stated in the paper or in the code that it ran (`source` says which).
+        fixed: values without tuning, stated in the paper or in the code that it ran (`source` says
+            which).
         where: relations that every configuration keeps, as `name op name`.
         source: section or table of the paper.
-        chosen: values of the paper's results, for the names of `grid` for which it states one; a sweep ignores them.
+        chosen: values of the paper's results, for the names of `grid` for which it states one; a
+            sweep ignores them.
         chosen_at: the same for single values of the setting's alpha, if they differ.
-        tuned: values tried for fields of the setting, such as `lr`; the setting has those of the paper's results.
+        tuned: values tried for fields of the setting, such as `lr`; the setting has those of the
+            paper's results.
     """
 
     algorithm: str
@@ -232,17 +304,23 @@ class Space:
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
         """Return the fixed and the chosen values of a result at this alpha, or at the setting's own.
 
-        Missing names of `grid` have no printed choice; names in neither have the algorithm's default.
+        Missing names of `grid` have no printed choice; names in neither have the algorithm's
+        default.
         """
         alpha = self.setting.alpha if alpha is None else alpha
-        return {**self.fixed, **self.chosen, **({} if alpha is None else self.chosen_at.get(alpha, {}))}
+        return {
+            **self.fixed,
+            **self.chosen,
+            **({} if alpha is None else self.chosen_at.get(alpha, {})),
+        }
 
 
 @dataclass(frozen=True)
 class Table:
     """One table of a paper's results: every setting with every algorithm.
 
-    An algorithm runs with the values that its `Space` reports, and on its `Space`'s model if that differs.
+    An algorithm runs with the values that its `Space` reports, and on its `Space`'s model if that
+    differs.
 
     Args:
         name: as printed, such as `3` or `IV`.

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
 )
 _TIMEOUT = 180.0  # seconds to wait for anything, on a loaded machine
 
@@ -34,7 +39,9 @@ class Browser:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -66,7 +73,9 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression, awaited."""
-        result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        result = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
@@ -80,7 +89,11 @@ class Browser:
     def press(self, key: str) -> None:
         """A key, pressed and released, for what has the focus."""
         codes = {"Enter": 13, "Tab": 9, " ": 32}
-        named = {"key": key, "windowsVirtualKeyCode": codes[key], "text": {"Enter": "\r", " ": " "}.get(key, "")}
+        named = {
+            "key": key,
+            "windowsVirtualKeyCode": codes[key],
+            "text": {"Enter": "\r", " ": " "}.get(key, ""),
+        }
         self.call("Input.dispatchKeyEvent", type="keyDown", **named)
         self.call("Input.dispatchKeyEvent", type="keyUp", **named)
 
@@ -100,7 +113,9 @@ class Browser:
         if method == "Runtime.exceptionThrown":
             self.complaints.append(str(found["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled" and found["type"] in ("error", "warning"):
-            self.complaints.append(str([argument.get("value", argument) for argument in found["args"]]))
+            self.complaints.append(
+                str([argument.get("value", argument) for argument in found["args"]])
+            )
         elif method == "Log.entryAdded" and found["entry"]["level"] in ("error", "warning"):
             self.complaints.append(found["entry"]["text"])
         elif method == "Network.requestWillBeSent":
@@ -115,7 +130,13 @@ def browser() -> Iterator[Browser]:
     # It reads commands from descriptor 3 and answers on 4.
     shell = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ]
         options += ["--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
         process = subprocess.Popen(
             ["bash", "-c", shell, "bash", str(to_it[0]), str(from_it[1]), CHROMIUM, *options],

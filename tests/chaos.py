@@ -32,24 +32,49 @@ import pandas as pd
 
 from leaderboards import Store
 
-SWEEP = ["--algo", "fedavg", "fedcad", "fedgkd", "--dataset", "digits", "--rounds", "6", "--seeds", "2"]
+SWEEP = [
+    "--algo",
+    "fedavg",
+    "fedcad",
+    "fedgkd",
+    "--dataset",
+    "digits",
+    "--rounds",
+    "6",
+    "--seeds",
+    "2",
+]
 SWEEP += ["--set", "beta=0", "gamma=0.5", "buffer=1", "--save-seconds", "0"]
 SWEEP += ["--offline", "--quiet"]
 INLINE, RAY = ["--executor", "inline"], ["--executor", "ray"]
 VICTIMS = ("ray::ResourceTrainable", "ray::DashboardAgent", "raylet/raylet", "gcs/gcs_server")
 PATIENCE = 120.0  # seconds after which a sweep hangs
-COMPARED = ["run_key", "status", "best_accuracy", "final_accuracy", "best_round", "bytes_up", "train_steps"]
+COMPARED = [
+    "run_key",
+    "status",
+    "best_accuracy",
+    "final_accuracy",
+    "best_round",
+    "bytes_up",
+    "train_steps",
+]
 COMMANDS_ON_EACH = 2  # hostile folder
 UNUSABLE = 3  # exit status of results or of a machine that cannot be used
 
 
 def main() -> int:
     """Run what was asked for, and print a line for each kind of disturbance."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=14, help="of each kind of disturbance")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, HOSTILE], default=[*KINDS, HOSTILE])
-    parser.add_argument("--seed", type=int, default=0, help="of the moments, bits and commands that are drawn")
-    parser.add_argument("--thorough", action="store_true", help="all commands on each hostile folder (ten minutes)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the moments, bits and commands that are drawn"
+    )
+    parser.add_argument(
+        "--thorough", action="store_true", help="all commands on each hostile folder (ten minutes)"
+    )
     asked = parser.parse_args()
     faults = 0
     if HOSTILE in asked.kinds:  # first: its processes are forked, before others begin
@@ -73,7 +98,9 @@ def main() -> int:
                 outcomes[outcome] += 1
             faults += sum(count for outcome, count in outcomes.items() if outcome.isupper())
             sys.stdout.write(
-                f"{kind}: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) + "\n"
+                f"{kind}: "
+                + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+                + "\n"
             )
     return 1 if faults else 0
 
@@ -91,7 +118,9 @@ def _attack(chance: random.Random, thorough: bool) -> int:
         key = hostile.sound_folder(root)
         for number, name in enumerate(hostile.FOLDERS):
             drawn = None if thorough else COMMANDS_ON_EACH
-            count, found = hostile.attack(name, root / "sound", key, root / str(number), chance, drawn)
+            count, found = hostile.attack(
+                name, root / "sound", key, root / str(number), chance, drawn
+            )
             commands += count
             faults += found
             shutil.rmtree(root / str(number))
@@ -100,7 +129,10 @@ def _attack(chance: random.Random, thorough: bool) -> int:
             shutil.rmtree(root / "file")
     sys.stdout.write("".join(f"{fault}\n" for fault in faults))
     kinds = Counter(fault.split()[0] for fault in faults)
-    outcome = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "0 tracebacks, hangs, leaks, losses"
+    outcome = (
+        ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        or "0 tracebacks, hangs, leaks, losses"
+    )
     tried = f"{len(hostile.FOLDERS)} folders, {len(hostile.FILES)} files, {commands + len(hostile.FILES)} commands"
     sys.stdout.write(f"{HOSTILE}: {tried}: {outcome}\n")
     sys.stdout.flush()
@@ -134,10 +166,14 @@ def _bereft(out: Path, chance: random.Random, seconds: float) -> str:
     victim, moment = chance.choice(VICTIMS), chance.uniform(0, seconds)
     process = _start(out, RAY)
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and process.poll() is None and not list(out.glob("state/*/*.pt")):
+    while (
+        time.monotonic() < until and process.poll() is None and not list(out.glob("state/*/*.pt"))
+    ):
         time.sleep(0.05)
     time.sleep(moment / 4)
-    listed = subprocess.run(["ps", "-s", str(process.pid), "-o", "pid=,args="], capture_output=True, text=True)
+    listed = subprocess.run(
+        ["ps", "-s", str(process.pid), "-o", "pid=,args="], capture_output=True, text=True
+    )
     found = [int(line.split()[0]) for line in listed.stdout.splitlines() if victim in line]
     for process_id in found[:1]:
         with suppress(ProcessLookupError):
@@ -151,7 +187,11 @@ def _bereft(out: Path, chance: random.Random, seconds: float) -> str:
 
 
 HOSTILE = "hostile"
-KINDS: dict[str, Callable[[Path, random.Random, float], str]] = {"kills": _killed, "flips": _flipped, "ray": _bereft}
+KINDS: dict[str, Callable[[Path, random.Random, float], str]] = {
+    "kills": _killed,
+    "flips": _flipped,
+    "ray": _bereft,
+}
 
 
 def _sweep(out: Path, kill_after: float | None = None) -> tuple[int, float]:
@@ -163,12 +203,19 @@ def _start(out: Path, executor: list[str]) -> subprocess.Popen[str]:
     """Start the sweep, in a session of its own."""
     command = [sys.executable, "-m", "bench.sweep", *SWEEP, *executor, "--out", str(out)]
     return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
 def _end(process: subprocess.Popen[str], kill_after: float | None) -> tuple[int, float]:
-    """Wait for the sweep, or kill it after so many seconds. A traceback is a fault of its own; faults are printed."""
+    """Wait for the sweep, or kill it after so many seconds.
+
+    A traceback is a fault of its own; faults are printed.
+    """
     began = time.monotonic()
     try:
         _, said = process.communicate(timeout=kill_after)

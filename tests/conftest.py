@@ -22,7 +22,17 @@ from bench.selftest.candidate import candidate
 from bench.selftest.certify import NOT_APPLICABLE, PASSED, run_check
 from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
 
-__all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "resumed", "simulate", "toy_dataset", "toy_split"]
+__all__ = [
+    "INFO",
+    "TINY",
+    "holds",
+    "identical",
+    "largest_gap",
+    "resumed",
+    "simulate",
+    "toy_dataset",
+    "toy_split",
+]
 
 
 # Files that take longest, mostly waiting for Ray or for other processes, the longest first.
@@ -42,7 +52,8 @@ LONGEST = (
     "test_every_algorithm.py",
 )
 
-# Files for `make test-slow`: whole runs of every algorithm, and tests that start other processes or kill them.
+# Files for `make test-slow`: whole runs of every algorithm, and tests that start other processes or
+# kill them.
 SLOW = {
     "test_backends.py",
     "test_captured.py",
@@ -76,17 +87,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path))
+    items.sort(
+        key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path)
+    )
 
 
-def trained(algorithm: str | Algorithm, backend: str = "loop", rounds: int = 2, **options: Any) -> Simulation:
+def trained(
+    algorithm: str | Algorithm, backend: str = "loop", rounds: int = 2, **options: Any
+) -> Simulation:
     """A run of the toy federation after some rounds."""
     run = simulate(algorithm, backend, **options)
     run.advance(rounds)
     return run
 
 
-def resumed(folder: Path, algorithm: str | Algorithm, backend: str = "loop", **options: Any) -> Simulation:
+def resumed(
+    folder: Path, algorithm: str | Algorithm, backend: str = "loop", **options: Any
+) -> Simulation:
     """A run of two rounds, saved, then of two more in a new simulation, to which the state tells the backend."""
     trained(algorithm, backend, folder=StateFolder(folder), **options).save()
     torch.rand(7)
@@ -128,7 +145,8 @@ def shared_ray() -> Iterator[None]:
     ray.shutdown()
 
 
-# FedKF's generator of images: its own widths take most of a run's time in float64, and are tested as equations.
+# FedKF's generator of images: its own widths take most of a run's time in float64, and are tested
+# as equations.
 NARROW, PUBLISHED = (12, 10, 6), generators.IMAGE_WIDTHS
 
 
@@ -150,7 +168,9 @@ def published_widths() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread: bit-equality holds at equal threads. No width of a terminal: what starts the tests may set one.
+    """One thread: bit-equality holds at equal threads.
+
+    No width of a terminal: what starts the tests may set one.
 
     Dry runs do not measure the machine, which would take seconds of each.
     """

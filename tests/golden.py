@@ -1,11 +1,13 @@
 """Make a golden result folder of the present version, which later versions must read, merge and resume.
 
-`python tests/golden.py tests/data/results_v3`, in the repository's root, once for each released version and never again
-for the same one. `tests/test_golden.py` reads all of them.
+`python tests/golden.py tests/data/results_v3`, in the repository's root, once for each released
+version and never again for the same one. `tests/test_golden.py` reads all of them.
 
     folder         what a result folder can hold: a segment of several runs, one of them forced; small files of a
-                   finished, a failed and a stopped run; tracked files; the state of an interrupted run
-    expected.json  the numbers and accuracies of the stored runs; of the interrupted one those that it reaches
+                   finished, a failed and a stopped run; tracked files; the state of an interrupted
+                   run
+    expected.json  the numbers and accuracies of the stored runs; of the interrupted one those that
+    it reaches
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.rows.segments import compact
 
-COMMON = "--dataset digits --model mlp --offline --executor inline --quiet --seeds 1 --local-epochs 1"
+COMMON = (
+    "--dataset digits --model mlp --offline --executor inline --quiet --seeds 1 --local-epochs 1"
+)
 PACKED = (
     "--algo fedavg_t1 --rounds 2",
     "--algo fedgkd --set gamma=0.2 --rounds 3",
@@ -79,17 +83,37 @@ def _runs_of(words: str) -> tuple[RunSpec, ...]:
 
 
 def _execution(out: Path) -> Execution:
-    return Execution(out=str(out.resolve()), offline=True, rounds_per_report=1, provenance=command_columns(["golden"]))
+    return Execution(
+        out=str(out.resolve()),
+        offline=True,
+        rounds_per_report=1,
+        provenance=command_columns(["golden"]),
+    )
 
 
 def _expected(out: Path) -> dict[str, Any]:
     """Return what is stored of each run: identity, status, some numbers, and the test accuracy of every round."""
     runs, curves = Store(out).runs(), Store(out).curves()
-    accuracy = curves[curves["metric"] == "accuracy"].sort_values("round").groupby("run_key")["value"].apply(list)
-    names = ("algorithm", "seed", "status", "hp_json", "best_accuracy", "final_accuracy", "local_accuracy_mean", "wlp")
+    accuracy = (
+        curves[curves["metric"] == "accuracy"]
+        .sort_values("round")
+        .groupby("run_key")["value"]
+        .apply(list)
+    )
+    names = (
+        "algorithm",
+        "seed",
+        "status",
+        "hp_json",
+        "best_accuracy",
+        "final_accuracy",
+        "local_accuracy_mean",
+        "wlp",
+    )
     rows = runs.astype(object).where(runs.notna(), None).set_index("run_key")
     return {
-        key: {**{name: row[name] for name in names}, "accuracy": accuracy.get(key, [])} for key, row in rows.iterrows()
+        key: {**{name: row[name] for name in names}, "accuracy": accuracy.get(key, [])}
+        for key, row in rows.iterrows()
     }
 
 
@@ -105,7 +129,9 @@ def _undisturbed(unit: RunSpec) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("to", type=Path, help="a new folder")
     asked = parser.parse_args()
     if asked.to.exists():

@@ -202,7 +202,9 @@ def _swollen(site: Site) -> None:
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("classes/global.npy", "w") as file,
     ):
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**29,)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (2**29,)}
+        )
         for _ in range(64):
             file.write(bytes(2**20))
 
@@ -211,7 +213,9 @@ def _endless_array(site: Site) -> None:
     """Tracked arrays of a shape that no memory holds."""
     path = site.one("tracked/*.npz")
     with zipfile.ZipFile(path, "w") as archive, archive.open("classes/global.npy", "w") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)}
+        )
 
 
 def _named_in_bytes(site: Site) -> None:
@@ -220,20 +224,32 @@ def _named_in_bytes(site: Site) -> None:
 
 
 SHAPES: dict[str, Callable[[Site], None]] = {
-    "a state that names a file outside": lambda site: _names_outside(site, "../../../home/secret.txt"),
-    "a state that names a file by its whole path": lambda site: _names_outside(site, str(site.home / "secret.txt")),
+    "a state that names a file outside": lambda site: _names_outside(
+        site, "../../../home/secret.txt"
+    ),
+    "a state that names a file by its whole path": lambda site: _names_outside(
+        site, str(site.home / "secret.txt")
+    ),
     "a state whose server is a file outside": _server_outside,
     "a manifest of lists": lambda site: _rewrite(
         site, lambda manifest: manifest | {"server": [], "memories": {"0": []}}
     ),
-    "a manifest nested deep": lambda site: (site.state / "manifest.json").write_text("[" * 10**5) and None,
-    "a manifest that is no object": lambda site: (site.state / "manifest.json").write_text("[]") and None,
+    "a manifest nested deep": lambda site: (
+        (site.state / "manifest.json").write_text("[" * 10**5) and None
+    ),
+    "a manifest that is no object": lambda site: (
+        (site.state / "manifest.json").write_text("[]") and None
+    ),
     "notes beside a state": lambda site: (site.state / "notes.txt").write_text("keep") and None,
     "a segment that claims a stranger's rows": lambda site: _claiming(
         site, lambda: [f"{'0' * 16}-{'0' * 8}-0.parquet"]
     ),
-    "a segment that claims paths": lambda site: _claiming(site, lambda: ["../../home/secret.txt", "/etc/passwd"]),
-    "a segment that claims another": lambda site: _claiming(site, lambda: [f"packed-{'0' * 32}.parquet"]),
+    "a segment that claims paths": lambda site: _claiming(
+        site, lambda: ["../../home/secret.txt", "/etc/passwd"]
+    ),
+    "a segment that claims another": lambda site: _claiming(
+        site, lambda: [f"packed-{'0' * 32}.parquet"]
+    ),
     "a text in many rows": lambda site: _repeated(site, 2_200, "A" * 10**6),
     "long versions": lambda site: _many_versions(site, 400, "A" * 10**6),
     "swollen arrays": _swollen,
@@ -256,7 +272,8 @@ def _put(path_of: Callable[[Site], Path], put: Callable[[Site, Path], None], sit
 FOLDERS = dict(_all_folders())
 
 
-# Files of options and of data, each made in an empty folder, and the words of the command that reads it.
+# Files of options and of data, each made in an empty folder, and the words of the command that
+# reads it.
 def _options(content: bytes) -> Callable[[Path], list[str]]:
     """A file of options."""
 
@@ -320,7 +337,9 @@ FILES: dict[str, Callable[[Path], list[str]]] = {
     "a table nested deep": _options(b"a = " + b"{a = " * 10**5),
     "options of noise": _options(bytes(range(256)) * 100),
     "options that name a module": _options(b'algo = "theirs:X"'),
-    "options that name a module in a set": _options(b'algo = "fedavg"\n[set]\npartition = "theirs:X"'),
+    "options that name a module in a set": _options(
+        b'algo = "fedavg"\n[set]\npartition = "theirs:X"'
+    ),
     "options that name more options": _options(b'algo = ["theirs:X", "--import", "theirs:X"]'),
     "options with a zero byte": _options(b'algo = "fedavg"\nout = "a\\u0000b"'),
     "a number that is none": _options(b'algo = "fedavg"\nlr = nan\nalpha = inf\nrounds = -1'),
@@ -330,11 +349,17 @@ FILES: dict[str, Callable[[Path], list[str]]] = {
     "a pickle with a value of 2^60 leaves": _data(
         "mnist_m", _PICKLE, b"\x80\x02}(U\x05trainK\x01\x85q\x00" + _TWICE * 60 + b"u."
     ),
-    "a pickle with a deep key": _data("mnist_m", _PICKLE, b"\x80\x02}K\x01" + b"\x85" * 10**6 + b"K\x01s."),
+    "a pickle with a deep key": _data(
+        "mnist_m", _PICKLE, b"\x80\x02}K\x01" + b"\x85" * 10**6 + b"K\x01s."
+    ),
     "a pickle of many lists": _data("mnist_m", _PICKLE, b"\x80\x02" + b"]" * 10**6 + b"."),
-    "a pickle that runs a program": _data("mnist_m", _PICKLE, b"cposix\nsystem\n(S'touch ran'\ntR."),
+    "a pickle that runs a program": _data(
+        "mnist_m", _PICKLE, b"cposix\nsystem\n(S'touch ran'\ntR."
+    ),
     "a pickle of 16 GiB": _data("mnist_m", _PICKLE, b"\x80\x02]r\xff\xff\xff\x7f."),
-    "an archive of zeros": _data("mnist_m", "fedbn-digits.zip", _archive("MNIST_M/mnistm_data.pkl", 400)),
+    "an archive of zeros": _data(
+        "mnist_m", "fedbn-digits.zip", _archive("MNIST_M/mnistm_data.pkl", 400)
+    ),
     "tables of one image": _data(
         "usps",
         "usps/data/train-00000-of-00001.parquet",
@@ -410,7 +435,9 @@ def _begun(out: Path) -> None:
 
     (unit,) = make_plan(make_request(parse(SWEEP))).units
     stop = out / "stop"
-    execution = Execution(str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns([]))
+    execution = Execution(
+        str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns([])
+    )
     group = RunGroup([unit], execution)
     group.step()
     stop.touch()
@@ -459,7 +486,9 @@ def attack(
     if _content(site.home) != before:
         faults.append(f"LOST {name}: the user's own files have changed")
     if leaked := [
-        path for path in _files(root) if site.home not in path.parents and SECRET.encode() in path.read_bytes()
+        path
+        for path in _files(root)
+        if site.home not in path.parents and SECRET.encode() in path.read_bytes()
     ]:
         faults.append(f"LEAKED {name}: {leaked[0]}")
     if (site.out / "state" / key / "notes.txt").exists() != (name == "notes beside a state"):
@@ -519,7 +548,9 @@ def _be_child(action: Callable[[], int | None], cwd: Path, log: Path) -> None:
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.chdir(cwd)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))  # a copy of an endless file ends there
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (2**28, 2**28)
+        )  # a copy of an endless file ends there
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         status = action() or 0

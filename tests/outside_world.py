@@ -76,7 +76,9 @@ def shapes() -> tuple[Part, Part]:
 
 def save(place: Path, train: Part, test: Part) -> None:
     """The file that the documented module reads."""
-    np.savez(place / "my_data.npz", train_x=train[0], train_y=train[1], test_x=test[0], test_y=test[1])
+    np.savez(
+        place / "my_data.npz", train_x=train[0], train_y=train[1], test_x=test[0], test_y=test[1]
+    )
 
 
 def install(place: Path, monkeypatch: pytest.MonkeyPatch, **entries: str) -> None:

@@ -1,6 +1,9 @@
-"""The same federated work by other libraries: fluke's clients and servers, Flower's strategy. `make peers` has both.
+"""The same federated work by other libraries: fluke's clients and servers, Flower's strategy.
 
-Every function starts from a simulation that has not begun: from its weights, its clients' samples and its setting.
+`make peers` has both.
+
+Every function starts from a simulation that has not begun: from its weights, its clients' samples
+and its setting.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ class Model(nn.Module):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
-        self.ours = models.make(simulation.setting.model, INFO.input_shape, INFO.num_classes).double()
+        self.ours = models.make(
+            simulation.setting.model, INFO.input_shape, INFO.num_classes
+        ).double()
         self.ours.load_state_dict(simulation.server.params)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,7 +59,9 @@ def params_of(model: Model) -> Params:
 
 def client_samples(simulation: Simulation) -> list[tuple[Tensor, Tensor]]:
     """Return each client's inputs and labels, as the engine's own steps see them."""
-    return [(data.x, data.y) for data in map(simulation.federation.data, simulation.federation.clients)]
+    return [
+        (data.x, data.y) for data in map(simulation.federation.data, simulation.federation.clients)
+    ]
 
 
 class FixedSplit:
@@ -65,12 +72,22 @@ class FixedSplit:
 
     def assign(self, n_clients: int, batch_size: int) -> Any:
         """Return the clients' training sets, no test sets of theirs, and none of the server's."""
-        options = {"num_labels": INFO.num_classes, "batch_size": batch_size, "skip_singleton": False}
-        return ([FastDataLoader(x, y, **options) for x, y in self._clients], [None] * n_clients), None
+        options = {
+            "num_labels": INFO.num_classes,
+            "batch_size": batch_size,
+            "skip_singleton": False,
+        }
+        return (
+            [FastDataLoader(x, y, **options) for x, y in self._clients],
+            [None] * n_clients,
+        ), None
 
 
 def fluke_algorithm(
-    kind: type[CentralizedFL], simulation: Simulation, client: Mapping[str, float], server: Mapping[str, object]
+    kind: type[CentralizedFL],
+    simulation: Simulation,
+    client: Mapping[str, float],
+    server: Mapping[str, object],
 ) -> CentralizedFL:
     """Make an algorithm of fluke, before its first round.
 
@@ -78,10 +95,13 @@ def fluke_algorithm(
         kind: fluke's class.
         simulation: what to start from.
         client: hyper-parameters of the clients beside those of local SGD.
-        server: hyper-parameters of the server, which weights clients by examples unless told otherwise.
+        server: hyper-parameters of the server, which weights clients by examples unless told
+            otherwise.
     """
     setting = simulation.setting
-    FlukeENV().set_evaluator(ClassificationEval(eval_every=setting.rounds + 1, n_classes=INFO.num_classes))
+    FlukeENV().set_evaluator(
+        ClassificationEval(eval_every=setting.rounds + 1, n_classes=INFO.num_classes)
+    )
     FlukeENV().set_eval_cfg(server=False, locals=False, pre_fit=False, post_fit=False)
     clients = DDict(
         batch_size=setting.batch_size,
@@ -92,7 +112,9 @@ def fluke_algorithm(
         clipping=0,
         **client,
     )
-    options = DDict(client=clients, server=DDict(**{"weighted": True, **server}), model=Model(simulation))
+    options = DDict(
+        client=clients, server=DDict(**{"weighted": True, **server}), model=Model(simulation)
+    )
     return kind(len(simulation.federation.clients), FixedSplit(client_samples(simulation)), options)
 
 
@@ -101,13 +123,17 @@ def flower_fedavgm(simulation: Simulation, server_lr: float, server_momentum: fl
     model = Model(simulation)
     names = list(params_of(model))
     sent = _packed(params_of(model))
-    strategy = FedAvgM(initial_parameters=sent, server_learning_rate=server_lr, server_momentum=server_momentum)
+    strategy = FedAvgM(
+        initial_parameters=sent, server_learning_rate=server_lr, server_momentum=server_momentum
+    )
     for number in range(1, simulation.setting.rounds + 1):
         results = []
         for x, y in client_samples(simulation):
             model.ours.load_state_dict(_unpacked(names, sent))
             _local_sgd(model, x, y, simulation)
-            results.append((None, FitRes(Status(Code.OK, ""), _packed(params_of(model)), len(y), {})))
+            results.append(
+                (None, FitRes(Status(Code.OK, ""), _packed(params_of(model)), len(y), {}))
+            )
         sent, _ = strategy.aggregate_fit(number, results, [])
     return _unpacked(names, sent)
 
@@ -136,7 +162,9 @@ class MendedNovaServer(FedNovaServer):
         """Add the term to what fluke makes."""
         old = [value.clone() for value in self.model.parameters()]
         super().aggregate(eligible, client_models)
-        shares = list(zip(self._get_client_weights(eligible), (client.a for client in eligible), strict=True))
+        shares = list(
+            zip(self._get_client_weights(eligible), (client.a for client in eligible), strict=True)
+        )
         total = sum(p * a for p, a in shares) * sum(p / a for p, a in shares)
         for value, before in zip(self.model.parameters(), old, strict=True):
             value += (1 - total) * before

@@ -42,11 +42,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def draw(count: int, shape: tuple[int, ...], classes: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def draw(
+    count: int, shape: tuple[int, ...], classes: int = 10, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Random pixels (N, *shape) and labels (N,), in which every class occurs."""
     rng = np.random.RandomState(seed)
     labels = np.arange(count) % classes
-    return rng.randint(0, 256, (count, *shape)).astype(np.uint8), rng.permutation(labels).astype(np.int64)
+    return rng.randint(0, 256, (count, *shape)).astype(np.uint8), rng.permutation(labels).astype(
+        np.int64
+    )
 
 
 def put(file: Path, blob: bytes) -> Path:
@@ -57,14 +61,18 @@ def put(file: Path, blob: bytes) -> Path:
 
 def idx(array: np.ndarray) -> bytes:
     return (
-        bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+        bytes((0, 0, 8, array.ndim))
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.astype(np.uint8).tobytes()
     )
 
 
 def libsvm(values: np.ndarray, labels: np.ndarray) -> bytes:
     """USPS's text: labels from 1, values (N, 256) in [-1, 1]."""
     lines = [
-        f"{label + 1} " + " ".join(f"{index}:{value:.6g}" for index, value in enumerate(row, 1)) + " \n"
+        f"{label + 1} "
+        + " ".join(f"{index}:{value:.6g}" for index, value in enumerate(row, 1))
+        + " \n"
         for row, label in zip(values, labels, strict=True)
     ]
     return bz2.compress("".join(lines).encode())
@@ -73,7 +81,11 @@ def libsvm(values: np.ndarray, labels: np.ndarray) -> bytes:
 def matlab(pixels: np.ndarray, labels: np.ndarray) -> bytes:
     """SVHN's and SynthDigits' file of pixels (N, 32, 32, 3)."""
     made = io.BytesIO()
-    savemat(made, {"X": pixels.transpose(1, 2, 3, 0), "y": labels[:, None].astype(np.uint8)}, do_compression=True)
+    savemat(
+        made,
+        {"X": pixels.transpose(1, 2, 3, 0), "y": labels[:, None].astype(np.uint8)},
+        do_compression=True,
+    )
     return made.getvalue()
 
 
@@ -141,7 +153,9 @@ def published(file: Original, blob: bytes) -> Original:
     return replace(file, md5=md5(blob).hexdigest())
 
 
-def small(source: Prepared, train: int, test: int, classes: int | None = None, **changes: object) -> Prepared:
+def small(
+    source: Prepared, train: int, test: int, classes: int | None = None, **changes: object
+) -> Prepared:
     """The source of so few samples, and of fewer classes."""
     num_classes = classes or source.info.num_classes
     info = replace(source.info, train_size=train, test_size=test, num_classes=num_classes)

@@ -1,13 +1,14 @@
 """Record what a change that means to change nothing must leave as it is.
 
-`python tests/record.py before.json`, then after the change `python tests/record.py after.json --against before.json`,
-both in the repository's root, on one machine and with nothing else running: CPU results are equal to the last bit only
-there. It takes about four minutes on two cores. What differs is printed, and the exit status is then 1. Columns that
-rows gain, and metrics that curves gain, are counted beside it and are no difference.
+`python tests/record.py before.json`, then after the change `python tests/record.py after.json
+--against before.json`, both in the repository's root, on one machine and with nothing else running:
+CPU results are equal to the last bit only there. It takes about four minutes on two cores. What
+differs is printed, and the exit status is then 1. Columns that rows gain, and metrics that curves
+gain, are counted beside it and are no difference.
 
-Recorded are result columns and curves of sweeps (all algorithms, the demo, packs, ASHA within packs), the tables that
-`bench.compare` prints of them, the columns of the parquet files, and the run keys of every printed table, which do not
-depend on the machine.
+Recorded are result columns and curves of sweeps (all algorithms, the demo, packs, ASHA within
+packs), the tables that `bench.compare` prints of them, the columns of the parquet files, and the
+run keys of every printed table, which do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -59,13 +60,20 @@ def record(folder: Path) -> Recording:
         found[f"keys/{paper}/{table}"] = sorted({unit.key for cell in cells for unit in cell.units})
     for name, arguments in SWEEPS.items():
         out = folder / name
-        status, _ = _command("bench.sweep", *arguments.split(), "--executor", "inline", "--quiet", "--out", str(out))
+        status, _ = _command(
+            "bench.sweep", *arguments.split(), "--executor", "inline", "--quiet", "--out", str(out)
+        )
         if status:
-            raise SystemExit(f"the sweep {name!r} ended with exit status {status}: nothing is recorded")
+            raise SystemExit(
+                f"the sweep {name!r} ended with exit status {status}: nothing is recorded"
+            )
         found |= {f"{name}/{key}": value for key, value in _results(out)}
         for options in COMPARISONS:
             status, said = _command("bench.compare", *options.split(), "--out", str(out))
-            found[f"{name}/compare {options}"] = [f"exit {status}", *said.replace(str(out), "OUT").splitlines()]
+            found[f"{name}/compare {options}"] = [
+                f"exit {status}",
+                *said.replace(str(out), "OUT").splitlines(),
+            ]
     return found
 
 
@@ -89,13 +97,17 @@ def _digest(points: pd.DataFrame) -> str:
 
 def _command(module: str, *arguments: str) -> tuple[int, str]:
     """Run a command; its exit status (some comparisons need several seeds) and what it prints on its output."""
-    done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=False
+    )
     return done.returncode, done.stdout
 
 
 def main() -> int:
     """Record, and compare with an earlier recording."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("to", type=Path, help="file of the recording")
     parser.add_argument("--against", type=Path, help="an earlier recording")
     asked = parser.parse_args()
@@ -104,7 +116,9 @@ def main() -> int:
     asked.to.write_text(text + "\n", encoding="utf-8")
     if asked.against is None:
         return 0
-    before = json.loads(asked.against.read_text(encoding="utf-8"), parse_constant=str)  # NaN is no difference
+    before = json.loads(
+        asked.against.read_text(encoding="utf-8"), parse_constant=str
+    )  # NaN is no difference
     after = json.loads(text, parse_constant=str)
     gained = Counter[str]()
     for name, values in after.items():
@@ -114,7 +128,9 @@ def main() -> int:
     differing = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     lines = [f"{name}: {_difference(before.get(name), after.get(name))}" for name in differing]
     lines += [f"gained by {count}: {name}" for name, count in sorted(gained.items())]
-    sys.stdout.write("\n".join([*lines, f"{len(differing)} of {len(before)} recorded things differ", ""]))
+    sys.stdout.write(
+        "\n".join([*lines, f"{len(differing)} of {len(before)} recorded things differ", ""])
+    )
     return 1 if differing else 0
 
 

@@ -43,7 +43,14 @@ def make_row(
     """
     fields = Setting(**({"validation_fraction": 0.1} | (setting or {}))).as_dict()
     accuracies = dict.fromkeys(
-        ("best_accuracy", "final_accuracy", "selected_accuracy", "best_val_accuracy", "mean_last10_accuracy"), 0.5
+        (
+            "best_accuracy",
+            "final_accuracy",
+            "selected_accuracy",
+            "best_val_accuracy",
+            "mean_last10_accuracy",
+        ),
+        0.5,
     )
     row = {
         **identity_columns(algorithm, version, hyperparameters or {}, fields, seed),
@@ -90,7 +97,9 @@ def make_row(
     return row | columns
 
 
-def sound_row(curve: list[tuple[int, str, float]], *arguments: Any, **columns: Any) -> dict[str, Any]:
+def sound_row(
+    curve: list[tuple[int, str, float]], *arguments: Any, **columns: Any
+) -> dict[str, Any]:
     """A finished row whose numbers are those of its curve."""
     return make_row(*arguments, **(numbers_of(curve_of_points(curve)) | columns))
 
@@ -98,7 +107,9 @@ def sound_row(curve: list[tuple[int, str, float]], *arguments: Any, **columns: A
 def failed_row(*arguments: Any, **columns: Any) -> dict[str, Any]:
     """A row of a run that failed before it had results."""
     empty = {column.name: None for column in COLUMNS if column.group in ("results", "cost")}
-    return make_row(*arguments, **(empty | {"status": "failed", "error": "out of memory"} | columns))
+    return make_row(
+        *arguments, **(empty | {"status": "failed", "error": "out of memory"} | columns)
+    )
 
 
 def curve_of(seed: int, rounds: int = 3) -> list[tuple[int, str, float]]:

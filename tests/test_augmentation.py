@@ -20,7 +20,9 @@ SIZES = [(32, 32), (24, 40), (9, 7)]
 
 def random_images(count: int, channels: int, height: int, width: int) -> Tensor:
     shape = (count, channels, height, width)
-    return torch.randint(1, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        1, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def flat(images: Tensor) -> Tensor:
@@ -53,18 +55,27 @@ def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
     for row in range(9):
         for column in range(9):
             window = padded[:, :, row : row + 8, column : column + 6].permute(0, 2, 3, 1).byte()
-            assert torch.equal(crops(every, torch.tensor([[row, column, 0, 0]]).repeat(5, 1)), window)
-            assert torch.equal(crops(every, torch.tensor([[row, column, 1, 0]]).repeat(5, 1)), window.flip(2))
+            assert torch.equal(
+                crops(every, torch.tensor([[row, column, 0, 0]]).repeat(5, 1)), window
+            )
+            assert torch.equal(
+                crops(every, torch.tensor([[row, column, 1, 0]]).repeat(5, 1)), window.flip(2)
+            )
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(height: int, width: int, channels: int) -> None:
+def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(
+    height: int, width: int, channels: int
+) -> None:
     images = random_images(20, channels, height, width)
     index = torch.arange(200) % 20
     draws = draw_crops(torch.Generator().manual_seed(height), 1, 200)[0]
     found = crops_of(images, "flip_crop_rotate")(index, draws).permute(0, 3, 1, 2)
-    expected = [by_torchvision(images[i], *draw) for i, draw in zip(index.tolist(), draws.tolist(), strict=True)]
+    expected = [
+        by_torchvision(images[i], *draw)
+        for i, draw in zip(index.tolist(), draws.tolist(), strict=True)
+    ]
     assert torch.equal(found, torch.stack(expected))
 
 
@@ -74,13 +85,18 @@ def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
     x = simulation.federation.source(0, torch.tensor([[2, 5]]), draws).take(0, 2)
     raw = simulation.federation.train.at(simulation.federation.clients[0]) * 0.25 + 0.5
     images = (raw * 255).round().byte()
-    windows = [by_torchvision(images[i], *draw) for i, draw in zip((2, 5), draws[0].tolist(), strict=True)]
+    windows = [
+        by_torchvision(images[i], *draw) for i, draw in zip((2, 5), draws[0].tolist(), strict=True)
+    ]
     torch.testing.assert_close(x, (torch.stack(windows).double() / 255 - 0.5) / 0.25)
 
 
 def test_rotations_left_the_crops_and_flips_of_a_seed_as_they_were() -> None:
     draws = draw_crops(stream(0, "augment", 1, 0), 2, 3)
-    assert draws[..., :3].tolist() == [[[0, 1, 1], [3, 4, 1], [1, 7, 1]], [[3, 3, 1], [1, 2, 0], [0, 7, 0]]]
+    assert draws[..., :3].tolist() == [
+        [[0, 1, 1], [3, 4, 1], [1, 7, 1]],
+        [[3, 3, 1], [1, 2, 0], [0, 7, 0]],
+    ]
 
 
 def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_path: Path) -> None:
@@ -95,7 +111,10 @@ def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_pa
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect", "flip_crop_rotate"])
 def test_a_gpu_cuts_the_same_windows(augmentation: str) -> None:
-    pixels, draws = flat(random_images(20, 3, 32, 32)), draw_crops(torch.Generator().manual_seed(0), 1, 400)[0]
+    pixels, draws = (
+        flat(random_images(20, 3, 32, 32)),
+        draw_crops(torch.Generator().manual_seed(0), 1, 400)[0],
+    )
     index = torch.arange(400) % 20
     expected = Crops(pixels, 32, 32, augmentation)(index, draws)
     found = Crops(pixels.cuda(), 32, 32, augmentation)(index.cuda(), draws.cuda())

@@ -1,6 +1,7 @@
 """What few algorithms need of the engine: personal models, memories that empty, several rows, several sources.
 
-That the registered ones, which need much more, agree in both backends and resume is tested for each of them.
+That the registered ones, which need much more, agree in both backends and resume is tested for each
+of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Forgetful(Algorithm):
         return {"first": 1.0}
 
     def local_loss(self, net, local, batch, message, memory, plan):
-        return cross_entropy(net(local["params"], batch.x).logits, batch.y) * (2.0 if "first" in memory else 1.0)
+        return cross_entropy(net(local["params"], batch.x).logits, batch.y) * (
+            2.0 if "first" in memory else 1.0
+        )
 
     def upload(self, net, local, data, message, memory, plan):
         return {"params": local["params"], "again": local["params"]}, {}
@@ -59,8 +62,13 @@ def test_each_source_counts_alike(name: str) -> None:
     for source in range(4):
         at = torch.from_numpy(sources == source)
         model, of_source = run.local_model(row, source), torch.from_numpy(own[held_out] == source)
-        for found, inputs, labels in ((scores, x[at], y[at]), (validations, x_val[of_source], y_val[of_source])):
-            found.append((run.net.eval(model, inputs).logits.argmax(1) == labels).double().mean().item())
+        for found, inputs, labels in (
+            (scores, x[at], y[at]),
+            (validations, x_val[of_source], y_val[of_source]),
+        ):
+            found.append(
+                (run.net.eval(model, inputs).logits.argmax(1) == labels).double().mean().item()
+            )
     curve = {name: value for at, name, value in run.progress.curves[""] if at == 2}
     assert curve["accuracy"] == pytest.approx(sum(scores) / 4)
     assert curve["val_accuracy"] == pytest.approx(sum(validations) / 4)

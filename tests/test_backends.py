@@ -44,13 +44,16 @@ def test_bfloat16_keeps_float32_masters() -> None:
 def naive_fedavg(rounds: int, dropout: bool = False, **options: object) -> dict[str, torch.Tensor]:
     """FedAvg as anybody would write it: a module per client, `torch.optim`, unpadded batches, float64.
 
-    Only the random draws are the engine's: which clients take part, the order of samples, and masks of dropout.
+    Only the random draws are the engine's: which clients take part, the order of samples, and masks
+    of dropout.
     """
     setting = replace(TINY, **options)  # type: ignore[arg-type]
     data, split = toy_dataset(), toy_split()
     pixels = (torch.tensor(data.train_x, dtype=torch.float64) / 255 - 0.5) / 0.25
     labels = torch.tensor(data.train_y)
-    net = make_module(lambda: models.make(setting.model, INFO.input_shape, INFO.num_classes), seed=0).double()
+    net = make_module(
+        lambda: models.make(setting.model, INFO.input_shape, INFO.num_classes), seed=0
+    ).double()
     for number in range(1, rounds + 1):
         drawn = torch.randperm(setting.num_clients, generator=stream(0, "participation", number))
         chosen = sorted(drawn[: math.floor(0.75 * 4 + 0.5)].tolist())
@@ -58,9 +61,13 @@ def naive_fedavg(rounds: int, dropout: bool = False, **options: object) -> dict[
         for client in chosen:
             local, index = copy.deepcopy(net), torch.tensor(split.clients[client])
             masks = replace_dropout(local) or Masks()
-            optimizer = _optimizer(setting, local.parameters(), setting.lr * setting.lr_decay ** (number - 1))
+            optimizer = _optimizer(
+                setting, local.parameters(), setting.lr * setting.lr_decay ** (number - 1)
+            )
             order = stream(0, "order", number, client)
-            epochs = [torch.randperm(len(index), generator=order) for _ in range(setting.local_epochs)]
+            epochs = [
+                torch.randperm(len(index), generator=order) for _ in range(setting.local_epochs)
+            ]
             batches = [batch for epoch in epochs for batch in epoch.split(setting.batch_size)]
             keys = step_keys(stream(0, "dropout", number, client), len(batches))
             for batch, key in zip(batches, keys, strict=True):
@@ -73,13 +80,19 @@ def naive_fedavg(rounds: int, dropout: bool = False, **options: object) -> dict[
                 optimizer.step()
             states.append((len(index), local.state_dict()))
         total = sum(size for size, _ in states)
-        mean = {key: sum(size / total * state[key] for size, state in states) for key in states[0][1]}
+        mean = {
+            key: sum(size / total * state[key] for size, state in states) for key in states[0][1]
+        }
         net.load_state_dict(mean)
     return dict(net.state_dict())
 
 
-def _optimizer(setting: Setting, parameters: Iterable[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
+def _optimizer(
+    setting: Setting, parameters: Iterable[torch.nn.Parameter], lr: float
+) -> torch.optim.Optimizer:
     decay = setting.weight_decay
     if setting.optimizer == "adam":
         return torch.optim.Adam(parameters, lr, weight_decay=decay)
-    return torch.optim.SGD(parameters, lr, setting.momentum, nesterov=setting.nesterov, weight_decay=decay)
+    return torch.optim.SGD(
+        parameters, lr, setting.momentum, nesterov=setting.nesterov, weight_decay=decay
+    )

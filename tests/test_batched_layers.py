@@ -23,17 +23,28 @@ def drawn(*shape: int) -> Tensor:
 
 
 def check(
-    function: Callable[..., Tensor], *given: Tensor, shared: tuple[int, ...] = (), tolerance: float = 1e-10
+    function: Callable[..., Tensor],
+    *given: Tensor,
+    shared: tuple[int, ...] = (),
+    tolerance: float = 1e-10,
 ) -> None:
     """Values and gradients of the stack are those of each client alone; clients share the operands at `shared`."""
 
     def found(stacked: bool) -> list[Tensor]:
-        leaves = [(part[0] if at in shared else part).clone().requires_grad_() for at, part in enumerate(given)]
+        leaves = [
+            (part[0] if at in shared else part).clone().requires_grad_()
+            for at, part in enumerate(given)
+        ]
         if stacked:
             with BatchedLayers():
-                values = vmap(function, in_dims=tuple(None if at in shared else 0 for at in range(len(given))))(*leaves)
+                values = vmap(
+                    function, in_dims=tuple(None if at in shared else 0 for at in range(len(given)))
+                )(*leaves)
         else:
-            each = zip(*([leaf] * CLIENTS if at in shared else leaf for at, leaf in enumerate(leaves)), strict=True)
+            each = zip(
+                *([leaf] * CLIENTS if at in shared else leaf for at, leaf in enumerate(leaves)),
+                strict=True,
+            )
             values = torch.stack([function(*own) for own in each])
         return [values, *torch.autograd.grad(values.square().sum(), leaves)]
 
@@ -41,9 +52,13 @@ def check(
         torch.testing.assert_close(stacked, alone, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("shape", [(2, 4, 5, 6), (3, 4), (2, 4, 7)], ids=["images", "vectors", "sequences"])
+@pytest.mark.parametrize(
+    "shape", [(2, 4, 5, 6), (3, 4), (2, 4, 7)], ids=["images", "vectors", "sequences"]
+)
 @pytest.mark.parametrize("shared", [(), (0,), (1, 2)])
-def test_every_client_has_its_own_group_norm(shape: tuple[int, ...], shared: tuple[int, ...]) -> None:
+def test_every_client_has_its_own_group_norm(
+    shape: tuple[int, ...], shared: tuple[int, ...]
+) -> None:
     def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.relu(F.group_norm(x, 2, weight, bias, 1e-3), inplace=True)
 
@@ -53,7 +68,11 @@ def test_every_client_has_its_own_group_norm(shape: tuple[int, ...], shared: tup
 def test_norms_without_weights_and_by_name() -> None:
     check(lambda x: F.group_norm(x, 2), drawn(CLIENTS, 2, 4, 3))
     named = {"num_groups": 2, "eps": 0.1}
-    check(lambda x, w: F.group_norm(input=x, weight=w, bias=w, **named), drawn(CLIENTS, 2, 4, 3), drawn(CLIENTS, 4))
+    check(
+        lambda x, w: F.group_norm(input=x, weight=w, bias=w, **named),
+        drawn(CLIENTS, 2, 4, 3),
+        drawn(CLIENTS, 4),
+    )
 
 
 def normed(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
@@ -93,7 +112,9 @@ def _attend(x: Tensor, queries: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(queries, x, x, attn_mask=mask)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of vmap, which has no attention of its own on a CPU
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop"
+)  # of vmap, which has no attention of its own on a CPU
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [(F.prelu, (4,)), (Tensor.prelu, (4,)), (F.linear, (5, 8)), (_attend, (2, 4, 3, 8))],
@@ -113,7 +134,9 @@ def test_bfloat16_reaches_other_layers(layer: Any, shape: tuple[int, ...]) -> No
 @pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn", "cnn_digits", "resnet8"])
 def test_a_stack_in_bfloat16_is_as_near_to_the_loop_as_to_float32(model: str) -> None:
     options = {"rounds": 1, "model": model, "local_epochs": 1, "sizes": EQUAL_SIZES}
-    alone, stacked = (trained("fedavg", backend, precision="bf16", **options) for backend in ("loop", "stacked"))
+    alone, stacked = (
+        trained("fedavg", backend, precision="bf16", **options) for backend in ("loop", "stacked")
+    )
     exact = trained("fedavg", precision="fp32", **options)
     assert 0 < largest_gap(alone, stacked) <= 3 * largest_gap(alone, exact)
 
@@ -121,4 +144,7 @@ def test_a_stack_in_bfloat16_is_as_near_to_the_loop_as_to_float32(model: str) ->
 @pytest.mark.parametrize(("algorithm", "model"), [("fedgkd", "resnet8"), ("fedkf", "cnn_digits")])
 def test_a_stacked_run_is_the_loops(algorithm: str, model: str) -> None:
     options = {"model": model, "local_epochs": 1, "participation": 1.0, "sizes": EQUAL_SIZES}
-    assert largest_gap(trained(algorithm, "loop", **options), trained(algorithm, "stacked", **options)) < 1e-11
+    assert (
+        largest_gap(trained(algorithm, "loop", **options), trained(algorithm, "stacked", **options))
+        < 1e-11
+    )

@@ -27,11 +27,16 @@ def curve_of(level: float) -> list[tuple[int, str, float]]:
     points: list[tuple[int, str, float]] = []
     for t in (1, 2, 3):
         points += [(t, "accuracy", level * (t / 3)), (t, "val_accuracy", level * t / 4)]
-        points += [(t, name, float(t)) for name in ("communications", "bytes_down", "bytes_up", "train_steps")]
+        points += [
+            (t, name, float(t))
+            for name in ("communications", "bytes_down", "bytes_up", "train_steps")
+        ]
     return points
 
 
-def add(store: Store, level: float = 0.5, algorithm: str = "fedavg", seed: int = 0, **columns: Any) -> Path:
+def add(
+    store: Store, level: float = 0.5, algorithm: str = "fedavg", seed: int = 0, **columns: Any
+) -> Path:
     """Store a run whose results are those of its curve."""
     curve = curve_of(level)
     hyperparameters = columns.pop("hyperparameters", {"mu": 0.1})
@@ -64,9 +69,14 @@ def parquets(folder: Path) -> dict[Path, bytes]:
     return {path: content for path, content in tree(folder).items() if path.suffix == ".parquet"}
 
 
-def merged(capsys: pytest.CaptureFixture[str], out: Path, *stores: Store, status: int = 0) -> dict[str, Any]:
+def merged(
+    capsys: pytest.CaptureFixture[str], out: Path, *stores: Store, status: int = 0
+) -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["merge", *(str(store.out) for store in stores), "--out", str(out), "--json"]) == status
+    assert (
+        main(["merge", *(str(store.out) for store in stores), "--out", str(out), "--json"])
+        == status
+    )
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -85,18 +95,25 @@ def test_folders_become_one_and_sources_stay(laptop, server, tmp_path, capsys, p
     assert (done["rows"], done["new"]) == (7, 6)
     runs = Store(tmp_path / "all").runs(replicates=True)
     assert len(runs) == 6
-    assert runs[runs["seed"] == 2]["finished"].tolist() == [LATER], "of equal results the one written last"
+    assert runs[runs["seed"] == 2]["finished"].tolist() == [LATER], (
+        "of equal results the one written last"
+    )
     assert len(Store(tmp_path / "all").runs()) == 5  # a replicate is no seed
     rows = pd.concat([laptop.runs(replicates=True), server.runs(replicates=True)])
     for row in runs.to_dict("records"):
         same = (rows["run_key"] == row["run_key"]) & (rows["finished"] == row["finished"])
         original = rows[same].iloc[0]
-        assert {k: v for k, v in row.items() if v == v} == {k: v for k, v in original.to_dict().items() if v == v}
+        assert {k: v for k, v in row.items() if v == v} == {
+            k: v for k, v in original.to_dict().items() if v == v
+        }
     curves = Store(tmp_path / "all").curves()
     own = laptop.curves()
     assert curves.groupby("run_key").size().eq(18).all()
     one = own["run_key"].iloc[0]
-    assert curves[curves["run_key"] == one]["value"].tolist() == own[own["run_key"] == one]["value"].tolist()
+    assert (
+        curves[curves["run_key"] == one]["value"].tolist()
+        == own[own["run_key"] == one]["value"].tolist()
+    )
     files = parquets(tmp_path / "all")
     assert tmp_path / "all" / "leaderboard.parquet" in files
     assert merged(capsys, tmp_path / "all", laptop, server)["new"] == 0
@@ -104,7 +121,9 @@ def test_folders_become_one_and_sources_stay(laptop, server, tmp_path, capsys, p
     assert main(["validate", str(tmp_path / "all")]) == 0
 
 
-def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(laptop, server, tmp_path, capsys):
+def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(
+    laptop, server, tmp_path, capsys
+):
     add(server, 0.7, seed=0, finished=LATER)
     assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all")]) == 3
     said = capsys.readouterr().err
@@ -112,9 +131,23 @@ def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(lapt
     assert f"{server.out}/runs/" in said
     assert parquets(tmp_path / "all") == {}
     for _ in range(2):
-        assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all"), "--keep-both"]) == 0
+        assert (
+            main(
+                [
+                    "merge",
+                    str(laptop.out),
+                    str(server.out),
+                    "--out",
+                    str(tmp_path / "all"),
+                    "--keep-both",
+                ]
+            )
+            == 0
+        )
         runs = Store(tmp_path / "all").runs(replicates=True)
-        assert sorted(runs[(runs["seed"] == 0) & (runs["algorithm"] == "fedavg")]["best_accuracy"]) == [0.45, 0.7]
+        assert sorted(
+            runs[(runs["seed"] == 0) & (runs["algorithm"] == "fedavg")]["best_accuracy"]
+        ) == [0.45, 0.7]
     assert main(["validate", str(tmp_path / "all")]) == 3
     compact(tmp_path / "all")
     assert main(["validate", str(tmp_path / "all")]) == 3, "it stays an error"
@@ -147,7 +180,11 @@ def test_a_folder_and_its_compacted_copy_are_one(laptop, server, tmp_path, capsy
 @pytest.mark.parametrize("damage", ["cut", "key", "newer"])
 def test_what_is_not_in_order_stops_the_merge(laptop, server, tmp_path, capsys, damage):
     path = next((server.out / "runs").glob("*.parquet"))
-    {"cut": _cut, "key": lambda path: change(path, seed=77), "newer": lambda path: _version(path, 2)}[damage](path)
+    {
+        "cut": _cut,
+        "key": lambda path: change(path, seed=77),
+        "newer": lambda path: _version(path, 2),
+    }[damage](path)
     assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all")]) == 3
     assert str(path) in capsys.readouterr().err
     assert parquets(tmp_path / "all") == {}
@@ -272,7 +309,11 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
     "summary": (lambda path: change(path, best_accuracy=0.875), "best_accuracy is 0.875", "sweep"),
     "a byte": (lambda path: _flip(_curve(path)), "hash", "delete"),
     "range": (lambda path: change(path, seconds=-1.0), "seconds", "sweep"),
-    "board": (lambda path: (path.parent.parent / "leaderboard.parquet").write_bytes(b"x"), "no readable", "sweep"),
+    "board": (
+        lambda path: (path.parent.parent / "leaderboard.parquet").write_bytes(b"x"),
+        "no readable",
+        "sweep",
+    ),
 }
 
 
@@ -323,7 +364,11 @@ def test_documented_lines_expand_the_hyperparameters(growing, monkeypatch):
     frame = pd.concat(map(pd.read_parquet, Path("leaderboards/runs").glob("*.parquet")))
     scope: dict[str, Any] = {"pd": pd, "json": json, "runs": frame}
     exec(line, scope)
-    values = scope["hyperparameters"].assign(algorithm=frame["algorithm"].to_numpy()).groupby("algorithm")
+    values = (
+        scope["hyperparameters"]
+        .assign(algorithm=frame["algorithm"].to_numpy())
+        .groupby("algorithm")
+    )
     assert values["mu"].max().dropna().to_dict() == {"fedavg": 0.1, "fedprox": 1}
     assert values["beta"].max().dropna().to_dict() == {"fedcad": 2}
     assert len(pd.read_parquet("leaderboards/curves")) == 90

@@ -41,7 +41,9 @@ def check(members: list[tuple[Algorithm, dict[str, Any]]]) -> None:
     with nothing_falls_back():
         pack.advance(2)
     assert not pack.failures
-    assert max(largest_gap(one, other) for one, other in zip(alone, pack.members, strict=True)) < 1e-12
+    assert (
+        max(largest_gap(one, other) for one, other in zip(alone, pack.members, strict=True)) < 1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,8 +63,11 @@ def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> 
     assert largest_gap(trained("fedgkd", "stacked", **options), captured) < 1e-12
 
 
-# One of each kind: plain, teachers, memory, generators, requests to clients, control variates, server steps, two rows.
-@pytest.mark.parametrize("name", ["fedgkd", "moon", "fedgen", "fedkf", "feddkd", "scaffold", "feddf", "fedavg_t1"])
+# One of each kind: plain, teachers, memory, generators, requests to clients, control variates,
+# server steps, two rows.
+@pytest.mark.parametrize(
+    "name", ["fedgkd", "moon", "fedgen", "fedkf", "feddkd", "scaffold", "feddf", "fedavg_t1"]
+)
 def test_each_kind_of_algorithm_can_be_captured(name: str) -> None:
     """Round 2 replays what round 1 captured."""
     options = {"sizes": EQUAL_SIZES, "local_epochs": 3}
@@ -80,7 +85,12 @@ def test_each_kind_of_algorithm_can_be_captured(name: str) -> None:
 def test_a_step_is_captured_for_few_sizes_of_the_stack_and_then_replayed() -> None:
     """Nine clients that leave at nine different times."""
     captures: list[Act] = []
-    options = {"sizes": tuple(range(1, 10)), "participation": 1.0, "batch_size": 1, "local_epochs": 1}
+    options = {
+        "sizes": tuple(range(1, 10)),
+        "participation": 1.0,
+        "batch_size": 1,
+        "local_epochs": 1,
+    }
     stacked = simulate("fedavg", "stacked", **options)
     stacked.trainer = on_traces(captures=captures)
     stacked.advance(1)
@@ -95,9 +105,14 @@ class Shrinks(Algorithm):
     """A part of its message is shorter in each round."""
 
     def broadcast(self, fed: Any, server: Any) -> Any:
-        return {"params": server.params, "votes": torch.arange(1.0, 6 - server.round, dtype=torch.float64)}
+        return {
+            "params": server.params,
+            "votes": torch.arange(1.0, 6 - server.round, dtype=torch.float64),
+        }
 
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+    def local_loss(
+        self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+    ) -> Tensor:
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) / message["votes"].sum()
 
 
@@ -121,19 +136,31 @@ class Shifts(Algorithm):
     def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
         return {**local, "now": local["now"] + 1, "before": local["now"]}
 
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        return (1 + local["before"] / 2) * cross_entropy(net(local["params"], batch.x).logits, batch.y)
+    def local_loss(
+        self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+    ) -> Tensor:
+        return (1 + local["before"] / 2) * cross_entropy(
+            net(local["params"], batch.x).logits, batch.y
+        )
 
 
 class Remembers(Shifts):
     """Keeps the model as it was before the step."""
 
     def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
-        apart = sum((local["params"][name] - message["params"][name]).square().sum() for name in net.trainable)
+        apart = sum(
+            (local["params"][name] - message["params"][name]).square().sum()
+            for name in net.trainable
+        )
         return {**local, "previous": local["params"], "before": apart}
 
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        moved = sum((local["params"][name] - local["previous"][name]).square().sum() for name in net.trainable)
+    def local_loss(
+        self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+    ) -> Tensor:
+        moved = sum(
+            (local["params"][name] - local["previous"][name]).square().sum()
+            for name in net.trainable
+        )
         return super().local_loss(net, local, batch, message, memory, plan) + 5 * moved
 
 
@@ -172,7 +199,9 @@ def test_a_capture_without_room_is_out_of_memory() -> None:
 def test_memories_that_differ_in_structure_are_refused() -> None:
     @dataclass(frozen=True)
     class Keeps(Algorithm):
-        def upload(self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any) -> Any:
+        def upload(
+            self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any
+        ) -> Any:
             return {"params": local["params"]}, {"kept": {"later": 1.0}}
 
     with pytest.raises(RuntimeError, match="structure"):
@@ -188,7 +217,9 @@ class Derived(Algorithm):
     def __post_init__(self) -> None:
         vars(self)["twice"] = 2 * self.weight
 
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+    def local_loss(
+        self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+    ) -> Tensor:
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) * vars(self)["twice"]
 
 

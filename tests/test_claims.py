@@ -22,7 +22,10 @@ LATER = START + timedelta(days=1)
 
 
 def fill(out: Path, seeds: Iterable[int], **columns: Any) -> list[Path]:
-    return [Store(out).write(sound_row(curve_of(seed), seed=seed, **columns), curve_of(seed)) for seed in seeds]
+    return [
+        Store(out).write(sound_row(curve_of(seed), seed=seed, **columns), curve_of(seed))
+        for seed in seeds
+    ]
 
 
 def claiming(out: Path, names: Iterable[str]) -> Path:
@@ -117,5 +120,7 @@ def test_a_statement_that_is_no_list_of_names(stated: bytes, tmp_path: Path) -> 
     fill(tmp_path, range(2))
     segment = claiming(tmp_path, [])
     table = pq.read_table(segment)
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"fedkd_replaces": stated}), segment)
+    pq.write_table(
+        table.replace_schema_metadata({**table.schema.metadata, b"fedkd_replaces": stated}), segment
+    )
     assert main(["compact", str(tmp_path)]) == 3

@@ -27,7 +27,9 @@ def test_it_reaches_the_split(partition):
     labels = data.load("digits").train_y
     settings = [replace(DIGITS, partition=partition, classes_per_client=count) for count in (1, 4)]
     few, many = (split(setting, labels, 0) for setting in settings)
-    held = [np.mean([len(np.unique(labels[part])) for part in each.clients]) for each in (few, many)]
+    held = [
+        np.mean([len(np.unique(labels[part])) for part in each.clients]) for each in (few, many)
+    ]
     assert held[0] < held[1]
     assert few.hash != many.hash
     assert split_like(settings[0]) != split_like(settings[1])

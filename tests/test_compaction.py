@@ -69,7 +69,9 @@ def test_one_file_holds_every_row_and_point_as_they_were(store):
     assert (done.before, done.after) == (7, 1)
     assert names(store) == names(store, "curves")
     assert_same(view(store), before)
-    assert pq.read_table(store.out / "runs").num_rows == 6, "no reader needs the failed row of a finished run"
+    assert pq.read_table(store.out / "runs").num_rows == 6, (
+        "no reader needs the failed row of a finished run"
+    )
     unchanged = {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")}
     compact(store.out)
     assert {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")} == unchanged
@@ -122,7 +124,9 @@ class Killed(BaseException):
 
 
 @contextmanager
-def before_each_change(monkeypatch: pytest.MonkeyPatch, action: Callable[[int], None]) -> Iterator[list[int]]:
+def before_each_change(
+    monkeypatch: pytest.MonkeyPatch, action: Callable[[int], None]
+) -> Iterator[list[int]]:
     """Call `action` with a number before each change to the file system."""
     counted: list[int] = []
 
@@ -171,7 +175,9 @@ def test_a_kill_between_any_two_changes_loses_and_doubles_nothing(store, monkeyp
         except Killed:
             assert_same(view(copy), expected)
             lone = [finding.file for finding in validate(copy.out).findings]
-            assert all(file.startswith("curves/packed-") for file in lone), "written before its rows"
+            assert all(file.startswith("curves/packed-") for file in lone), (
+                "written before its rows"
+            )
             compact(copy.out)
             assert_same(view(copy), expected)
             assert len(names(copy)) == len(names(copy, "curves")) == 1
@@ -225,7 +231,11 @@ def test_a_writer_and_compactions_at_once_lose_nothing(tmp_path):
             seen = len(runs)
     assert writer.returncode == 0
     compact(store.out)
-    assert len(Store(store.out).runs(replicates=True)) == pq.read_table(store.out / "runs").num_rows == 20
+    assert (
+        len(Store(store.out).runs(replicates=True))
+        == pq.read_table(store.out / "runs").num_rows
+        == 20
+    )
     assert len(names(store)) == 1
 
 
@@ -257,7 +267,9 @@ def test_what_it_cannot_pack_it_leaves_alone(store, damage):
         assert len(names(store)) == 7
         return
     if damage == "of another name":
-        path, curve = (old.rename(old.with_name("from_a_colleague.parquet")) for old in (path, curve))
+        path, curve = (
+            old.rename(old.with_name("from_a_colleague.parquet")) for old in (path, curve)
+        )
     else:
         curve.unlink()
     expected = view(store)
@@ -269,7 +281,10 @@ def test_what_it_cannot_pack_it_leaves_alone(store, damage):
 
 def test_a_row_without_its_curve_costs_no_other_its_own(tmp_path):
     row = make_row("fedgkd", {"gamma": 0.2, "buffer": 5})
-    early, late = Store(tmp_path / "early").write(row, curve_of(1)), Store(tmp_path / "late").write(row, curve_of(1))
+    early, late = (
+        Store(tmp_path / "early").write(row, curve_of(1)),
+        Store(tmp_path / "late").write(row, curve_of(1)),
+    )
     (late.parent.parent / "curves" / late.name).unlink()
     for kind in ("curves", "runs"):
         shutil.copy(early.parent.parent / kind / early.name, late.parent.parent / kind)

@@ -41,12 +41,18 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     store = Store(folder)
     for (algorithm, alpha), values in ACCURACIES.items():
-        setting = {"dataset": "cifar10", "model": "cnn+head" if algorithm == "moon" else "cnn", "alpha": alpha}
+        setting = {
+            "dataset": "cifar10",
+            "model": "cnn+head" if algorithm == "moon" else "cnn",
+            "alpha": alpha,
+        }
         hyperparameters = {"gamma": 0.5, "buffer": 7} if algorithm == "fedgkd" else {}
         for seed, value in enumerate(values):
             results = {"best_accuracy": value, "final_accuracy": value - 0.01}
             store.write(make_row(algorithm, hyperparameters, setting, seed, **results), CURVE)
-    store.write(failed_row("fedcad_x", {}, {"dataset": "cifar10", "model": "cnn", "alpha": 0.5}), [])
+    store.write(
+        failed_row("fedcad_x", {}, {"dataset": "cifar10", "model": "cnn", "alpha": 0.5}), []
+    )
     store.write(make_row("fedavg", {}, {"dataset": "digits"}), CURVE)
     return folder
 
@@ -145,8 +151,14 @@ def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
 def test_markdown(out, capsys):
     assert compare(out, "--format", "md", "--dataset", "cifar10", "--metric", "best") == 0
     shown = capsys.readouterr().out
-    assert "| algorithm | hyper-parameters | α = 0.1 best | α = 0.5 best |\n| --- | --- | ---: | ---: |" in shown
-    assert line_of(shown, "fedgkd ") == "| fedgkd | `buffer=7 gamma=0.5` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
+    assert (
+        "| algorithm | hyper-parameters | α = 0.1 best | α = 0.5 best |\n| --- | --- | ---: | ---: |"
+        in shown
+    )
+    assert (
+        line_of(shown, "fedgkd ")
+        == "| fedgkd | `buffer=7 gamma=0.5` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
+    )
     assert line_of(shown, "fedavg ") == "| fedavg |  | 62.00 ± 2.00 (3)= | <u>70.00 (1)</u> |"
     assert line_of(shown, "moon ") == f"| moon (+head) |  | {DASH} | **71.00 (1)** |"
     assert line_of(shown, "centralized ") == f"| centralized |  | 90.00 (1) | {DASH} |"
@@ -157,7 +169,9 @@ def test_latex(out, capsys):
     assert compare(out, "--format", "latex", "--dataset", "cifar10") == 0
     shown = capsys.readouterr().out
     assert r"\begin{tabular}{llrrrr}" in shown
-    assert r" &  & \multicolumn{2}{c}{$\alpha$ = 0.1} & \multicolumn{2}{c}{$\alpha$ = 0.5} \\" in shown
+    assert (
+        r" &  & \multicolumn{2}{c}{$\alpha$ = 0.1} & \multicolumn{2}{c}{$\alpha$ = 0.5} \\" in shown
+    )
     assert r"\cmidrule(lr){3-4} \cmidrule(lr){5-6}" in shown
     assert line_of(shown, "fedgkd ").startswith(
         r"fedgkd & buffer=7 gamma=0.5 & \textbf{65.00 $\pm$ 0.00 (3)} & \textbf{64"
@@ -167,14 +181,20 @@ def test_latex(out, capsys):
     for rule in ("toprule", "midrule", "bottomrule"):
         assert shown.count("\\" + rule) == 1
     assert shown.isascii()
-    assert not re.search(r"(?<!\\)[%_#]", shown.split("\n", 1)[1])  # after the comment of the first line
+    assert not re.search(
+        r"(?<!\\)[%_#]", shown.split("\n", 1)[1]
+    )  # after the comment of the first line
 
 
 def test_latex_sets_many_hyperparameters_below_each_other(tmp_path, capsys):
-    Store(tmp_path).write(make_row("fedgkd", {"gamma": 0.25, "buffer": 7, "temperature": 3.0, "lr_decay": 0.9}), CURVE)
+    Store(tmp_path).write(
+        make_row("fedgkd", {"gamma": 0.25, "buffer": 7, "temperature": 3.0, "lr_decay": 0.9}), CURVE
+    )
     assert compare(tmp_path, "--format", "latex") == 0
     cell = line_of(capsys.readouterr().out, "fedgkd ").split(" & ")[1]
-    assert re.fullmatch(r"\\begin\{tabular\}\[t\]\{@\{\}l@\{\}\}buffer=7 [^\\]+ \\\\ .*\\end\{tabular\}", cell)
+    assert re.fullmatch(
+        r"\\begin\{tabular\}\[t\]\{@\{\}l@\{\}\}buffer=7 [^\\]+ \\\\ .*\\end\{tabular\}", cell
+    )
     assert "temperature=3" in cell
 
 
@@ -190,13 +210,17 @@ def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     missing = found["cifar10", "moon", "0.1", "best_accuracy"]
     assert (missing["mean"], missing["n"], missing["state"]) == ("", "", "missing")
     assert found["cifar10", "centralized", "0.1", "best_accuracy"]["rank"] == ""
-    assert {(record["lr"], record["batch_size"]) for record in records} == {("0.01", "64")}, "the whole setting"
+    assert {(record["lr"], record["batch_size"]) for record in records} == {("0.01", "64")}, (
+        "the whole setting"
+    )
 
 
 @pytest.mark.parametrize("begin", ["=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1"])
 def test_text_in_csv_is_no_formula(begin, tmp_path, capsys):
     setting = {"lr": 1e-05, "partition": f"{begin}p", "alpha": None}
-    Store(tmp_path).write(make_row(f"{begin}fed", {f"{begin}mu": 0.1}, setting, final_accuracy=0.25), CURVE)
+    Store(tmp_path).write(
+        make_row(f"{begin}fed", {f"{begin}mu": 0.1}, setting, final_accuracy=0.25), CURVE
+    )
     assert compare(tmp_path, "--format", "csv", "--all-configurations") == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     cells = [cell for row in rows for cell in row]
@@ -207,7 +231,8 @@ def test_text_in_csv_is_no_formula(begin, tmp_path, capsys):
 
 def test_numbers_in_csv_stay_numbers():
     assert (
-        lines([{"a": -1.5, "b": "-1.5", "c": -3, "d": None, "+1+1": "+1e5"}]) == "a,b,c,d,'+1+1\n-1.5,-1.5,-3,,+1e5\n"
+        lines([{"a": -1.5, "b": "-1.5", "c": -3, "d": None, "+1+1": "+1e5"}])
+        == "a,b,c,d,'+1+1\n-1.5,-1.5,-3,,+1e5\n"
     )
 
 
@@ -226,12 +251,18 @@ def test_markdown_has_no_html_of_names(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--metric", "finale"], r"no metric 'finale' \(did you mean final\?\); known: best"),
-        (["--algo", "fedavgg"], r"no algorithm fedavgg .*there are: centralized, fedavg.*did you mean fedavg\?"),
+        (
+            ["--algo", "fedavgg"],
+            r"no algorithm fedavgg .*there are: centralized, fedavg.*did you mean fedavg\?",
+        ),
         (["--dataset", "cifar100"], r"no dataset cifar100 .*there are: cifar10, digits"),
         (["--alpha", "0.3"], r"no alpha 0.3 .*there are: 0.1, 0.5"),
         (["--alpha", "none"], r"no alpha none"),
         (["--alpha", "small"], r"alpha must be a number, or none, got 'small'"),
-        (["--dataset", "digits", "--alpha", "0.1"], r"no results .* with dataset digits, alpha 0.1 together"),
+        (
+            ["--dataset", "digits", "--alpha", "0.1"],
+            r"no results .* with dataset digits, alpha 0.1 together",
+        ),
         (["--board", "reference"], r"--board and --out"),
     ],
 )
@@ -244,11 +275,18 @@ def test_a_wrong_request_ends_with_2_and_what_there_is(out, capsys, arguments, m
 
 def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monkeypatch, capsys):
     shutil.copytree(out, tmp_path / "reference")
-    (tmp_path / "reference" / "board.toml").write_text('options = ["--dataset=cifar10", "--format=csv"]\n')
+    (tmp_path / "reference" / "board.toml").write_text(
+        'options = ["--dataset=cifar10", "--format=csv"]\n'
+    )
     shutil.copytree(out, tmp_path / "plain")
     monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
     printed = []
-    for arguments in (["reference"], ["reference", "--alpha", "0.5"], ["reference", "--dataset", "digits"], ["plain"]):
+    for arguments in (
+        ["reference"],
+        ["reference", "--alpha", "0.5"],
+        ["reference", "--dataset", "digits"],
+        ["plain"],
+    ):
         assert main(["--board", *arguments]) == 0
         printed.append(capsys.readouterr().out)
     compare(out, "--dataset", "cifar10", "--format", "csv")
@@ -259,7 +297,9 @@ def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monk
     assert printed[3] == capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("p", "text"), [(0.0496, "0.0496"), (0.0504, "0.0504"), (0.123, "0.12"), (1.0, "1")])
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.0496, "0.0496"), (0.0504, "0.0504"), (0.123, "0.12"), (1.0, "1")]
+)
 def test_a_p_shows_on_which_side_of_5_percent_it_is(p, text):
     assert p_text(p) == text
 

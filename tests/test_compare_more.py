@@ -22,7 +22,8 @@ from leaderboards.rows.store import Folders
 #   fedprox      51 53 55       61 63 66       70 72 74
 #   fedgkd       60 61 65       59 62 62       80 82 85
 #
-# Differences from fedavg at alpha 0.1: fedprox 1 1 1 (constant), fedgkd 10 9 11; at alpha 1: fedgkd 10 10 11.
+# Differences from fedavg at alpha 0.1: fedprox 1 1 1 (constant), fedgkd 10 9 11; at alpha 1: fedgkd
+# 10 10 11.
 VALUES = {
     ("fedavg", 0.1): (50, 52, 54),
     ("fedavg", 0.5): (60, 62, 64),
@@ -76,7 +77,10 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def test_two_folders_are_one_leaderboard(out, tmp_path, capsys):
-    here, there = fill(tmp_path / "here", ("fedavg", "fedprox")), fill(tmp_path / "there", ("fedgkd", "fedavg"))
+    here, there = (
+        fill(tmp_path / "here", ("fedavg", "fedprox")),
+        fill(tmp_path / "there", ("fedgkd", "fedavg")),
+    )
     assert csv_of([here, there], capsys) == csv_of(out, capsys)
     both = csv_of([there, here], capsys, "--metric", "rounds@50")
     assert both == csv_of(out, capsys, "--metric", "rounds@50")
@@ -93,10 +97,14 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
         assert len(found.curves()) == len(curve_to(50))
     for folder in (tmp_path / "a", tmp_path / "b"):
         assert len(list((folder / "runs").glob("*.parquet"))) == 1, "reading changes nothing"
-    Store(tmp_path / "c").write(make_row("fedavg", {}, setting, best_accuracy=0.75), curve_to(50), replace=True)
+    Store(tmp_path / "c").write(
+        make_row("fedavg", {}, setting, best_accuracy=0.75), curve_to(50), replace=True
+    )
     for order in ("bc", "cb"):
         runs = Folders([tmp_path / name for name in order]).runs()
-        assert runs["best_accuracy"].tolist() == [0.75], "as --force asks, although it did not finish first"
+        assert runs["best_accuracy"].tolist() == [0.75], (
+            "as --force asks, although it did not finish first"
+        )
 
 
 # --- metrics
@@ -118,7 +126,10 @@ def test_variance_between_clients_is_ranked_over_seeds_as_accuracies_are(tmp_pat
     store = Store(tmp_path)
     for algorithm, seeds in (("fedavg", 1), ("fedprox", 3), ("fedgkd", 3)):
         for seed in range(seeds):
-            store.write(make_row(algorithm, {}, {"dataset": "cifar10"}, seed, fm=0.008 + 0.001 * seed), curve_to(50))
+            store.write(
+                make_row(algorithm, {}, {"dataset": "cifar10"}, seed, fm=0.008 + 0.001 * seed),
+                curve_to(50),
+            )
     ranks = {row["algorithm"]: row["rank"] for row in csv_of(tmp_path, capsys, "--metric", "fm")}
     assert ranks["fedavg"] == "", "one seed stands beside three"
     assert set(ranks.values()) == {"", "1"}
@@ -132,7 +143,9 @@ def test_other_fields_stand_side_by_side(tmp_path, capsys):
     for epochs in (1, 5):
         for seed in (0, 1):
             setting = {"dataset": "cifar10", "local_epochs": epochs, "alpha": 0.1}
-            store.write(make_row("fedavg", {}, setting, seed, best_accuracy=epochs / 10), curve_to(50))
+            store.write(
+                make_row("fedavg", {}, setting, seed, best_accuracy=epochs / 10), curve_to(50)
+            )
     assert main(["--out", str(tmp_path), "--by", "local_epochs", "--metric", "best"]) == 0
     shown = capsys.readouterr().out
     assert "E = 1" in shown
@@ -145,12 +158,16 @@ def test_other_fields_stand_side_by_side(tmp_path, capsys):
 def test_models_side_by_side_are_in_one_row_with_their_variants(tmp_path, capsys):
     models = {"cnn": 0.5, "cnn+head": 0.6, "mlp": 0.7, "mlp+head": 0.8}
     for model, value in models.items():
-        Store(tmp_path).write(make_row("fedavg", {}, {"model": model}, best_accuracy=value), curve_to(50))
+        Store(tmp_path).write(
+            make_row("fedavg", {}, {"model": model}, best_accuracy=value), curve_to(50)
+        )
     rows = csv_of(tmp_path, capsys, "--by", "model", "--metric", "best")
     assert {row["variant"]: float(row["mean"]) for row in rows} == models
     assert len(rows) == len(models), "none is missing"
     Store(tmp_path).write(make_row("fedprox", {}, {"model": "cnn"}), curve_to(50))
-    rows = csv_of(tmp_path, capsys, "--by", "model", "--metric", "best", "--algo", "fedprox", "fedavg")
+    rows = csv_of(
+        tmp_path, capsys, "--by", "model", "--metric", "best", "--algo", "fedprox", "fedavg"
+    )
     (missing,) = [row for row in rows if row["state"] == "missing"]
     assert (missing["algorithm"], missing["variant"]) == ("fedprox", "mlp")
     rows = csv_of(tmp_path, capsys, "--where", "model=cnn", "--metric", "best")
@@ -177,7 +194,8 @@ def test_where_filters_by_any_field(out, capsys):
 
 
 def test_accuracy_at_a_round_and_costs_until_a_target(out, capsys):
-    # Seeds end at 50, 52 and 54 %, one more a round: at round 4 they are at 44, 46 and 48, at 50 % in rounds 10, 8, 6.
+    # Seeds end at 50, 52 and 54 %, one more a round: at round 4 they are at 44, 46 and 48, at 50 %
+    # in rounds 10, 8, 6.
     expected = {"accuracy@4": 0.46, "rounds@50": 8, "comms@50": 8, "up@50": 8e6, "steps@50": 400}
     rows = csv_of(out, capsys, "--alpha", "0.1", "--metric", *expected, "--algo", "fedavg")
     assert {row["metric"]: float(row["mean"]) for row in rows} == pytest.approx(expected)
@@ -186,7 +204,10 @@ def test_accuracy_at_a_round_and_costs_until_a_target(out, capsys):
 def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
     (row,) = csv_of(out, capsys, "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52")
     assert (row["state"], row["mean"], row["n"]) == ("unreached", "", "3")
-    assert main(["--out", str(out), "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52"]) == 0
+    assert (
+        main(["--out", str(out), "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52"])
+        == 0
+    )
     shown = capsys.readouterr().out
     assert "2 of 3" in shown
 
@@ -197,13 +218,24 @@ def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
 def test_a_large_spread_does_not_move_an_algorithm_up(tmp_path, capsys):
     """Rows stand by their means, although no test tells the one whose seeds differ most from the best."""
     store = Store(tmp_path)
-    values = {"fedgkd": (0.60, 0.61, 0.62), "fedprox": (0.50, 0.505, 0.51), "fedavg": (0.20, 0.65, 0.40)}
+    values = {
+        "fedgkd": (0.60, 0.61, 0.62),
+        "fedprox": (0.50, 0.505, 0.51),
+        "fedavg": (0.20, 0.65, 0.40),
+    }
     for alpha in (0.1, 0.5):
         for algorithm, bests in values.items():
             for seed, best in enumerate(bests):
-                store.write(make_row(algorithm, {}, {"alpha": alpha}, seed, best_accuracy=best), curve_to(10))
+                store.write(
+                    make_row(algorithm, {}, {"alpha": alpha}, seed, best_accuracy=best),
+                    curve_to(10),
+                )
     rows = csv_of(tmp_path, capsys, "--metric", "best")
-    assert {row["algorithm"]: row["rank"] for row in rows} == {"fedgkd": "1", "fedprox": "3", "fedavg": "1"}
+    assert {row["algorithm"]: row["rank"] for row in rows} == {
+        "fedgkd": "1",
+        "fedprox": "3",
+        "fedavg": "1",
+    }
     assert list(dict.fromkeys(row["algorithm"] for row in rows)) == ["fedgkd", "fedprox", "fedavg"]
 
 
@@ -211,7 +243,9 @@ def test_means_over_unlike_seeds_are_pointed_at(tmp_path, capsys):
     fill(tmp_path, ("fedavg", "fedprox"))
     assert main(["--out", str(tmp_path)]) == 0
     assert "different seeds" not in capsys.readouterr().out
-    Store(tmp_path).write(make_row("fedgkd", {}, json.loads(Store(tmp_path).runs().setting_json[0])), curve_to(50))
+    Store(tmp_path).write(
+        make_row("fedgkd", {}, json.loads(Store(tmp_path).runs().setting_json[0])), curve_to(50)
+    )
     assert main(["--out", str(tmp_path)]) == 0
     assert "different seeds" in capsys.readouterr().out
 
@@ -221,12 +255,16 @@ def test_differences_from_a_reference_by_hand(out, capsys):
     found = {(row["algorithm"], row["alpha"]): row for row in rows}
     assert len(found) == 6
     gkd = found["fedgkd", "0.1"]
-    # Mean 10, standard deviation 1: t = 10 sqrt(3) = 17.32, 2 degrees of freedom; the interval is 10 -+ 4.303 / sqrt 3.
+    # Mean 10, standard deviation 1: t = 10 sqrt(3) = 17.32, 2 degrees of freedom; the interval is
+    # 10 -+ 4.303 / sqrt 3.
     limits = (float(gkd["difference"]), float(gkd["low"]), float(gkd["high"]))
     assert limits == pytest.approx((0.10, 0.10 - 0.024841, 0.10 + 0.024841), abs=1e-6)
-    # Six comparisons; the smallest p (alpha 1: mean 31/3, t = 31) is multiplied by 6, the next by 5.
+    # Six comparisons; the smallest p (alpha 1: mean 31/3, t = 31) is multiplied by 6, the next by
+    # 5.
     assert float(found["fedgkd", "1.0"]["p_holm"]) == pytest.approx(6 * 0.00103896, abs=1e-6)
-    assert (float(gkd["p"]), float(gkd["p_holm"])) == pytest.approx((0.003316, 5 * 0.003316), abs=1e-5)
+    assert (float(gkd["p"]), float(gkd["p_holm"])) == pytest.approx(
+        (0.003316, 5 * 0.003316), abs=1e-5
+    )
     assert (gkd["separable"], found["fedgkd", "0.5"]["separable"]) == ("True", "False")
 
 
@@ -239,8 +277,11 @@ def test_pooled_over_cells_by_hand(out, capsys):
     assert [float(row["win_rate"]) for row in rows] == pytest.approx([2 / 3, 1 / 3, 0])
     # Nine scores: two are dropped on either side, the middle five of fedavg are 54 60 62 64 70.
     assert float(found["fedavg"]["iqm"]) == pytest.approx(0.62)
-    # fedgkd beats fedavg in 9 of 9 pairs at 0.1 and at 1; at 0.5, of 59 62 62 against 60 62 64: 2 wins, 2 ties of 9.
-    assert float(found["fedgkd"]["probability_of_improvement"]) == pytest.approx((1 + 3 / 9 + 1) / 3)
+    # fedgkd beats fedavg in 9 of 9 pairs at 0.1 and at 1; at 0.5, of 59 62 62 against 60 62 64: 2
+    # wins, 2 ties of 9.
+    assert float(found["fedgkd"]["probability_of_improvement"]) == pytest.approx(
+        (1 + 3 / 9 + 1) / 3
+    )
     assert found["fedavg"]["probability_of_improvement"] == ""
 
 
@@ -259,9 +300,14 @@ def test_variants_of_a_model_are_kept_apart(tmp_path, capsys):
         for model, value in (("cnn", 0.51), ("cnn+head", 0.61)):
             for seed in range(3):
                 setting = {"model": model, "alpha": alpha}
-                Store(tmp_path).write(make_row("fedavg", {}, setting, seed, best_accuracy=value), curve_to(50))
+                Store(tmp_path).write(
+                    make_row("fedavg", {}, setting, seed, best_accuracy=value), curve_to(50)
+                )
     rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
-    assert {row["algorithm"]: float(row["iqm"]) for row in rows} == {"fedavg": 0.51, "fedavg (+head)": 0.61}
+    assert {row["algorithm"]: float(row["iqm"]) for row in rows} == {
+        "fedavg": 0.51,
+        "fedavg (+head)": 0.61,
+    }
     assert {row["reference"] for row in rows} == {"", "fedavg"}
     (row, _) = csv_of(tmp_path, capsys, "--metric", "best", "--reference", "fedavg")
     assert (row["algorithm"], row["reference"]) == ("fedavg (+head)", "fedavg")
@@ -273,7 +319,12 @@ def test_only_selected_configurations_are_compared(tmp_path, capsys):
         store.write(make_row("fedavg", {}, {"alpha": 0.1}, seed, best_accuracy=0.5), curve_to(50))
         for mu, validation, test in ((0.1, 0.9, 0.8), (1.0, 0.1, 0.2)):
             row = make_row(
-                "fedprox", {"mu": mu}, {"alpha": 0.1}, seed, best_val_accuracy=validation, best_accuracy=test
+                "fedprox",
+                {"mu": mu},
+                {"alpha": 0.1},
+                seed,
+                best_val_accuracy=validation,
+                best_accuracy=test,
             )
             store.write(row, curve_to(50))
     for more in ([], ["--all-configurations"]):
@@ -282,7 +333,9 @@ def test_only_selected_configurations_are_compared(tmp_path, capsys):
 
 
 def test_targets_are_exact(tmp_path, capsys):
-    Store(tmp_path).write(make_row("fedavg", {}, {"alpha": 0.1}), [(1, "accuracy", 0.579), (2, "accuracy", 0.6)])
+    Store(tmp_path).write(
+        make_row("fedavg", {}, {"alpha": 0.1}), [(1, "accuracy", 0.579), (2, "accuracy", 0.6)]
+    )
     (row,) = csv_of(tmp_path, capsys, "--metric", "rounds@57.9")
     assert float(row["mean"]) == 1
 
@@ -316,7 +369,20 @@ def test_intervals_instead_of_deviations(out, capsys):
 def test_two_runs_are_held_against_each_other(out, capsys, tmp_path):
     runs = Store(out).runs()
     chosen = runs[(runs["alpha"] == 0.1) & (runs["seed"] == 0)].set_index("algorithm")["run_key"]
-    assert main(["diff", chosen["fedavg"][:12], chosen["fedgkd"][:12], "--out", str(tmp_path), str(out), "--json"]) == 0
+    assert (
+        main(
+            [
+                "diff",
+                chosen["fedavg"][:12],
+                chosen["fedgkd"][:12],
+                "--out",
+                str(tmp_path),
+                str(out),
+                "--json",
+            ]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["identity"]["algorithm"] == ["fedavg", "fedgkd"]
     assert found["results"]["best_accuracy"] == [0.5, 0.6]
@@ -346,7 +412,16 @@ def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
 
 @pytest.mark.parametrize("folder", ["", "nowhere"])
 def test_a_papers_table_stands_alone_where_nothing_was_run(folder, tmp_path, capsys):
-    table = ["--paper", "fedgkd", "--table", "3", "--dataset", "cifar10", "--out", str(tmp_path / folder)]
+    table = [
+        "--paper",
+        "fedgkd",
+        "--table",
+        "3",
+        "--dataset",
+        "cifar10",
+        "--out",
+        str(tmp_path / folder),
+    ]
     assert main([*table, "--format", "csv"]) == 0
     shown = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(shown.out)))

@@ -51,7 +51,9 @@ def test_random_search_gives_what_is_asked_for_under_a_spaces_own_relation(count
 
 @pytest.mark.usefixtures("stricter")
 def test_every_search_keeps_a_spaces_own_relation() -> None:
-    assert len(pairs_of(search="random", num_samples=50)) == len(pairs_of()) == 6, "all that there are"
+    assert len(pairs_of(search="random", num_samples=50)) == len(pairs_of()) == 6, (
+        "all that there are"
+    )
     assert all(beta < gamma for beta, gamma in pairs_of(budget=10))
 
 
@@ -64,20 +66,39 @@ def test_an_algorithms_draws_are_what_they_were() -> None:
 
 
 def test_a_budget_of_every_configuration_there_is_finds_them_all() -> None:
-    values = {"buffer": tuple(map(str, range(1, 61))), "gamma": ("0.1", "0.2"), "lr": ("0.1", "0.1")}
+    values = {
+        "buffer": tuple(map(str, range(1, 61))),
+        "gamma": ("0.1", "0.2"),
+        "lr": ("0.1", "0.1"),
+    }
     units = make_plan(Request(("fedgkd",), values=values, budget=120)).units
-    assert len({(unit.hyperparameters["buffer"], unit.hyperparameters["gamma"]) for unit in units}) == 120
+    assert (
+        len({(unit.hyperparameters["buffer"], unit.hyperparameters["gamma"]) for unit in units})
+        == 120
+    )
     with pytest.raises(UsageError, match="only 120 configurations"):
         make_plan(Request(("fedgkd",), values=values, budget=121))
-    values = {"beta": tuple(f"0.{i}" for i in range(50, 70)), "gamma": tuple(f"0.{i}" for i in range(31, 51))}
-    assert pairs_of(values=values, budget=1) == [(0.5, 0.5)], "the only pair that keeps beta <= gamma"
+    values = {
+        "beta": tuple(f"0.{i}" for i in range(50, 70)),
+        "gamma": tuple(f"0.{i}" for i in range(31, 51)),
+    }
+    assert pairs_of(values=values, budget=1) == [(0.5, 0.5)], (
+        "the only pair that keeps beta <= gamma"
+    )
 
 
-SEARCHES: list[Mapping[str, object]] = [{}, {"search": "random"}, {"search": "optuna"}, {"budget": 4}]
+SEARCHES: list[Mapping[str, object]] = [
+    {},
+    {"search": "random"},
+    {"search": "optuna"},
+    {"budget": 4},
+]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_values_out_of_range_come_before_those_that_keep_no_relation(search: Mapping[str, object]) -> None:
+def test_values_out_of_range_come_before_those_that_keep_no_relation(
+    search: Mapping[str, object],
+) -> None:
     for beta in (("2",), ("0.3", "2"), ("nan",)):
         with pytest.raises(UsageError, match=rf"fedcad.beta .* {float(beta[-1])}"):
             pairs_of(values={"beta": beta}, **search)
@@ -97,7 +118,9 @@ def plan(*algorithms: str, budget: int = 4, **options: Any) -> Plan:
 def test_every_algorithm_gets_the_same_number_with_the_same_learning_rates() -> None:
     found: dict[str, list[tuple[float, str]]] = {}
     for unit in plan("fedavg", "fedprox", "fedcad", "fedgkd").units:
-        found.setdefault(unit.algorithm, []).append((unit.setting.lr, str(dict(unit.hyperparameters))))
+        found.setdefault(unit.algorithm, []).append(
+            (unit.setting.lr, str(dict(unit.hyperparameters)))
+        )
     assert {name: len(made) for name, made in found.items()} == dict.fromkeys(found, 4)
     assert all(len(set(made)) == 4 for made in found.values())
     rates = {name: [lr for lr, _ in made] for name, made in found.items()}
@@ -117,7 +140,8 @@ def test_learning_rates_spread_over_two_decades() -> None:
 
 def test_hyperparameters_are_not_tried_again_before_all_were() -> None:
     values = [
-        tuple(unit.hyperparameters[name] for name in ("beta", "gamma")) for unit in plan("fedcad", budget=6).units
+        tuple(unit.hyperparameters[name] for name in ("beta", "gamma"))
+        for unit in plan("fedcad", budget=6).units
     ]
     grid = 6  # pairs of beta 0, 0.3, 0.5 and gamma 0.3, 0.5, 0.7 that keep beta <= gamma, less two that repeat
     assert len(set(values)) >= grid - 1
@@ -129,14 +153,21 @@ def test_given_learning_rates_are_taken_in_turn() -> None:
     assert len({unit.key for unit in units}) == 5
 
 
-@pytest.mark.parametrize("search", [{"budget": 4}, {"budget": 0, "search": "random", "num_samples": 2}])
-def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(search: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "search", [{"budget": 4}, {"budget": 0, "search": "random", "num_samples": 2}]
+)
+def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(
+    search: dict[str, Any],
+) -> None:
     """Runs of `fedprox_t1` are runs of `fedprox` as well."""
     units = plan("fedprox_t1", "fedprox", **search, values={"mu": ("0.1", "0.2", "0.5", "1")}).units
     tried = Counter(name for unit in units for name in unit.row_names.values())
     assert tried["fedprox"] == tried["fedprox_t1"] == (search["budget"] or 2)
     given = plan("fedprox_t1", "fedprox", **search, values={"fedprox_t1.mu": ("0.5", "0.7")}).units
-    assert {unit.hyperparameters["mu"] for unit in given if unit.algorithm == "fedprox_t1"} == {0.5, 0.7}
+    assert {unit.hyperparameters["mu"] for unit in given if unit.algorithm == "fedprox_t1"} == {
+        0.5,
+        0.7,
+    }
 
 
 def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:
@@ -147,9 +178,13 @@ def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> N
         ("fedavg", {"lr": lr}),
         ("fedprox", {"lr": lr}),
     ]
-    (search,) = plan("feddkd", search="optuna", values={"lr": ("0.3", "0.2"), "feddkd.lr": ("0.05", "0.1")}).searches
+    (search,) = plan(
+        "feddkd", search="optuna", values={"lr": ("0.3", "0.2"), "feddkd.lr": ("0.05", "0.1")}
+    ).searches
     (unit,) = chosen_units(search, {"setting.lr": 0.2, "lr": 0.05}, 1)
-    assert (unit.setting.lr, unit.hyperparameters["lr"]) == (0.2, 0.05), "two that are both called lr"
+    assert (unit.setting.lr, unit.hyperparameters["lr"]) == (0.2, 0.05), (
+        "two that are both called lr"
+    )
     assert search.covers(canonical_json(setting_identity(unit.setting)))
     assert not search.covers(canonical_json(setting_identity(replace(unit.setting, alpha=7))))
 
@@ -176,13 +211,21 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: 
 #     0.01   70           60
 #     0.1    60           65
 #     1      65           90
-def test_tables_over_tuned_fields_select_on_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_over_tuned_fields_select_on_validation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for lr, validation, test in ((0.01, 0.70, 0.60), (0.1, 0.60, 0.65), (1.0, 0.65, 0.90)):
         row = make_row("fedavg", {}, {"lr": lr}, best_val_accuracy=validation, best_accuracy=test)
         Store(tmp_path).write(row, CURVE)
     command = ["--out", str(tmp_path), "--metric", "best", "--format", "csv"]
     assert compare(command) == 0
-    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 3, "without it, a table of each"
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 3, (
+        "without it, a table of each"
+    )
     assert compare([*command, "--tuned", "lr"]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert (row["mean"], row["hyperparameters"], row["configurations"]) == ("0.6", '{"lr":0.01}', "3")
+    assert (row["mean"], row["hyperparameters"], row["configurations"]) == (
+        "0.6",
+        '{"lr":0.01}',
+        "3",
+    )

@@ -30,7 +30,17 @@ from leaderboards import Store
 from leaderboards.board import leaderboard
 from leaderboards.confirmed import chosen, confirmed
 
-SHORT = ("--dataset", "digits", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q")
+SHORT = (
+    "--dataset",
+    "digits",
+    "--rounds",
+    "1",
+    "--local-epochs",
+    "1",
+    "--executor",
+    "inline",
+    "-q",
+)
 TOLD = {"best_val_accuracy", "selected_accuracy", "final_accuracy"}
 
 
@@ -38,10 +48,16 @@ def grid_of_rows(seeds: int = 4) -> list[dict[str, Any]]:
     """Two algorithms, four configurations each, in three cells of which one was tuned: every seed of all, at random."""
     generator = random.Random(0)
     rows = []
-    for mu, lr, participation, seed in product((0.1, 1.0), (0.01, 0.1), (0.2, 0.5, 1.0), range(seeds)):
+    for mu, lr, participation, seed in product(
+        (0.1, 1.0), (0.01, 0.1), (0.2, 0.5, 1.0), range(seeds)
+    ):
         for algorithm, values in (("fedprox", {"mu": mu}), ("fedgkd", {"gamma": mu})):
             told = {name: generator.random() for name in sorted(TOLD)}
-            rows.append(make_row(algorithm, values, {"lr": lr, "participation": participation}, seed, **told))
+            rows.append(
+                make_row(
+                    algorithm, values, {"lr": lr, "participation": participation}, seed, **told
+                )
+            )
     return rows
 
 
@@ -56,11 +72,15 @@ def test_the_choice_is_that_of_a_recomputation_by_hand_and_no_run_of_the_search_
     for algorithm, own in frame.groupby("algorithm"):
         searched = own[(own["seed"] == 0) & (own["participation"] == 0.2)]
         best = searched.loc[searched["best_val_accuracy"].idxmax()]
-        reported = own[(own["hp_json"] == best["hp_json"]) & (own["lr"] == best["lr"]) & (own["seed"] > 0)]
+        reported = own[
+            (own["hp_json"] == best["hp_json"]) & (own["lr"] == best["lr"]) & (own["seed"] > 0)
+        ]
         means = reported.groupby("participation")[sorted(TOLD)].mean()
         rows = board[board["algorithm"] == algorithm].set_index("participation").sort_index()
         assert list(rows.index) == [0.2, 0.5, 1.0]
-        assert rows["final_accuracy_mean"].to_list() == pytest.approx(means["final_accuracy"].to_list())
+        assert rows["final_accuracy_mean"].to_list() == pytest.approx(
+            means["final_accuracy"].to_list()
+        )
         gaps = means["best_val_accuracy"] - means["selected_accuracy"]
         assert rows["validation_gap"].to_list() == pytest.approx(gaps.to_list())
         assert rows["selected"].all()
@@ -88,15 +108,26 @@ def test_a_configuration_diverged_on_seed_0_confirms_nothing():
 
 def test_failed_searches_choose_nothing_and_failed_confirmations_are_counted():
     setting = {"participation": 0.2}
-    good, better = make_row("fedprox", {"mu": 0.1}, setting), failed_row("fedprox", {"mu": 1.0}, setting)
-    others = [make_row("fedprox", {"mu": 0.1}, setting, 1), failed_row("fedprox", {"mu": 0.1}, setting, 2)]
-    (row,) = leaderboard(confirmed(pd.DataFrame([good, better, *others]), [], {})).to_dict("records")
+    good, better = (
+        make_row("fedprox", {"mu": 0.1}, setting),
+        failed_row("fedprox", {"mu": 1.0}, setting),
+    )
+    others = [
+        make_row("fedprox", {"mu": 0.1}, setting, 1),
+        failed_row("fedprox", {"mu": 0.1}, setting, 2),
+    ]
+    (row,) = leaderboard(confirmed(pd.DataFrame([good, better, *others]), [], {})).to_dict(
+        "records"
+    )
     assert (json.loads(row["hp_json"]), row["n"], row["failed"]) == ({"mu": 0.1}, 1, 1)
     assert confirmed(pd.DataFrame([better, *others]), [], {}).empty
 
 
 def test_another_version_of_the_algorithm_confirms_nothing():
-    rows = [make_row("fedprox", {"mu": 0.1}, seed=0, version=2), make_row("fedprox", {"mu": 0.1}, seed=1, version=1)]
+    rows = [
+        make_row("fedprox", {"mu": 0.1}, seed=0, version=2),
+        make_row("fedprox", {"mu": 0.1}, seed=1, version=1),
+    ]
     assert confirmed(pd.DataFrame(rows), [], {}).empty
 
 
@@ -120,7 +151,9 @@ def test_an_earlier_version_is_not_chosen_by_another_learning_rate():
 
 def test_a_variant_of_a_model_confirms_its_own_choice():
     models = ("mlp", "mlp+head", "mlp+bn", "cnn_digits", "cnn_digits+head")
-    rows = [make_row("moon", {"mu": 1.0}, {"model": model}, seed) for model in models for seed in (0, 1)]
+    rows = [
+        make_row("moon", {"mu": 1.0}, {"model": model}, seed) for model in models for seed in (0, 1)
+    ]
     rows = [row for row in rows if row["seed"] or row["model"] != "cnn_digits"]
     kept = confirmed(pd.DataFrame(rows), [], {"model": "mlp"})
     assert sorted(kept["model"]) == sorted(models)
@@ -138,21 +171,33 @@ def stored(out: Path, plan: Plan, score: dict[str, Any]) -> pd.DataFrame:
             known = {field: unit.hyperparameters[field] for field in entry(name).defaults()}
             setting, version = unit.setting.as_dict(), entry(name).version
             value = score[name][known["mu"]]
-            Store(out).write(make_row(name, known, setting, unit.seed, version, best_val_accuracy=value), CURVE)
+            Store(out).write(
+                make_row(name, known, setting, unit.seed, version, best_val_accuracy=value), CURVE
+            )
     return Store(out).runs()
 
 
 def test_rows_of_one_run_confirm_a_choice_each(tmp_path):
-    plan = plan_of("fedprox", "fedprox_t1", values={"mu": ("0.1", "1")}, confirm_at={"participation": ("0.5", "1")})
+    plan = plan_of(
+        "fedprox",
+        "fedprox_t1",
+        values={"mu": ("0.1", "1")},
+        confirm_at={"participation": ("0.5", "1")},
+    )
     assert {unit.algorithm for unit in plan.units} == {"fedprox_t1"}
     alike = {"fedprox": {0.1: 0.5, 1.0: 0.4}, "fedprox_t1": {0.1: 0.5, 1.0: 0.4}}
     units = confirmation(plan, stored(tmp_path / "alike", plan, alike)).units
-    assert [(u.algorithm, u.hyperparameters["mu"], u.setting.participation, u.seed) for u in units] == [
+    assert [
+        (u.algorithm, u.hyperparameters["mu"], u.setting.participation, u.seed) for u in units
+    ] == [
         ("fedprox_t1", 0.1, participation, seed) for participation in (0.5, 1.0) for seed in (1, 2)
     ]
     unlike = alike | {"fedprox_t1": {0.1: 0.5, 1.0: 0.6}}
     units = confirmation(plan, stored(tmp_path / "unlike", plan, unlike)).units
-    assert {(u.algorithm, u.hyperparameters["mu"]) for u in units} == {("fedprox", 0.1), ("fedprox_t1", 1.0)}
+    assert {(u.algorithm, u.hyperparameters["mu"]) for u in units} == {
+        ("fedprox", 0.1),
+        ("fedprox_t1", 1.0),
+    }
     assert len(units) == len(stand_ins(plan)) == 2 * 2 * 2
 
 
@@ -160,7 +205,9 @@ def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
     plan = plan_of("fedprox", values={"mu": ("0.1", "1")})
     found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.4, 1.0: 0.5}}))
     sweep_of_it = make_plan(Request(("fedprox",), values={"mu": ("1",)}, seeds=3))
-    assert [unit.key for unit in found.units] == [unit.key for unit in sweep_of_it.units if unit.seed]
+    assert [unit.key for unit in found.units] == [
+        unit.key for unit in sweep_of_it.units if unit.seed
+    ]
     assert found.request.scheduler == "none"
 
 
@@ -171,7 +218,9 @@ def test_a_field_that_another_one_makes_meaningless_is_named_too():
 
 
 def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
-    plan = plan_of("fedprox", values={"mu": ("0.1",), "rounds": ("2",)}, confirm_at={"rounds": ("3", "500")})
+    plan = plan_of(
+        "fedprox", values={"mu": ("0.1",), "rounds": ("2",)}, confirm_at={"rounds": ("3", "500")}
+    )
     assert {unit.shortened for unit in plan.units} == {True}
     found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.5}}))
     assert {unit.setting.rounds: unit.shortened for unit in found.units} == {3: True, 500: False}
@@ -190,9 +239,22 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
         ("--confirm-at precision=tf32", "tf32"),
     ],
 )
-def test_what_cannot_be_confirmed_is_refused_before_anything_runs(tmp_path, capsys, options, problem):
-    confirm = [] if "--confirm " in options or options == "--confirm-at lr=1" else ["--confirm", "2"]
-    command = ["--algo", "fedavg", "--device", "cpu", *confirm, *options.split(), "--out", str(tmp_path / "out")]
+def test_what_cannot_be_confirmed_is_refused_before_anything_runs(
+    tmp_path, capsys, options, problem
+):
+    confirm = (
+        [] if "--confirm " in options or options == "--confirm-at lr=1" else ["--confirm", "2"]
+    )
+    command = [
+        "--algo",
+        "fedavg",
+        "--device",
+        "cpu",
+        *confirm,
+        *options.split(),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert sweep(command) == 2
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -203,7 +265,16 @@ def swept(tmp_path_factory) -> tuple[Path, list[str]]:
     """A folder of a sweep that tuned at one participation and confirmed at two, and its command."""
     out = tmp_path_factory.mktemp("swept")
     what = ["--algo", "fedavg", "fedprox", "--budget", "2", "--lr", "1e-5", "0.1", "--alpha", "5"]
-    command = [*what, "--confirm", "2", "--confirm-at", "participation=0.5,1", *SHORT, "--out", str(out)]
+    command = [
+        *what,
+        "--confirm",
+        "2",
+        "--confirm-at",
+        "participation=0.5,1",
+        *SHORT,
+        "--out",
+        str(out),
+    ]
     assert sweep(command) == 0
     return out, command
 
@@ -237,9 +308,18 @@ def test_tables_and_page_show_the_confirming_seeds(swept, capsys, tmp_path):
     assert compare([*select, "--metric", "final", "--format", "csv"]) == 0
     runs = Store(out).runs()
     for row in csv.DictReader(io.StringIO(capsys.readouterr().out)):
-        own = runs[(runs["algorithm"] == row["algorithm"]) & (runs["participation"] == float(row["participation"]))]
-        assert float(row["mean"]) == pytest.approx(own.loc[own["seed"] > 0, "final_accuracy"].mean())
-        assert (row["n"], row["configurations"], row["chosen_on"]) == ("2", "2", "seed 0 at participation=0.5")
+        own = runs[
+            (runs["algorithm"] == row["algorithm"])
+            & (runs["participation"] == float(row["participation"]))
+        ]
+        assert float(row["mean"]) == pytest.approx(
+            own.loc[own["seed"] > 0, "final_accuracy"].mean()
+        )
+        assert (row["n"], row["configurations"], row["chosen_on"]) == (
+            "2",
+            "2",
+            "seed 0 at participation=0.5",
+        )
 
     results = read([out], ["lr"], {"participation": 0.5})
     assert {run["seed"] for record in results.records for run in record["runs"]} == {1, 2}
@@ -251,10 +331,13 @@ def test_tables_and_page_show_the_confirming_seeds(swept, capsys, tmp_path):
 
 def test_the_page_tells_a_methods_own_lr_from_that_of_local_training(tmp_path):
     rows = [
-        make_row("feddkd", {"lr": own, "steps": 1}, {"lr": lr}) for own, lr in ((0.05, 0.1), (0.2, 0.1), (0.2, 0.3))
+        make_row("feddkd", {"lr": own, "steps": 1}, {"lr": lr})
+        for own, lr in ((0.05, 0.1), (0.2, 0.1), (0.2, 0.3))
     ]
     write(tmp_path, [(row, CURVE) for row in rows])
-    assert report(["--tuned", "lr", "--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 0
+    assert (
+        report(["--tuned", "lr", "--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 0
+    )
     page = (tmp_path / "page.html").read_text()
     for own, lr in ((0.05, 0.1), (0.2, 0.1), (0.2, 0.3)):
         assert f"feddkd.lr={own} lr={lr}" in page
@@ -262,7 +345,16 @@ def test_the_page_tells_a_methods_own_lr_from_that_of_local_training(tmp_path):
 
 def test_a_filter_does_not_take_the_search_away(swept, capsys):
     out, _ = swept
-    select = ["--tuned", "lr", "--confirmed", "participation=0.5", "--out", str(out), "--format", "csv"]
+    select = [
+        "--tuned",
+        "lr",
+        "--confirmed",
+        "participation=0.5",
+        "--out",
+        str(out),
+        "--format",
+        "csv",
+    ]
     assert compare([*select, "--participation", "1"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {(row["participation"], row["configurations"]) for row in rows} == {("1.0", "2")}
@@ -283,7 +375,17 @@ def test_compare_refuses_what_was_not_tuned(swept, capsys, options, problem):
 
 
 def test_what_is_missing_of_either_half_is_run_again(tmp_path, capsys):
-    command = ["--algo", "fedprox", "--set", "mu=0.1,1", "--confirm", "3", *SHORT, "--out", str(tmp_path)]
+    command = [
+        "--algo",
+        "fedprox",
+        "--set",
+        "mu=0.1,1",
+        "--confirm",
+        "3",
+        *SHORT,
+        "--out",
+        str(tmp_path),
+    ]
     assert sweep([*command, "--time-budget", "0"]) == 130
     assert not Store(tmp_path).status(), "an interrupted search confirms nothing"
     assert sweep(command) == 0
@@ -310,7 +412,17 @@ def test_a_dry_run_after_the_search_counts_what_is_left_to_confirm(swept, tmp_pa
 
 
 def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
-    command = ["--algo", "fedavg", "fedprox", "--budget", "4", "--confirm", "3", "--confirm-at", "participation=0.5,1"]
+    command = [
+        "--algo",
+        "fedavg",
+        "fedprox",
+        "--budget",
+        "4",
+        "--confirm",
+        "3",
+        "--confirm-at",
+        "participation=0.5,1",
+    ]
     assert sweep([*command, "--out", str(tmp_path), "--dry-run", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["runs"], found["confirming_runs_at_most"]) == (8, 2 * 2 * 3)
@@ -328,8 +440,23 @@ def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
     ],
 )
 def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
-    command = ["--algo", "fedprox", "--set", "mu=0.1,1", "--confirm", "2", *search.split(), "--rounds", "3"]
-    assert sweep([*command, "--local-epochs", "1", "--executor", "inline", "-q", "--out", str(tmp_path)]) == 0
+    command = [
+        "--algo",
+        "fedprox",
+        "--set",
+        "mu=0.1,1",
+        "--confirm",
+        "2",
+        *search.split(),
+        "--rounds",
+        "3",
+    ]
+    assert (
+        sweep(
+            [*command, "--local-epochs", "1", "--executor", "inline", "-q", "--out", str(tmp_path)]
+        )
+        == 0
+    )
     runs = Store(tmp_path).runs()
     assert set(runs.loc[runs["seed"] == 0, "status"]) <= {"finished", "stopped"}
     kept = confirmed(runs, [], {})

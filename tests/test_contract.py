@@ -9,7 +9,9 @@ from algorithms import ALGORITHMS
 from leaderboards.board import REFERENCES
 
 
-@pytest.mark.parametrize("check", ["contract", "hyperparameters", "learns", "communication", "memory"])
+@pytest.mark.parametrize(
+    "check", ["contract", "hyperparameters", "learns", "communication", "memory"]
+)
 def test_it_passes_the_check(name: str, check: str) -> None:
     holds(name, check)
 

@@ -36,7 +36,11 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for name, part in zip(FILES, parts, strict=True):
         blob = formats.cifar(*part)
         formats.put(folder / "cifar-10-batches-py" / name, blob)
-        files.append(formats.published(replace(vision.CIFAR10.files[0], path=f"cifar-10-batches-py/{name}"), blob))
+        files.append(
+            formats.published(
+                replace(vision.CIFAR10.files[0], path=f"cifar-10-batches-py/{name}"), blob
+            )
+        )
     listed = [[name, file.md5] for name, file in zip(FILES, files, strict=True)]
     monkeypatch.setattr(datasets.CIFAR10, "train_list", listed[:2])
     monkeypatch.setattr(datasets.CIFAR10, "test_list", listed[2:])
@@ -44,13 +48,17 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(vision, "CIFAR10", source)
     data._read.cache_clear()
     pixels, labels = (np.concatenate([part[array] for part in parts]) for array in (0, 1))
-    return SimpleNamespace(source=source, pixels=pixels, labels=labels, files=[folder / file.path for file in files])
+    return SimpleNamespace(
+        source=source, pixels=pixels, labels=labels, files=[folder / file.path for file in files]
+    )
 
 
 # --- the table
 
 
-@pytest.mark.parametrize("name", [name for name, info in data.DATASETS.items() if info.kind == "images"])
+@pytest.mark.parametrize(
+    "name", [name for name, info in data.DATASETS.items() if info.kind == "images"]
+)
 def test_each_normalization_has_a_number_for_each_channel(name):
     info = data.info(name)
     assert {"standard", "none"} <= set(info.normalizations)
@@ -79,7 +87,9 @@ def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch
         "assert not {'torch', 'torchvision', 'sklearn', 'scipy', 'pyarrow', 'ray'} & set(sys.modules)"
     )
     arguments = [folder, small.source.place(), json.dumps(originals), prepared.hash]
-    subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=ROOT, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=True, cwd=ROOT, capture_output=True
+    )
 
 
 def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, monkeypatch):
@@ -100,16 +110,30 @@ def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, mon
 def test_digits_are_those_of_scikit_learn_and_never_change():
     from sklearn.datasets import load_digits
 
-    digits, info, (pixels, targets) = data.load("digits"), data.info("digits"), load_digits(return_X_y=True)
+    digits, info, (pixels, targets) = (
+        data.load("digits"),
+        data.info("digits"),
+        load_digits(return_X_y=True),
+    )
     assert digits.hash == "b79fad70078fcb7d46b5f05b272b2e68dad62fde69da2c27d901ea6fed8962d3"
-    everything = {row.tobytes() + bytes([y]) for row, y in zip(pixels.astype(np.uint8), targets, strict=True)}
+    everything = {
+        row.tobytes() + bytes([y]) for row, y in zip(pixels.astype(np.uint8), targets, strict=True)
+    }
     for x, y in ((digits.train_x, digits.train_y), (digits.test_x, digits.test_y)):
-        assert {row.tobytes() + bytes([label]) for row, label in zip(x, y, strict=True)} <= everything
+        assert {
+            row.tobytes() + bytes([label]) for row, label in zip(x, y, strict=True)
+        } <= everything
     assert digits.train_x.shape == (info.train_size, *info.input_shape)
     assert digits.test_x.shape == (info.test_size, *info.input_shape)
-    assert (digits.train_x.dtype, digits.train_y.dtype, digits.train_x.max()) == (np.uint8, np.int64, info.scale)
+    assert (digits.train_x.dtype, digits.train_y.dtype, digits.train_x.max()) == (
+        np.uint8,
+        np.int64,
+        info.scale,
+    )
     (mean,), (std,) = info.normalization("standard")
-    assert ((digits.train_x / 16).mean(), (digits.train_x / 16).std()) == pytest.approx((mean, std), abs=1e-4)
+    assert ((digits.train_x / 16).mean(), (digits.train_x / 16).std()) == pytest.approx(
+        (mean, std), abs=1e-4
+    )
     tested, trained = np.bincount(digits.test_y), np.bincount(digits.train_y)
     np.testing.assert_array_equal(tested, np.floor(0.2 * (tested + trained) + 0.5))
 
@@ -123,7 +147,11 @@ def test_cifar_is_read_as_written_without_the_names_of_its_classes(small, folder
     np.testing.assert_array_equal(cifar.train_y, small.labels[:40])
     np.testing.assert_array_equal(cifar.test_x, small.pixels[40:])
     np.testing.assert_array_equal(cifar.test_y, small.labels[40:])
-    assert (cifar.train_x.dtype, cifar.train_y.dtype, cifar.train_x.flags.writeable) == (np.uint8, np.int64, False)
+    assert (cifar.train_x.dtype, cifar.train_y.dtype, cifar.train_x.flags.writeable) == (
+        np.uint8,
+        np.int64,
+        False,
+    )
 
 
 def test_a_copy_is_read_instead_of_the_originals(small, folder, monkeypatch):
@@ -151,14 +179,22 @@ class Bomb:
 
 
 @pytest.mark.parametrize("damage", ["bit", "cut", "empty", "bomb"])
-def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(small, folder, tmp_path, damage):
+def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
+    small, folder, tmp_path, damage
+):
     small.source.read(folder)
     file, ran = small.files[1], tmp_path / "ran"
     blob = file.read_bytes()
-    file.write_bytes({"bit": altered(blob), "cut": blob[:-100], "bomb": pickle.dumps(Bomb(ran))}.get(damage, b""))
+    file.write_bytes(
+        {"bit": altered(blob), "cut": blob[:-100], "bomb": pickle.dumps(Bomb(ran))}.get(damage, b"")
+    )
     with pytest.raises(EnvironmentProblem) as caught:
         data.load("cifar10", folder, offline=True)
-    wanted = [str(file), small.source.files[1].md5, f"python -m bench.data prepare cifar10 --data-dir {folder}"]
+    wanted = [
+        str(file),
+        small.source.files[1].md5,
+        f"python -m bench.data prepare cifar10 --data-dir {folder}",
+    ]
     assert [text for text in wanted if text not in str(caught.value)] == []
     with pytest.raises(EnvironmentProblem, match=file.name):
         data.read("cifar10", folder)
@@ -193,14 +229,17 @@ def array(kind=_U8, shape=b"K\x02\x85", content=b"U\x10" + bytes(16)):
     return b"\x80\x02}U\x01x" + made + b"(K\x01" + shape + kind + b"\x89" + content + b"tbs."
 
 
-# An array of objects, and one of numbers in the same memory: what is written into that is taken for an object.
+# An array of objects, and one of numbers in the same memory: what is written into that is taken for
+# an object.
 FORGED_POINTER = (
     b"\x80\x02}(U\x01a" + _CALLED + b"K\x03\x85U\x01O\x86Rq\x01"
     b"U\x01b" + _CALLED + b"(K\x03\x85U\x02u8h\x01tRK\x00JAAAAsu."
 )
 
 
-@pytest.mark.parametrize("typed", [FORGED_POINTER, FORGED_POINTER.replace(b"U\x01O", b"X\x01\0\0\0O")])
+@pytest.mark.parametrize(
+    "typed", [FORGED_POINTER, FORGED_POINTER.replace(b"U\x01O", b"X\x01\0\0\0O")]
+)
 def test_a_pickle_that_forges_pointers_is_refused(folder, capsys, typed):
     """The classes of numpy, called with what a file gives them, end the process (139)."""
     file = formats.put(folder / "mnistm_data.pkl", typed)
@@ -218,7 +257,10 @@ def test_a_pickle_runs_nothing(tmp_path):
 
 def test_an_array_is_what_its_pickle_says():
     np.testing.assert_array_equal(load_arrays(array())[b"x"], np.zeros(2, np.uint64))
-    for kept in (np.arange(6, dtype=">i2").reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3))):
+    for kept in (
+        np.arange(6, dtype=">i2").reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+    ):
         for protocol in (2, 3, 4):
             loaded = load_arrays(pickle.dumps({"x": kept}, protocol))["x"]
             assert loaded.dtype == kept.dtype
@@ -237,8 +279,12 @@ def test_an_array_is_what_its_pickle_says():
         b"\x80\x02]r\xff\xff\xff\x7f.",  # would have 16 GiB of memory
         b"\x80\x04\x95" + bytes(7) + b"\x80N.",  # a frame of 2^63 bytes
         pickle.dumps([1]),
-        b"\x80\x02}(K\x01\x85q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01u.",  # a key of 2^60 leaves
-        b"\x80\x02}(U\x05trainK\x01\x85q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"u.",  # a value of as many
+        b"\x80\x02}(K\x01\x85q\x00"
+        + b"h\x00h\x00\x86q\x00" * 60
+        + b"K\x01u.",  # a key of 2^60 leaves
+        b"\x80\x02}(U\x05trainK\x01\x85q\x00"
+        + b"h\x00h\x00\x86q\x00" * 60
+        + b"u.",  # a value of as many
         b"\x80\x02}K\x01" + b"\x85" * 10**6 + b"K\x01s.",  # a key a million deep
         b"\x80\x02}U\x01x" + b"}U\x01x" * 10**6 + b"N" + b"s" * 10**6 + b".",  # dictionaries
         pickle.dumps({"x": {"y": 1}}),
@@ -344,7 +390,10 @@ def test_published_files_are_what_the_table_says(name, golden):
     assert published.train_x.shape == (info.train_size, *info.input_shape)
     for channel, (mean, std) in enumerate(zip(*info.normalization("standard"), strict=True)):
         # From the histogram: as floats the pixels would fill a gigabyte.
-        share = np.bincount(published.train_x[:, channel].ravel(), minlength=256) / published.train_x[:, channel].size
+        share = (
+            np.bincount(published.train_x[:, channel].ravel(), minlength=256)
+            / published.train_x[:, channel].size
+        )
         level = np.arange(256) / info.scale
         assert share @ level == pytest.approx(mean, abs=1e-4)
         assert np.sqrt(share @ level**2 - (share @ level) ** 2) == pytest.approx(std, abs=1e-4)

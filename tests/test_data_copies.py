@@ -66,7 +66,9 @@ def hashes(store: Store) -> dict[int, str]:
     return dict(zip(runs["seed"], runs["dataset_hash"], strict=True))
 
 
-def test_rows_of_another_copy_are_not_reused(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_another_copy_are_not_reused(
+    other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert run(out, "A", "--seeds", "2") == 0
     capsys.readouterr()
@@ -195,7 +197,9 @@ def test_differences_between_copies_are_marked() -> None:
     assert ("‖" in texts["fedprox"], "‖" in texts["moon"]) == (True, False)
 
 
-def test_merging_and_validating_name_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merging_and_validating_name_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, algorithm, digest in (("a", "fedavg", DIGITS), ("b", "fedprox", "ef56")):
         Store(tmp_path / name).write(sound_row(CURVE, algorithm, dataset_hash=digest), CURVE)
         assert boards(["validate", str(tmp_path / name)]) in (0, 3)

@@ -122,7 +122,9 @@ def test_compressed_idx_files_are_the_same_data(folder, tmp_path, original):
     inner = folder / Path(source.files[0].path).parent
     assert source.read(inner).hash == packed.hash
     assert source.read(inner.parent).hash == packed.hash
-    (folder / f"{source.files[1].path}.gz").write_bytes(gzip.compress(blobs[source.files[1].path], 1))
+    (folder / f"{source.files[1].path}.gz").write_bytes(
+        gzip.compress(blobs[source.files[1].path], 1)
+    )
     if source.files[1].md5:  # that of the content, which another compression leaves alone
         assert source.read(folder).hash == packed.hash
     (folder / f"{source.files[1].path}.gz").write_bytes(gzip.compress(b"another"))
@@ -130,13 +132,17 @@ def test_compressed_idx_files_are_the_same_data(folder, tmp_path, original):
         source.read(folder)
 
 
-@pytest.mark.parametrize("blob", [b"", b"\0\0\x08", b"<html>no such file</html>", formats.idx(np.ones(9))[:-1]])
+@pytest.mark.parametrize(
+    "blob", [b"", b"\0\0\x08", b"<html>no such file</html>", formats.idx(np.ones(9))[:-1]]
+)
 def test_idx_files_that_are_none(tmp_path, blob):
     with pytest.raises(ValueError, match=r"idx|reshape"):
         vision.read_idx(formats.put(tmp_path / "file", blob))
 
 
-def tables(place: Path, names: tuple[str, str], whole: data.Dataset, columns: tuple[str, str]) -> None:
+def tables(
+    place: Path, names: tuple[str, str], whole: data.Dataset, columns: tuple[str, str]
+) -> None:
     """Hugging Face's tables of a data set, `names` those of both parts."""
     for name, part in zip(names, ("train", "test"), strict=True):
         pixels, labels = getattr(whole, f"{part}_x"), getattr(whole, f"{part}_y")
@@ -164,8 +170,15 @@ CONVERTED = ("train/0000.parquet", "test/0000.parquet")
     ],
 )
 def test_tables_of_cifar_are_the_same_data(folder, cifar, tmp_path, place, names, named):
-    columns = ("img", "fine_label" if cifar is vision.CIFAR100 or cifar.labels == "fine_labels" else "label")
-    facts = {"name": cifar.name, "configuration": cifar.configuration, "repository": cifar.repository}
+    columns = (
+        "img",
+        "fine_label" if cifar is vision.CIFAR100 or cifar.labels == "fine_labels" else "label",
+    )
+    facts = {
+        "name": cifar.name,
+        "configuration": cifar.configuration,
+        "repository": cifar.repository,
+    }
     facts["short"] = cifar.repository.rpartition("/")[2]
     whole = cifar.read(folder)
     hub = tmp_path / "tables"
@@ -184,7 +197,9 @@ def test_tables_of_mnist_are_the_same_data(folder, tmp_path):
     assert source.read(tmp_path / "nothing").hash == whole.hash
 
 
-@pytest.mark.parametrize(("source", "place"), [(vision.SVHN, "cropped_digits"), (vision.USPS, "default")])
+@pytest.mark.parametrize(
+    ("source", "place"), [(vision.SVHN, "cropped_digits"), (vision.USPS, "default")]
+)
 def test_tables_of_svhn_and_usps(tmp_path, source, place):
     parts = [formats.draw(count, source.info.input_shape, seed=count) for count in (50, 30)]
     whole = data.Dataset.of(source.name, *parts)
@@ -211,7 +226,10 @@ def test_an_unpacked_tiny_imagenet_has_its_labels(folder, tmp_path, validation):
     archive = formats.published(vision.TINY_IMAGENET.files[0], blob)
     source = formats.small(vision.TINY_IMAGENET, 12, 6, 3, files=(archive,))
     packed = source.read(folder)
-    rows = [line.split() for line in files[f"tiny-imagenet-200/{vision.ANNOTATIONS}"].decode().splitlines()]
+    rows = [
+        line.split()
+        for line in files[f"tiny-imagenet-200/{vision.ANNOTATIONS}"].decode().splitlines()
+    ]
     wnids = {row[0]: row[1] for row in rows}
     for path, content in files.items():
         base, _, name = path.rpartition("/")

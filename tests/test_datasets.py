@@ -52,11 +52,17 @@ def channels_first(part: Part) -> Part:
 # --- MNIST, EMNIST, USPS, SVHN, CIFAR-100
 
 
-def small_idx(source: vision.Vision, folder: Path, classes: int = 10) -> tuple[vision.Vision, Part, Part]:
+def small_idx(
+    source: vision.Vision, folder: Path, classes: int = 10
+) -> tuple[vision.Vision, Part, Part]:
     train, test = formats.draw(60, (28, 28), classes, 1), formats.draw(40, (28, 28), classes, 2)
     blobs = [formats.idx(array) for x, y in (train, test) for array in (x, y + source.first_label)]
     files = put_all(source, folder, blobs)
-    return formats.small(source, 60, 40, files=files), (train[0][:, None], train[1]), (test[0][:, None], test[1])
+    return (
+        formats.small(source, 60, 40, files=files),
+        (train[0][:, None], train[1]),
+        (test[0][:, None], test[1]),
+    )
 
 
 @pytest.mark.parametrize(("source", "classes"), [(vision.MNIST, 10), (vision.EMNIST_LETTERS, 26)])
@@ -69,7 +75,9 @@ def test_idx_files_are_read_and_letters_counted_from_zero(folder, source, classe
 
 def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
     rng = np.random.RandomState(3)
-    parts = [(rng.randint(-1000, 1001, (count, 256)) / 1000, np.arange(count) % 10) for count in (30, 20)]
+    parts = [
+        (rng.randint(-1000, 1001, (count, 256)) / 1000, np.arange(count) % 10) for count in (30, 20)
+    ]
     files = put_all(vision.USPS, folder, [formats.libsvm(*part) for part in parts])
     return formats.small(vision.USPS, 30, 20, files=files), parts
 
@@ -77,7 +85,10 @@ def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
 def test_usps_is_the_same_in_its_three_places(folder, tmp_path):
     source, parts = small_usps(folder)
     usps = source.read(folder)
-    for values, labels, x, y in ((*parts[0], usps.train_x, usps.train_y), (*parts[1], usps.test_x, usps.test_y)):
+    for values, labels, x, y in (
+        (*parts[0], usps.train_x, usps.train_y),
+        (*parts[1], usps.test_x, usps.test_y),
+    ):
         np.testing.assert_array_equal(y, labels)
         assert np.abs(x.reshape(len(x), 256) - (values + 1) * 127.5).max() <= 1
     for file in source.files:
@@ -88,13 +99,17 @@ def test_usps_is_the_same_in_its_three_places(folder, tmp_path):
     assert source.missing(tmp_path / "tables") == []
     assert source.read(tmp_path / "tables").hash == usps.hash
     # The hub's own client keeps versions of a repository in its cache.
-    shutil.copytree(tmp_path / "tables/usps", tmp_path / "hub/datasets--flwrlabs--usps/snapshots/0123")
+    shutil.copytree(
+        tmp_path / "tables/usps", tmp_path / "hub/datasets--flwrlabs--usps/snapshots/0123"
+    )
     assert source.read(tmp_path / "nothing").hash == usps.hash
 
 
 def small_matlab(source: FileSource, folder: Path, zero: int) -> tuple[FileSource, list[Part]]:
     parts = [formats.draw(count, (32, 32, 3), seed=count) for count in (50, 30)]
-    files = put_all(source, folder, [formats.matlab(x, np.where(y == 0, zero, y)) for x, y in parts])
+    files = put_all(
+        source, folder, [formats.matlab(x, np.where(y == 0, zero, y)) for x, y in parts]
+    )
     return formats.small(source, 50, 30, files=files), [channels_first(part) for part in parts]
 
 
@@ -104,7 +119,10 @@ def svhn(folder, monkeypatch) -> tuple[FileSource, list[Part]]:
     from torchvision import datasets
 
     source, parts = small_matlab(vision.SVHN, folder, zero=10)
-    listed = {part: ["", file.path, file.md5] for part, file in zip(("train", "test"), source.files, strict=True)}
+    listed = {
+        part: ["", file.path, file.md5]
+        for part, file in zip(("train", "test"), source.files, strict=True)
+    }
     monkeypatch.setattr(datasets.SVHN, "split_list", listed)
     return source, parts
 
@@ -122,7 +140,9 @@ def test_cifar100_has_the_fine_labels(folder, monkeypatch):
     from torchvision import datasets
 
     parts = [formats.draw(count, (3, 32, 32), 100) for count in (200, 100)]
-    files = put_all(vision.CIFAR100, folder, [formats.cifar(*part, "fine_labels") for part in parts])
+    files = put_all(
+        vision.CIFAR100, folder, [formats.cifar(*part, "fine_labels") for part in parts]
+    )
     for name, file in zip(("train", "test"), files, strict=True):
         monkeypatch.setattr(datasets.CIFAR100, f"{name}_list", [[name, file.md5]])
     same(formats.small(vision.CIFAR100, 200, 100, files=files).read(folder), *parts)
@@ -172,23 +192,33 @@ def five(folder, svhn, monkeypatch) -> dict[str, FileSource]:
 
 def as_fedbn_does(source: Dataset, trained: int) -> list[Part]:
     """Merged, split by scikit-learn, each image resized by Pillow and made of three channels; an image at a time."""
-    pixels, labels = np.concatenate([source.train_x, source.test_x]), np.concatenate([source.train_y, source.test_y])
+    pixels, labels = (
+        np.concatenate([source.train_x, source.test_x]),
+        np.concatenate([source.train_y, source.test_y]),
+    )
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=0.2, random_state=0)
     ((train, test),) = splitter.split(pixels, labels)
 
     def image(x: np.ndarray) -> np.ndarray:
-        made = Image.fromarray(x.transpose(1, 2, 0).squeeze()).resize((28, 28), Image.Resampling.BILINEAR)
+        made = Image.fromarray(x.transpose(1, 2, 0).squeeze()).resize(
+            (28, 28), Image.Resampling.BILINEAR
+        )
         return np.asarray(made.convert("RGB")).transpose(2, 0, 1)
 
     train = train[:trained]
-    return [(np.stack([image(pixels[index]) for index in part]), labels[part]) for part in (train, test)]
+    return [
+        (np.stack([image(pixels[index]) for index in part]), labels[part]) for part in (train, test)
+    ]
 
 
 def test_digits5_is_what_fedbn_makes_of_the_five_sources(folder, five):
     source = formats.small(digits5.DIGITS5, 5 * 15, 20 + 16 + 10 + 16 + 18, trained=15)
     digits, again = source.read(folder), source.read(folder)
     parts = [as_fedbn_does(each.read(folder), 15) for each in five.values()]
-    train, test = ([np.concatenate([part[which][array] for part in parts]) for array in (0, 1)] for which in (0, 1))
+    train, test = (
+        [np.concatenate([part[which][array] for part in parts]) for array in (0, 1)]
+        for which in (0, 1)
+    )
     same(digits, train, test)
     assert digits.train_groups.tolist() == np.repeat(range(5), 15).tolist()
     assert digits.test_groups.tolist() == np.repeat(range(5), [20, 16, 10, 16, 18]).tolist()
@@ -210,7 +240,9 @@ def test_a_missing_or_damaged_source_of_digits5_is_named(folder, five):
     assert data.read("digits5", folder) is None
 
 
-@pytest.mark.parametrize("values", [[0, 0.7], [0.0, math.nan], [math.inf], [0, None], ["0"], [True]])
+@pytest.mark.parametrize(
+    "values", [[0, 0.7], [0.0, math.nan], [math.inf], [0, None], ["0"], [True]]
+)
 def test_labels_are_whole_numbers(values: list[Any]) -> None:
     with pytest.raises(ValueError, match=f"row {len(values) - 1}: label"):
         whole_numbers(values, "label")
@@ -246,7 +278,11 @@ def writers(seed: int = 0) -> dict[str, Part]:
 
 def hub_femnist(folder: Path) -> list[tuple[str, bytes, int]]:
     """Two parquet files; their rows in order."""
-    rows = [(name, formats.encoded(x), int(y)) for name, part in writers().items() for x, y in zip(*part, strict=True)]
+    rows = [
+        (name, formats.encoded(x), int(y))
+        for name, part in writers().items()
+        for x, y in zip(*part, strict=True)
+    ]
     for number, part in enumerate((rows[:31], rows[31:])):
         columns = {"writer_id": [row[0] for row in part], "character": [row[2] for row in part]}
         file = folder / f"femnist/data/train-0000{number}-of-00002.parquet"
@@ -269,19 +305,28 @@ def test_a_tenth_of_each_writers_samples_of_the_hub_is_the_test_part(folder, inc
     whole = small_femnist().read(folder)
     assert (len(whole.train_y), len(whole.test_y)) == (72, 8)
     counts = np.bincount(whole.test_groups, minlength=4)
-    assert all(abs(count - total / 10) < 1 for count, total in zip(counts, (25, 10, 7, 38), strict=True))
+    assert all(
+        abs(count - total / 10) < 1 for count, total in zip(counts, (25, 10, 7, 38), strict=True)
+    )
     images, names = np.concatenate([x for x, _ in writers().values()]), sorted(writers())
-    expected = sorted((x.tobytes(), row[2], names.index(row[0])) for x, row in zip(images, rows, strict=True))
+    expected = sorted(
+        (x.tobytes(), row[2], names.index(row[0])) for x, row in zip(images, rows, strict=True)
+    )
     both = [
         (x.tobytes(), int(y), int(group))
         for part in ("train", "test")
-        for x, y, group in zip(*(getattr(whole, f"{part}_{kind}") for kind in ("x", "y", "groups")), strict=True)
+        for x, y, group in zip(
+            *(getattr(whole, f"{part}_{kind}") for kind in ("x", "y", "groups")), strict=True
+        )
     ]
     assert sorted(both) == expected
 
 
 CODES = {
-    character: code for code, character in enumerate(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+    character: code
+    for code, character in enumerate(
+        string.digits + string.ascii_uppercase + string.ascii_lowercase
+    )
 }
 
 
@@ -289,7 +334,10 @@ CODES = {
     ("name", "classes"),
     [
         ("femnist_digits", {CODES[digit]: int(digit) for digit in string.digits}),
-        ("femnist_letters", {CODES[letter]: ord(letter.lower()) - ord("a") for letter in string.ascii_letters}),
+        (
+            "femnist_letters",
+            {CODES[letter]: ord(letter.lower()) - ord("a") for letter in string.ascii_letters},
+        ),
     ],
 )
 def test_letters_and_digits_are_those_of_femnist(folder, incomplete, name, classes):
@@ -300,7 +348,9 @@ def test_letters_and_digits_are_those_of_femnist(folder, incomplete, name, class
         kept = [position for position, code in enumerate(y) if int(code) in classes]
         assert kept
         np.testing.assert_array_equal(getattr(some, f"{part}_x"), x[kept])
-        assert getattr(some, f"{part}_y").tolist() == [classes[int(y[position])] for position in kept]
+        assert getattr(some, f"{part}_y").tolist() == [
+            classes[int(y[position])] for position in kept
+        ]
         np.testing.assert_array_equal(getattr(some, f"{part}_groups"), groups[kept])
 
 
@@ -329,7 +379,9 @@ def test_tiny_imagenet_is_read_from_its_archive(folder, tiny):
         for number in range(4):
             blob = files[f"tiny-imagenet-200/train/{wnid}/images/{wnid}_{number}.JPEG"]
             np.testing.assert_array_equal(tiny.train_x[4 * position + number], decoded(blob))
-    np.testing.assert_array_equal(tiny.test_x[2], decoded(files["tiny-imagenet-200/val/images/val_2.JPEG"]))
+    np.testing.assert_array_equal(
+        tiny.test_x[2], decoded(files["tiny-imagenet-200/val/images/val_2.JPEG"])
+    )
 
 
 def test_both_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_path):
@@ -338,7 +390,10 @@ def test_both_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_path):
     for part, kept in (("train", "train"), ("valid", "test")):
         x, y = getattr(packed, f"{kept}_x"), getattr(packed, f"{kept}_y")
         blobs = [formats.encoded(np.ascontiguousarray(image.transpose(1, 2, 0))) for image in x]
-        file = tmp_path / f"hub/datasets--zh-plus--tiny-imagenet/snapshots/1/data/{part}-00000-of-00001-5a6b.parquet"
+        file = (
+            tmp_path
+            / f"hub/datasets--zh-plus--tiny-imagenet/snapshots/1/data/{part}-00000-of-00001-5a6b.parquet"
+        )
         formats.images_table(file, blobs, label=y.tolist())
     assert source.read(tmp_path / "nothing").hash == packed.hash
     formats.images_table(file, blobs, label=[1] * len(blobs))

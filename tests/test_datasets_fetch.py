@@ -127,13 +127,17 @@ def test_offline_uses_the_archive_that_is_here_and_no_network(folder, server, so
 
 @pytest.mark.parametrize("place", ["folder/", "../../"])
 def test_files_are_found_in_an_archive_by_name(folder, server, place):
-    blob = formats.zipped({f"{place}{name}": blob for name, blob in {**CONTENT, "third": b""}.items()})
+    blob = formats.zipped(
+        {f"{place}{name}": blob for name, blob in {**CONTENT, "third": b""}.items()}
+    )
     archived(server, blob).fetch(folder, offline=False)
     assert files_in(folder) == WHOLE
     assert (folder / "set/first").read_bytes() == CONTENT["first"]
 
 
-@pytest.mark.parametrize("blob", [b"", b"<html>Too many users</html>", formats.zipped(CONTENT)[:-30]])
+@pytest.mark.parametrize(
+    "blob", [b"", b"<html>Too many users</html>", formats.zipped(CONTENT)[:-30]]
+)
 def test_a_damaged_archive_leaves_nothing_behind(folder, server, blob):
     with pytest.raises(EnvironmentProblem, match=r"all\.zip"):
         archived(server, blob).fetch(folder, offline=False)
@@ -157,7 +161,9 @@ def test_a_folder_that_cannot_be_made_is_named(source, tmp_path):
         source.fetch(tmp_path / "file/data", offline=False)
 
 
-def test_torchvision_downloads_its_own_and_only_what_is_missing_is_kept(folder, server, monkeypatch):
+def test_torchvision_downloads_its_own_and_only_what_is_missing_is_kept(
+    folder, server, monkeypatch
+):
     from torchvision import datasets
 
     rng = np.random.RandomState(3)
@@ -190,7 +196,11 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", snapshot_download)
     with pytest.raises(EnvironmentProblem, match="FEMNIST"):
         femnist.FEMNIST.fetch(folder, offline=False)
-    options = {"repo_type": "dataset", "allow_patterns": "data/*.parquet", "local_dir": folder / "femnist"}
+    options = {
+        "repo_type": "dataset",
+        "allow_patterns": "data/*.parquet",
+        "local_dir": folder / "femnist",
+    }
     assert asked == [("flwrlabs/femnist", options)]
     with pytest.raises(data.MissingData, match="flwrlabs/femnist"):
         femnist.FEMNIST.fetch(folder, offline=True)
@@ -199,7 +209,9 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_some_of_a_parts_files_are_no_part_and_two_downloads_are_not_mixed(tmp_path, first):
-    names = [f"train-{number:05}-of-00003-{number}a6b.parquet" for number in range(first, first + 3)]
+    names = [
+        f"train-{number:05}-of-00003-{number}a6b.parquet" for number in range(first, first + 3)
+    ]
     formats.put(tmp_path / "data" / names[0], b"")
     assert parquet.find(tmp_path, "a/b", "train") == []
     assert femnist.FEMNIST.missing(tmp_path)

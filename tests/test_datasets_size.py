@@ -55,7 +55,15 @@ def test_a_size_without_effect_is_no_part_of_a_run():
     assert canonical(replace(SETTINGS["fedkf", "cifar10"], image_size="pad32")).image_size == "own"
     assert canonical(replace(FEMNIST, partition="lda", alpha=0.5)).image_size == "pad32"
     with pytest.raises(UsageError, match="pad32"):
-        canonical(replace(FEMNIST, dataset="tiny_imagenet", partition="lda", normalization="standard", alpha=0.5))
+        canonical(
+            replace(
+                FEMNIST,
+                dataset="tiny_imagenet",
+                partition="lda",
+                normalization="standard",
+                alpha=0.5,
+            )
+        )
 
 
 def test_the_model_is_checked_against_the_resulting_size():

@@ -29,7 +29,9 @@ def changed(path: Path, change: Callable[[pa.Table], pa.Table], **options: Any) 
 
 def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     at = table.schema.get_field_index(name)
-    return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    return table.set_column(
+        at, table.schema.field(at), pa.array(values, table.schema.field(at).type)
+    )
 
 
 def repeated(table: pa.Table) -> pa.Table:
@@ -48,7 +50,9 @@ def long_text(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("bomb", [repeated, long_map, long_text])
-def test_a_small_file_decodes_to_little(bomb: Callable[[pa.Table], pa.Table], tmp_path: Path) -> None:
+def test_a_small_file_decodes_to_little(
+    bomb: Callable[[pa.Table], pa.Table], tmp_path: Path
+) -> None:
     path = changed(Store(tmp_path).write(make_row(), curve_of(0)), bomb, row_group_size=2_000)
     assert path.stat().st_size < decoded.SMALLEST / 1_000
     before = pa.total_allocated_bytes()
@@ -86,7 +90,9 @@ def test_the_bound_grows_with_the_file(tmp_path: Path) -> None:
         patch.setattr(decoded, "SMALLEST", 1)
         decoded.check_size(table, size + 1)
         with pytest.raises(ValueError, match="decodes"):
-            decoded.check_size(table.cast(pa.schema({"text": pa.dictionary(pa.int32(), pa.string())})), size - 100)
+            decoded.check_size(
+                table.cast(pa.schema({"text": pa.dictionary(pa.int32(), pa.string())})), size - 100
+            )
 
 
 def images(path: Path, size: int, rows: int) -> Path:
@@ -99,7 +105,9 @@ def images(path: Path, size: int, rows: int) -> Path:
 
 def test_tables_of_data_are_bounded_too(tmp_path: Path) -> None:
     small = images(tmp_path / "small.parquet", 10**4, 2_000)
-    assert parquet.read([small], ["image"])["image"] == [{"bytes": bytes(10**4), "path": None}] * 2_000
+    assert (
+        parquet.read([small], ["image"])["image"] == [{"bytes": bytes(10**4), "path": None}] * 2_000
+    )
     with pytest.raises(ValueError, match="decodes"):
         parquet.read([images(tmp_path / "large.parquet", 10**5, 2_000)], ["image"])
 

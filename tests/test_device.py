@@ -11,7 +11,10 @@ from torch.func import vmap
 
 from bench.engine.stacked.step_executors import cuda_graphs, warm_up
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
 def there(*values: float) -> Tensor:
@@ -19,7 +22,11 @@ def there(*values: float) -> Tensor:
 
 
 def test_operands_lie_on_one_device() -> None:
-    for act in (lambda x, y: x + y, lambda x, y: torch.stack([x[0], y[0]]), lambda x, y: y[0].add_(x[0])):
+    for act in (
+        lambda x, y: x + y,
+        lambda x, y: torch.stack([x[0], y[0]]),
+        lambda x, y: y[0].add_(x[0]),
+    ):
         with pytest.raises(RuntimeError, match="on the same device"):
             act(there(1, 2), torch.ones(2))
     with pytest.raises(RuntimeError, match="generator"):

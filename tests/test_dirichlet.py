@@ -41,7 +41,11 @@ def test_changing_places_is_the_same_as_drawing_again(alpha):
     one, other = rng(1), rng(2)
     ours = np.array([_turns(5, 4, alpha, one) for _ in range(3000)])
     naive = np.array([naive_turns(5, 4, alpha, other) for _ in range(3000)])
-    for statistic in (lambda s: s.sum(axis=1).max(axis=1), lambda s: s[:, 1].max(axis=1), lambda s: s[:, 0, 0]):
+    for statistic in (
+        lambda s: s.sum(axis=1).max(axis=1),
+        lambda s: s[:, 1].max(axis=1),
+        lambda s: s[:, 0, 0],
+    ):
         a, b = statistic(ours), statistic(naive)
         assert abs(a.mean() - b.mean()) < 4 * np.sqrt((a.var() + b.var()) / 3000)
 

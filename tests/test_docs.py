@@ -35,7 +35,9 @@ def test_every_algorithm_states_its_differences_and_its_file() -> None:
         assert f"\n## {entry.name}\n" in page
         assert f"| [`{entry.name}`](algorithms/" in README
         for kind in () if entry.reference else map(type, layers(build(entry.name))):
-            assert "Differences from the paper" in (kind.__doc__ or ""), f"{entry.name}: {kind.__name__}"
+            assert "Differences from the paper" in (kind.__doc__ or ""), (
+                f"{entry.name}: {kind.__name__}"
+            )
 
 
 def test_the_design_names_files_that_exist() -> None:
@@ -44,17 +46,23 @@ def test_the_design_names_files_that_exist() -> None:
     paths = re.findall(r"[\w./]+\.(?:py|json)\b", page)
     assert len(paths) > 40
     assert [path for path in paths if not (ROOT / path).is_file()] == []
-    assert [path for path in re.findall(r"`((?!OUT)\w[\w/]+/)`", page) if not (ROOT / path).is_dir()] == []
+    assert [
+        path for path in re.findall(r"`((?!OUT)\w[\w/]+/)`", page) if not (ROOT / path).is_dir()
+    ] == []
     for files, names in re.findall(r"^\|[^|]*\|([^|]*\.py[^|]*)\|([^|]*)\|$", page, re.MULTILINE):
         code = "".join((ROOT / file).read_text() for file in re.findall(r"`([\w/]+\.py)`", files))
         for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
-            assert re.search(rf"^ *(?:def|class) {name}\b|^{name}\b|\b{name}\(", code, re.MULTILINE), f"{name}: {files}"
+            assert re.search(
+                rf"^ *(?:def|class) {name}\b|^{name}\b|\b{name}\(", code, re.MULTILINE
+            ), f"{name}: {files}"
 
 
 def test_links_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+            assert target.startswith("http") or (page.parent / target).exists(), (
+                f"{page.name}: {target}"
+            )
 
 
 def test_versions_agree() -> None:
@@ -64,10 +72,14 @@ def test_versions_agree() -> None:
 
 def test_every_command_is_a_module() -> None:
     for name in COMMANDS:
-        assert (ROOT / "bench" / f"{name}.py").exists() or (ROOT / "bench" / name / "__main__.py").exists()
+        assert (ROOT / "bench" / f"{name}.py").exists() or (
+            ROOT / "bench" / name / "__main__.py"
+        ).exists()
 
 
-def test_the_console_script_lists_its_commands_and_hands_over(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_script_lists_its_commands_and_hands_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in COMMANDS)

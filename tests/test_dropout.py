@@ -16,7 +16,12 @@ from bench.engine.dropout import Dropout, Masks, mix, replace_dropout, step_keys
 from bench.models.table import MODELS, ModelInfo
 
 CPU = torch.device("cpu")
-KINDS = [(nn.Dropout, (6, 5)), (nn.Dropout1d, (6, 5, 7)), (nn.Dropout2d, (6, 5, 3, 3)), (nn.Dropout3d, (6, 5, 2, 2, 2))]
+KINDS = [
+    (nn.Dropout, (6, 5)),
+    (nn.Dropout1d, (6, 5, 7)),
+    (nn.Dropout2d, (6, 5, 3, 3)),
+    (nn.Dropout3d, (6, 5, 2, 2, 2)),
+]
 
 
 def keys(count: int, seed: int = 0) -> Tensor:
@@ -62,12 +67,17 @@ def test_the_share_kept_is_what_was_asked_for(p: float) -> None:
 def test_masks_are_independent() -> None:
     """Across applications in a step, steps, and neighbouring elements: correlations within 4 standard errors."""
     p = 0.1
-    masks = torch.stack([torch.stack(drawn(key, (4096,), 1 - p, times=3)) for key in keys(200)]).double()
+    masks = torch.stack(
+        [torch.stack(drawn(key, (4096,), 1 - p, times=3)) for key in keys(200)]
+    ).double()
     values = (masks - (1 - p)) / math.sqrt(p * (1 - p))  # (steps, applications, elements)
     pairs = {
         "applications": values[:, :1] * values[:, 1:],
         "stacked.steps": values[1:] * values[:-1],
-        **{f"elements {lag} apart": values[..., lag:] * values[..., :-lag] for lag in (1, 2, 64, 1024)},
+        **{
+            f"elements {lag} apart": values[..., lag:] * values[..., :-lag]
+            for lag in (1, 2, 64, 1024)
+        },
     }
     for what, products in pairs.items():
         assert abs(float(products.mean())) < 4 / math.sqrt(products.numel()), what
@@ -92,7 +102,9 @@ def test_every_application_of_a_step_has_its_own_mask_and_a_step_repeats_them() 
 
 @pytest.mark.parametrize(("kind", "shape"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
-def test_values_and_slopes_are_x_times_mask_over_share(kind: type[nn.Module], shape: tuple[int, ...], p: float) -> None:
+def test_values_and_slopes_are_x_times_mask_over_share(
+    kind: type[nn.Module], shape: tuple[int, ...], p: float
+) -> None:
     module = nn.Sequential(kind(p))
     masks = replace_dropout(module)
     assert masks is not None
@@ -123,7 +135,9 @@ def test_without_a_key_or_in_evaluation_nothing_is_dropped() -> None:
 
 
 def test_replacing_finds_every_layer_of_its_kinds() -> None:
-    module = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(2, 2), nn.Dropout2d(0.2)), nn.ReLU()).eval()
+    module = nn.Sequential(
+        nn.Dropout(0.1), nn.Sequential(nn.Linear(2, 2), nn.Dropout2d(0.2)), nn.ReLU()
+    ).eval()
     assert replace_dropout(module) is not None
     kinds = [type(part) for part in module.modules()]
     assert kinds.count(Dropout) == 2
@@ -140,14 +154,22 @@ def test_replacing_finds_every_layer_of_its_kinds() -> None:
 def Dropping(channels: int, batchnorm: bool) -> nn.Module:
     """A body for the toy data with both kinds of dropout."""
     norm = [nn.BatchNorm1d(16)] if batchnorm else []
-    convolution = [nn.Conv2d(channels, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.3), nn.Flatten()]
+    convolution = [
+        nn.Conv2d(channels, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout2d(0.3),
+        nn.Flatten(),
+    ]
     return nn.Sequential(*convolution, nn.Linear(64, 16), *norm, nn.ReLU(), nn.Dropout(0.5))
 
 
 @pytest.fixture
 def dropping(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a small registered model with dropout."""
-    info = ModelInfo("test_dropout:Dropping", "", 16, lambda channels: 0, size=8, batchnorm_form=True)
+    info = ModelInfo(
+        "test_dropout:Dropping", "", 16, lambda channels: 0, size=8, batchnorm_form=True
+    )
     monkeypatch.setitem(MODELS, "dropping", info)
     return "dropping"
 
@@ -156,7 +178,9 @@ def dropping(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("form", ["", "+bn"])
 def test_stacked_equals_loop_under_dropout(name: str, dropping: str, form: str) -> None:
     """Clients are of unequal sizes and one is smaller than a batch; with BatchNorm both backends pad."""
-    loop, stacked = (trained(name, backend, model=dropping + form) for backend in ("loop", "stacked"))
+    loop, stacked = (
+        trained(name, backend, model=dropping + form) for backend in ("loop", "stacked")
+    )
     assert largest_gap(loop, stacked) < 1e-10
 
 
@@ -164,16 +188,23 @@ def test_stacked_equals_loop_under_dropout(name: str, dropping: str, form: str) 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_resumed_run_is_bit_equal(name: str, dropping: str, backend: str, tmp_path: Path) -> None:
     options = {"precision": "fp32", "model": dropping}
-    assert identical(trained(name, backend, 4, **options), resumed(tmp_path, name, backend, **options))
+    assert identical(
+        trained(name, backend, 4, **options), resumed(tmp_path, name, backend, **options)
+    )
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_naive_run_gives_the_same(dropping: str, backend: str) -> None:
     simulation = trained("fedavg", backend, model=dropping)
     expected = naive_fedavg(rounds=2, dropout=True, model=dropping)
-    assert max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected) < 1e-12
+    assert (
+        max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected)
+        < 1e-12
+    )
     without = naive_fedavg(rounds=2, model=dropping)
-    assert max(float((simulation.server.params[n] - without[n]).abs().max()) for n in without) > 1e-3
+    assert (
+        max(float((simulation.server.params[n] - without[n]).abs().max()) for n in without) > 1e-3
+    )
 
 
 @pytest.mark.gpu
@@ -185,5 +216,8 @@ def test_a_gpu_draws_the_same_masks(dropping: str) -> None:
             found = masks.kept((64, 4096), 0.9, cuda)
         assert torch.equal(found.cpu(), drawn(key, (64, 4096), 0.9)[0])
     cpu, gpu = trained("fedavg", model=dropping), trained("fedavg", model=dropping, device="cuda")
-    gap = max(float((cpu.server.params[n] - gpu.server.params[n].cpu()).abs().max()) for n in cpu.net.names)
+    gap = max(
+        float((cpu.server.params[n] - gpu.server.params[n].cpu()).abs().max())
+        for n in cpu.net.names
+    )
     assert gap < 1e-9

@@ -29,12 +29,18 @@ from leaderboards.numbers import curve_of, numbers_of
         ("whole_epochs", 3, (5, 5)),  # less than a batch: what there is
         ("batches", 0, (8, 8)),  # two batches, of one epoch
         ("batches", 2, (8, 1)),
-        ("equal", 0, (8, 8)),  # 48 samples of four clients: one whole batch of the mean client, twice
+        (
+            "equal",
+            0,
+            (8, 8),
+        ),  # 48 samples of four clients: one whole batch of the mean client, twice
         ("equal", 2, (8, 8)),  # 9 samples: one whole batch an epoch, so a second epoch begins
         ("equal", 3, (5, 5)),  # less than a batch: what there is
     ],
 )
-def test_the_step_rule_says_what_local_epochs_count(rule: str, client: int, sizes: tuple[int, ...]) -> None:
+def test_the_step_rule_says_what_local_epochs_count(
+    rule: str, client: int, sizes: tuple[int, ...]
+) -> None:
     setting = replace(TINY, step_rule=rule, local_epochs=2, batch_size=8)
     schedule = draw_schedule(torch.Generator().manual_seed(0), setting, (21, 13, 9, 5), client)
     assert schedule.sizes == sizes
@@ -70,7 +76,10 @@ def test_untrained_clients_are_scored_once(algorithm: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("rule", ["whole_epochs", "batches", "equal"])
 def test_backends_agree_under_every_step_rule(rule: str) -> None:
-    loop, stacked = (trained("fedgkd", backend, step_rule=rule, model="mlp+bn") for backend in ("loop", "stacked"))
+    loop, stacked = (
+        trained("fedgkd", backend, step_rule=rule, model="mlp+bn")
+        for backend in ("loop", "stacked")
+    )
     assert largest_gap(loop, stacked) < 1e-9
     assert loop.progress.samples == stacked.progress.samples > 0
 
@@ -80,7 +89,10 @@ def test_weight_decay_exemptions() -> None:
     names = ("body.conv.weight", "body.norm.weight", "body.blocks.1.shortcut.1.weight")
     norms = frozenset(names[1:])
     assert decays(simulation.setting, names, norms) == (True, True, True)
-    for rule, expected in (("norm", (True, False, False)), ("norm_but_shortcut", (True, False, True))):
+    for rule, expected in (
+        ("norm", (True, False, False)),
+        ("norm_but_shortcut", (True, False, True)),
+    ):
         setting = SimpleNamespace(decay_exempt=rule)
         assert decays(setting, names, norms) == expected  # type: ignore[arg-type]
 
@@ -116,7 +128,10 @@ def test_gradients_from_the_cohort_are_those_of_the_clients() -> None:
     assert simulation.progress.traffic.bytes_up == num_bytes(slopes)
     for client, index in enumerate(toy_split().clients):
         data = simulation.federation.data(torch.tensor(index))
-        leaves = {n: simulation.server.params[n].clone().requires_grad_() for n in simulation.net.trainable}
+        leaves = {
+            n: simulation.server.params[n].clone().requires_grad_()
+            for n in simulation.net.trainable
+        }
         value = F.cross_entropy(simulation.net.eval(leaves, data.x).logits, data.y)
         expected = torch.autograd.grad(value, list(leaves.values()))
         for name, want in zip(leaves, expected, strict=True):
@@ -146,14 +161,28 @@ def test_the_summary_of_a_curve_by_hand() -> None:
     validation = [0.20, 0.30, 0.60, 0.60]
     curve = [(r + 1, "accuracy", a) for r, a in enumerate(accuracy)]
     curve += [(r + 1, "val_accuracy", v) for r, v in enumerate(validation)]
-    for name, value in (("communications", 4), ("bytes_down", 80), ("bytes_up", 40), ("train_steps", 12.5)):
+    for name, value in (
+        ("communications", 4),
+        ("bytes_down", 80),
+        ("bytes_up", 40),
+        ("train_steps", 12.5),
+    ):
         curve.append((4, name, value))
     row = numbers_of(curve_of(curve))
     assert (row["best_accuracy"], row["best_round"]) == (0.5, 2), "the first of equals"
     assert row["final_accuracy"] == 0.5
-    assert (row["selected_accuracy"], row["selected_round"], row["best_val_accuracy"]) == (0.4, 3, 0.6)
+    assert (row["selected_accuracy"], row["selected_round"], row["best_val_accuracy"]) == (
+        0.4,
+        3,
+        0.6,
+    )
     assert row["mean_last10_accuracy"] == pytest.approx(0.375)
     # 0.1; .6*.1 + .4*.5 = .26; .6*.26 + .4*.4 = .316; .6*.316 + .4*.5 = .3896
     assert row["ema_accuracy"] == pytest.approx(0.3896)
-    assert (row["communications"], row["bytes_down"], row["bytes_up"], row["train_steps"]) == (4, 80, 40, 12.5)
+    assert (row["communications"], row["bytes_down"], row["bytes_up"], row["train_steps"]) == (
+        4,
+        80,
+        40,
+        12.5,
+    )
     assert row["amp"] is None

@@ -24,7 +24,11 @@ from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
 from bench.selftest.equations import formulas as written_anew
 from bench.selftest.toy import gap
 
-ALL = [pytest.param(name, check, id=f"{name}: {check.title}") for name in CHECKS for check in CHECKS[name]]
+ALL = [
+    pytest.param(name, check, id=f"{name}: {check.title}")
+    for name in CHECKS
+    for check in CHECKS[name]
+]
 
 FIELDS = [(name, field.name) for name in ALGORITHMS for field in ALGORITHMS[name].fields]
 
@@ -94,31 +98,41 @@ def twisted(name: str, **hooks: Callable[..., Any]) -> Make:
 
 def changed(name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Make:
     """The built-in algorithm with hyper-parameters other than those asked for."""
-    return lambda **options: build(name, **{**options, **change({**ALGORITHMS[name].defaults(), **options})})
+    return lambda **options: build(
+        name, **{**options, **change({**ALGORITHMS[name].defaults(), **options})}
+    )
 
 
 def local(term: Callable[..., Any]) -> Callable[..., Any]:
     """A local loss of CE plus `term(algorithm, student's outputs, teacher's outputs, batch, plan)`."""
 
-    def loss(right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Any:
+    def loss(
+        right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+    ) -> Any:
         out, teacher = net(local["params"], batch.x), next(iter(batch.teacher.values()), None)
         return cross_entropy(out.logits, batch.y) + term(right, out, teacher, batch, plan)
 
     return loss
 
 
-def unsquared(right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Any:
+def unsquared(
+    right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+) -> Any:
     w, received = local["params"], message["params"]
     distance = sum((w[name] - received[name]).square().sum() for name in net.trainable).sqrt()
     return cross_entropy(net(w, batch.x).logits, batch.y) + right.mu / 2 * distance
 
 
 def twice_the_term(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
-    return 2 * right.local_loss(net, local, batch, *rest) - cross_entropy(net(local["params"], batch.x).logits, batch.y)
+    return 2 * right.local_loss(net, local, batch, *rest) - cross_entropy(
+        net(local["params"], batch.x).logits, batch.y
+    )
 
 
 def opposite_term(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
-    return 2 * cross_entropy(net(local["params"], batch.x).logits, batch.y) - right.local_loss(net, local, batch, *rest)
+    return 2 * cross_entropy(net(local["params"], batch.x).logits, batch.y) - right.local_loss(
+        net, local, batch, *rest
+    )
 
 
 def term_without_gradient(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
@@ -131,8 +145,12 @@ def step_thrown_away(right: Any, net: Any, local: Any, *rest: Any) -> Any:
     return local
 
 
-def from_round_1(right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Any:
-    return right.local_loss(net, local, batch, message, memory, replace(plan, round=max(plan.round, 2)))
+def from_round_1(
+    right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+) -> Any:
+    return right.local_loss(
+        net, local, batch, message, memory, replace(plan, round=max(plan.round, 2))
+    )
 
 
 def unlike_plan(**values: Any) -> Callable[..., Any]:
@@ -151,7 +169,10 @@ def swapped_bounds(right: Any, fed: Any, server: Any) -> Any:
 
 
 def swapped_roles(right: Any, net: Any, params: Any, local_params: Any, batch: Any) -> Any:
-    teacher, student = net.eval({**local_params, **params}, batch.x).logits, net.eval(local_params, batch.x).logits
+    teacher, student = (
+        net.eval({**local_params, **params}, batch.x).logits,
+        net.eval(local_params, batch.x).logits,
+    )
     return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
 
 
@@ -187,7 +208,9 @@ def the_others(right: Any, *given: Any) -> Any:
 
 def equal_counts(right: Any, *given: Any) -> Any:
     upload, memory = right.upload(*given)
-    return {key: value if key == "params" else torch.ones_like(value) for key, value in upload.items()}, memory
+    return {
+        key: value if key == "params" else torch.ones_like(value) for key, value in upload.items()
+    }, memory
 
 
 def w0_in_the_buffer(right: Any, fed: Any, params: Any) -> Any:
@@ -197,13 +220,18 @@ def w0_in_the_buffer(right: Any, fed: Any, params: Any) -> Any:
 def torch_weights(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
     local = right.start(fed, message, memory, generator)
     convolutions = {name: value for name, value in local["theta"].items() if value.dim() == 4}
-    narrow = {name: value * (len(value) / (6 * value.shape[1])) ** 0.5 for name, value in convolutions.items()}
+    narrow = {
+        name: value * (len(value) / (6 * value.shape[1])) ** 0.5
+        for name, value in convolutions.items()
+    }
     return {**local, "theta": {**local["theta"], **narrow}}
 
 
 def counts_of_everyone(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
     local = right.start(fed, message, memory, generator)
-    return {name: value if name == "params" else torch.ones_like(value) for name, value in local.items()}
+    return {
+        name: value if name == "params" else torch.ones_like(value) for name, value in local.items()
+    }
 
 
 def true_class_too(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
@@ -229,18 +257,30 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "KL reversed": ("fedgkd", twisted("fedgkd", local_loss=local(reversed_kl))),
     "w_0 in the buffer": ("fedgkd", twisted("fedgkd", init_server=w0_in_the_buffer)),
     "distillation in round 1": ("fedgkd", twisted("fedgkd", local_loss=from_round_1)),
-    "gamma not halved": ("fedgkd_plus", changed("fedgkd_plus", lambda h: {"gamma": 2 * h["gamma"]})),
+    "gamma not halved": (
+        "fedgkd_plus",
+        changed("fedgkd_plus", lambda h: {"gamma": 2 * h["gamma"]}),
+    ),
     "sum over classes": ("fedgkd_mse", changed("fedgkd_mse", lambda h: {"gamma": 4 * h["gamma"]})),
-    "KL without gradient": ("fedgkd_vote", twisted("fedgkd_vote", local_loss=term_without_gradient)),
+    "KL without gradient": (
+        "fedgkd_vote",
+        twisted("fedgkd_vote", local_loss=term_without_gradient),
+    ),
     "a vote of equals": ("fedgkd_vote", changed("fedgkd_vote", lambda h: {"beta": 1e9})),
     "previous and global swapped": ("moon", twisted("moon", teachers=swapped_teachers)),
     "always times T^2": ("fedlsd", changed("fedlsd", lambda h: {"kd_t_squared": True})),
     "beta and gamma swapped": ("fedcad", twisted("fedcad", broadcast=swapped_bounds)),
     "the true class too": ("fedntd", twisted("fedntd", local_loss=local(true_class_too))),
-    "own table included": ("feddistill", changed("feddistill", lambda h: {"fd_exclude_self": False})),
+    "own table included": (
+        "feddistill",
+        changed("feddistill", lambda h: {"fd_exclude_self": False}),
+    ),
     "without T^2": (
         "feddistill",
-        changed("feddistill", lambda h: {"distillation_weight": h["distillation_weight"] / h["temperature"] ** 2}),
+        changed(
+            "feddistill",
+            lambda h: {"distillation_weight": h["distillation_weight"] / h["temperature"] ** 2},
+        ),
     ),
     "margins alike for all classes": ("fedlc", twisted("fedlc", start=counts_of_everyone)),
     "no class missing": ("fedrs", twisted("fedrs", start=counts_of_everyone)),
@@ -249,23 +289,34 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "distillation term doubled": ("fedkf", twisted("fedkf", local_loss=twice_the_term)),
     "generator never trained": ("fedkf", twisted("fedkf", before_step=step_thrown_away)),
     "the generator's weights as torch draws them": ("fedkf", twisted("fedkf", start=torch_weights)),
-    "the round's mean evaluated": ("fedkf", twisted("fedkf", evaluated=lambda right, server: {"": server.params})),
+    "the round's mean evaluated": (
+        "fedkf",
+        twisted("fedkf", evaluated=lambda right, server: {"": server.params}),
+    ),
     "teacher and student swapped": ("feddkd", twisted("feddkd", distillation=swapped_roles)),
     "mean over those who do not answer, too": ("feddkd", twisted("feddkd", _mean=mean_over_all)),
     "answers drawn once a round": ("feddkd", twisted("feddkd", _answering=drawn_once)),
     "all answer or none": ("feddkd_bn", twisted("feddkd_bn", _answering=all_or_none)),
     "probability of an answer": ("feddkd_max", twisted("feddkd_max", _answering=the_others)),
-    "student in training mode": ("feddkd_bn", changed("feddkd_bn", lambda h: {"dkd_student_mode": "train"})),
+    "student in training mode": (
+        "feddkd_bn",
+        changed("feddkd_bn", lambda h: {"dkd_student_mode": "train"}),
+    ),
     "FedMAX left out": ("feddkd_max", changed("feddkd_max", lambda h: {"beta": 0.0})),
     "only the round's clients": (
         "fedavg_t1",
-        twisted("fedavg_t1", evaluated=lambda right, server: {"": server.params, "_t1": server.params}),
+        twisted(
+            "fedavg_t1", evaluated=lambda right, server: {"": server.params, "_t1": server.params}
+        ),
     ),
     "correction's sign flipped": ("scaffold", twisted("scaffold", local_loss=opposite_term)),
     "learning rate left out": ("scaffold", twisted("scaffold", upload=unlike_plan(lr=1.0))),
     "momentum left out": ("fednova", twisted("fednova", upload=unlike_plan(momentum=0.0))),
     "server without state": ("feddyn", twisted("feddyn", server_step=plain_mean)),
-    "momentum of the server left out": ("fedavgm", changed("fedavgm", lambda h: {"server_momentum": 0.0})),
+    "momentum of the server left out": (
+        "fedavgm",
+        changed("fedavgm", lambda h: {"server_momentum": 0.0}),
+    ),
     "first moment left out": ("fedadam", changed("fedadam", lambda h: {"beta1": 0.0})),
     "q applied twice": ("qffl", changed("qffl", lambda h: {"q": 2 * h["q"]})),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
@@ -281,7 +332,15 @@ def test_nothing_is_near_what_cannot_be_compared() -> None:
     one, nan = torch.ones(2), torch.tensor([1.0, math.nan])
     assert gap({"a": one}, {"a": one}) == 0
     assert gap([one], [one + 0.5]) == 0.5
-    for got in ({"a": nan}, {"a": torch.ones(3)}, {"b": one}, {}, {"a": one, "b": one}, one, {"a": 1.0}):
+    for got in (
+        {"a": nan},
+        {"a": torch.ones(3)},
+        {"b": one},
+        {},
+        {"a": one, "b": one},
+        one,
+        {"a": 1.0},
+    ):
         assert gap(got, {"a": one}) == math.inf
 
 
@@ -328,21 +387,32 @@ def test_generated_images_are_those_of_the_layers_in_the_code(
     """Upsampling and convolutions of torch's modules, values and gradients."""
     draw = torch.Generator().manual_seed(0)
     theta = image_generator(draw, torch.zeros((), dtype=torch.float64), input_shape=shape, noise=5)
-    theta = {name: value + 0.1 * torch.randn(value.shape, generator=draw) for name, value in theta.items()}
+    theta = {
+        name: value + 0.1 * torch.randn(value.shape, generator=draw)
+        for name, value in theta.items()
+    }
     up = nn.Upsample(scale_factor=2)
     layers = nn.Sequential(
         nn.Linear(5, 128 * quarter[0] * quarter[1]),
         nn.Unflatten(1, (128, *quarter)),
         *(nn.BatchNorm2d(128), up, nn.Conv2d(128, 128, 3, padding=1)),
         *(nn.BatchNorm2d(128, 0.8), nn.LeakyReLU(0.2), up, nn.Conv2d(128, 64, 3, padding=1)),
-        *(nn.BatchNorm2d(64, 0.8), nn.LeakyReLU(0.2), nn.Conv2d(64, shape[0], 3, padding=1), nn.Sigmoid()),
+        *(
+            nn.BatchNorm2d(64, 0.8),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(64, shape[0], 3, padding=1),
+            nn.Sigmoid(),
+        ),
     ).double()
     order = ["in", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3"]
     names = [f"{layer}.{kind}" for layer in order for kind in ("weight", "bias")]
     with torch.no_grad():
         for parameter, name in zip(layers.parameters(), names, strict=True):
             parameter.copy_(theta[name])
-    z, seen = torch.randn(6, 5, generator=draw).double(), torch.randn(6, *shape, generator=draw).double()
+    z, seen = (
+        torch.randn(6, 5, generator=draw).double(),
+        torch.randn(6, *shape, generator=draw).double(),
+    )
 
     def value(theta: dict[str, Tensor]) -> Tensor:
         return (generated_images(theta, z, shape) * seen).sum()

@@ -28,7 +28,9 @@ from leaderboards import Store, identity_columns
 from search_spaces import Setting
 
 ROOT = Path(__file__).resolve().parent.parent
-SETTING = Setting(num_clients=10, participation=0.5, rounds=20, local_epochs=2, batch_size=8, evaluate_every=3)
+SETTING = Setting(
+    num_clients=10, participation=0.5, rounds=20, local_epochs=2, batch_size=8, evaluate_every=3
+)
 SAMPLES, TESTS = info("digits").train_size / 10, info("digits").test_size
 STILL = Pace(0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -45,21 +47,32 @@ def unit(algorithm: str, **fields: Any) -> RunSpec:
         ("fedavg", {"client": 1}, 20 * 5),
         ("fedavg", {"batch": 1}, 20 * 5 * (SAMPLES / 8 + 0.5)),
         ("fedavg", {"step": 1}, 20 * 5 * 2 * (SAMPLES / 8 + 0.5)),
-        ("fedavg", {"step": 1, "sample": 1}, 20 * 5 * 2 * SAMPLES / 8 + 7 * TESTS),  # a step of half a batch is half
+        (
+            "fedavg",
+            {"step": 1, "sample": 1},
+            20 * 5 * 2 * SAMPLES / 8 + 7 * TESTS,
+        ),  # a step of half a batch is half
         ("fedavg", {"server_step": 1}, 0),
         ("fedgen", {"server_step": 1}, 20 * 50),
         ("centralized", {"step": 1}, 20 * 2 * (10 * SAMPLES / 8 + 0.5)),
     ],
 )
-def test_a_run_takes_its_counted_work_at_the_pace(algorithm: str, pace: dict[str, float], seconds: float) -> None:
+def test_a_run_takes_its_counted_work_at_the_pace(
+    algorithm: str, pace: dict[str, float], seconds: float
+) -> None:
     time = estimated_time(unit(algorithm), replace(STILL, **pace))
-    assert (time.low, time.high) == (pytest.approx(seconds / SPREAD), pytest.approx(seconds * SPREAD))
+    assert (time.low, time.high) == (
+        pytest.approx(seconds / SPREAD),
+        pytest.approx(seconds * SPREAD),
+    )
     assert time.middle == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("algorithm", ["fedbn", "local"])
 @pytest.mark.parametrize(("participation", "every"), [(0.5, 3), (0.1, 1), (0.1, 20), (1.0, 2)])
-def test_personal_models_are_counted_as_drawn(algorithm: str, participation: float, every: int) -> None:
+def test_personal_models_are_counted_as_drawn(
+    algorithm: str, participation: float, every: int
+) -> None:
     run = unit(algorithm, participation=participation, evaluate_every=every)
     generator, repetitions, counts = random.Random(0), 500, []
     for _ in range(repetitions):
@@ -88,7 +101,8 @@ def test_single_batches_are_counted_as_such() -> None:
 
 def test_whole_epochs_have_a_batch_less() -> None:
     times = [
-        estimated_time(unit("fedavg", step_rule=rule), replace(STILL, step=1)) for rule in ("epochs", "whole_epochs")
+        estimated_time(unit("fedavg", step_rule=rule), replace(STILL, step=1))
+        for rule in ("epochs", "whole_epochs")
     ]
     epochs = unit("fedavg").setting.local_epochs
     assert times[0].middle - times[1].middle == pytest.approx(20 * 5 * epochs)
@@ -127,8 +141,16 @@ def test_a_pace_tells_steps_from_what_is_done_once_a_round(
 ) -> None:
     given = unit(algorithm, batch_size=64, auxiliary_per_class=10, validation_fraction=0.1)
     pace = measuring.measure(algorithm, given.hyperparameters, given.setting)
-    sample = 3 / (measuring.TESTS + measuring.HELD_OUT)  # two chunks of test samples, one of those held out
-    expected = {"client": client, "batch": batch, "step": step, "sample": sample, "server_step": server_step}
+    sample = 3 / (
+        measuring.TESTS + measuring.HELD_OUT
+    )  # two chunks of test samples, one of those held out
+    expected = {
+        "client": client,
+        "batch": batch,
+        "step": step,
+        "sample": sample,
+        "server_step": server_step,
+    }
     assert {name: 1000 * seconds for name, seconds in vars(pace).items()} == pytest.approx(expected)
 
 
@@ -152,7 +174,16 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def dry_run(out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    options = ["--algo", "fedavg,fedprox", "--set", "mu=0.1,1", "--dry-run", "--json", "--executor", "inline"]
+    options = [
+        "--algo",
+        "fedavg,fedprox",
+        "--set",
+        "mu=0.1,1",
+        "--dry-run",
+        "--json",
+        "--executor",
+        "inline",
+    ]
     assert sweep.main([*options, "--out", str(out), *more]) == 0
     planned: dict[str, Any] = json.loads(capsys.readouterr().out)
     return planned
@@ -165,9 +196,14 @@ def test_a_dry_run_measures_each_program_once(
     assert asked == ["fedavg", "fedprox"]
     trials = first["trials"]
     for trial in trials:
-        alone = RunSpec(trial["algorithm"], trial["hyperparameters"], Setting(**trial["setting"]), 0)
+        alone = RunSpec(
+            trial["algorithm"], trial["hyperparameters"], Setting(**trial["setting"]), 0
+        )
         time = estimated_time(alone, replace(STILL, step=1.0))
-        assert (trial["seconds_per_run_at_least"], trial["seconds_per_run_at_most"]) == (time.low, time.high)
+        assert (trial["seconds_per_run_at_least"], trial["seconds_per_run_at_most"]) == (
+            time.low,
+            time.high,
+        )
     assert first["estimated"]
     assert first["seconds"] == pytest.approx(sum(trial["seconds_per_run"] for trial in trials))
     assert dry_run(tmp_path, capsys) == first
@@ -181,7 +217,9 @@ def test_a_dry_run_measures_each_program_once(
         assert len(asked) == 5 + number, "a damaged pace is measured anew"
 
 
-def test_an_algorithms_recorded_rate_wins(tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_algorithms_recorded_rate_wins(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     estimated = dry_run(tmp_path / "none", capsys)["trials"]
     for one in (estimated[0], estimated[-1]):
         asked.clear()
@@ -193,25 +231,38 @@ def test_an_algorithms_recorded_rate_wins(tmp_path: Path, asked: list[str], caps
         planned = dry_run(tmp_path, capsys)
         assert asked == (["fedprox"] if one is estimated[0] else [])
     assert not planned["estimated"]
-    assert planned["seconds_at_least"] == pytest.approx(planned["seconds"]) == planned["seconds_at_most"]
+    assert (
+        planned["seconds_at_least"]
+        == pytest.approx(planned["seconds"])
+        == planned["seconds_at_most"]
+    )
 
 
 def test_another_machine_is_not_estimated_by_this_one(
     tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sweep.main(["--algo", "fedavg", "--dry-run", "--address", "ray://far:1", "--out", str(tmp_path)]) == 0
+    assert (
+        sweep.main(
+            ["--algo", "fedavg", "--dry-run", "--address", "ray://far:1", "--out", str(tmp_path)]
+        )
+        == 0
+    )
     assert "time unknown" in capsys.readouterr().out
     assert not asked
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "-1", "long"])
-def test_a_limit_that_is_no_number_of_seconds_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_no_number_of_seconds_is_refused(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(paces.LIMIT, value)
     with pytest.raises(UsageError, match=repr(value)):
         paces.measured_paces([unit("fedavg")], 1)
 
 
-def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_that_measures_imports_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(paces.LIMIT, "300")
     script = "import sys; from bench.sweep import command as sweep; "

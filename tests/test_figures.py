@@ -28,7 +28,9 @@ from bench.sweep import command as sweep
 from leaderboards.rows.schema import WHEN_DIVERGED
 from search_spaces import Setting
 
-pytest.importorskip("vl_convert", reason="figures need vl-convert-python: pip install fedkd-bench[report]")
+pytest.importorskip(
+    "vl_convert", reason="figures need vl-convert-python: pip install fedkd-bench[report]"
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 SETTING = {"dataset": "digits", "rounds": 4, "num_clients": 3}
@@ -43,14 +45,20 @@ def pair(
     fields: dict[str, Any] | None = None,
     **columns: Any,
 ) -> Pair:
-    """A finished run whose accuracy rises straight to `final`. `a_round`: its communications in each round."""
+    """A finished run whose accuracy rises straight to `final`.
+
+    `a_round`: its communications in each round.
+    """
     setting = SETTING | (fields or {})
     accuracies = ("best_accuracy", "final_accuracy", "selected_accuracy", "best_val_accuracy")
     defaults = {"partition_hash": None, **dict.fromkeys(accuracies, final)}
     row = make_row(algorithm, hyperparameters, setting, seed, **(defaults | columns))
     points: list[tuple[int, str, float]] = []
     for at in range(1, row["rounds"] + 1):
-        points += [(at, "accuracy", final * at / row["rounds"]), (at, "communications", a_round * at)]
+        points += [
+            (at, "accuracy", final * at / row["rounds"]),
+            (at, "communications", a_round * at),
+        ]
         points += [(at, "train_steps", 10.0 * at * (1 + seed)), (at, "train_loss", 1 / at)]
     return row, points
 
@@ -75,8 +83,14 @@ def line(panel: dict[str, Any], algorithm: str) -> list[tuple[float, float]]:
 
 def headings(spec: dict[str, Any]) -> list[list[str]]:
     """What stands above each panel."""
-    marks = [[[layer.get("encoding", {}).get("text", {}) for layer in p["layer"]] for p in row] for row in panels(spec)]
-    return [[next((text["value"] for text in own if "value" in text), "") for own in row] for row in marks]
+    marks = [
+        [[layer.get("encoding", {}).get("text", {}) for layer in p["layer"]] for p in row]
+        for row in panels(spec)
+    ]
+    return [
+        [next((text["value"] for text in own if "value" in text), "") for own in row]
+        for row in marks
+    ]
 
 
 def words(spec: dict[str, Any]) -> str:
@@ -89,7 +103,10 @@ def runs_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("digits")
     asked = "--algo fedavg,fedgkd --dataset digits --alpha 0.1 1 --participation 0.3 0.5 --rounds 2 --seeds 2"
     asked += " --set local_epochs=1 buffer=1 gamma=0.2 local_test_fraction=0.2 --executor inline -q"
-    assert sweep.main([*asked.split(), "--track", "local,classes,features,models", "--out", str(out)]) == 0
+    assert (
+        sweep.main([*asked.split(), "--track", "local,classes,features,models", "--out", str(out)])
+        == 0
+    )
     return out
 
 
@@ -97,7 +114,9 @@ def runs_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs_of_toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real runs in the plane, with their models; FedBN's, whose clients have their own, among them."""
     out = tmp_path_factory.mktemp("toy")
-    asked = "--algo fedavg,fedbn --dataset toy2d --rounds 2 --executor inline -q --track models --out"
+    asked = (
+        "--algo fedavg,fedbn --dataset toy2d --rounds 2 --executor inline -q --track models --out"
+    )
     assert sweep.main([*asked.split(), str(out)]) == 0
     return out
 
@@ -111,7 +130,9 @@ def test_a_line_is_the_mean_of_its_seeds_and_a_band_goes_to_the_outermost(tmp_pa
     (spec,) = of(tmp_path, "fedgkd-4").values()
     ((panel,),) = panels(spec)
     last = {row["algorithm"]: (row["low"], row["high"], row["n"]) for row in rows(panel)}
-    assert np.array(line(panel, "fedavg")) == pytest.approx(np.array([(1, 0.15), (2, 0.3), (3, 0.45), (4, 0.6)]))
+    assert np.array(line(panel, "fedavg")) == pytest.approx(
+        np.array([(1, 0.15), (2, 0.3), (3, 0.45), (4, 0.6)])
+    )
     assert last == {"fedavg": (0.4, 0.9, 3), "fedgkd": (None, None, 1)}
     (steps,) = of(tmp_path, "feddkd-3").values()  # 10, 20 and 30 local steps a round
     assert [x for x, _ in line(panels(steps)[0][0], "fedavg")][:2] == [20, 40]
@@ -119,7 +140,9 @@ def test_a_line_is_the_mean_of_its_seeds_and_a_band_goes_to_the_outermost(tmp_pa
 
 def test_axes_do_not_round(tmp_path):
     out = write(tmp_path, [pair(final=0.096, fields={"rounds": 1})])
-    assert ">9.6</text>" in drawn(out, tmp_path / "to", "fedgkd-4", "--format", "svg")[0].read_text()
+    assert (
+        ">9.6</text>" in drawn(out, tmp_path / "to", "fedgkd-4", "--format", "svg")[0].read_text()
+    )
 
 
 def test_only_rounds_that_all_seeds_have_are_drawn(tmp_path):
@@ -139,11 +162,21 @@ def test_panels_are_alphas_and_pictures_are_participations(tmp_path):
         assert [rows(panel)[-1]["mean"] for panel in panels(spec)[0]] == pytest.approx(
             [a * share for a in (0.1, 0.5, 1)]
         )
-        assert f"digits · mlp · lda, 3 clients · 4 rounds × 10 local epochs · participation {share}" in words(spec)
+        assert (
+            f"digits · mlp · lda, 3 clients · 4 rounds × 10 local epochs · participation {share}"
+            in words(spec)
+        )
 
 
 def test_pictures_of_unlike_settings_have_unlike_names_and_say_what_differs(tmp_path):
-    write(tmp_path, [pair(fields={"lr": lr, "local_epochs": epochs}) for lr in (0.1, 0.01) for epochs in (1, 5)])
+    write(
+        tmp_path,
+        [
+            pair(fields={"lr": lr, "local_epochs": epochs})
+            for lr in (0.1, 0.01)
+            for epochs in (1, 5)
+        ],
+    )
     found = of(tmp_path, "fedcad-3") | of(tmp_path, "feddkd-7")
     assert sorted(found) == [
         f"feddkd-7-digits-alpha0.5-participation1-local_epochs{epochs}-lr{lr}"
@@ -166,7 +199,10 @@ def test_equal_communication_ends_where_the_cheapest_does(tmp_path):
 
 
 def test_the_second_half_of_feddkd_is_of_15_local_epochs(tmp_path):
-    write(tmp_path, [pair(fields={"local_epochs": e, "weight_decay": e * 1e-4, "alpha": 0.1}) for e in (5, 15)])
+    write(
+        tmp_path,
+        [pair(fields={"local_epochs": e, "weight_decay": e * 1e-4, "alpha": 0.1}) for e in (5, 15)],
+    )
     assert len(of(tmp_path, "feddkd-2")) == 2
     for figure in ("feddkd-4", "feddkd-5"):
         (spec,) = of(tmp_path, figure).values()
@@ -202,7 +238,10 @@ def test_what_must_be_known_of_the_lines_is_said(tmp_path):
 
 def test_the_selected_configuration_is_drawn(tmp_path):
     tried = [(0.1, 0.3), (0.2, 0.6), (0.5, 0.4)]
-    write(tmp_path, [pair("fedgkd", final=final, hyperparameters={"gamma": gamma}) for gamma, final in tried])
+    write(
+        tmp_path,
+        [pair("fedgkd", final=final, hyperparameters={"gamma": gamma}) for gamma, final in tried],
+    )
     ((panel,),) = panels(next(iter(of(tmp_path, "fedgkd-4").values())))
     assert line(panel, "fedgkd")[-1] == (4, 0.6)
 
@@ -223,13 +262,27 @@ def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("validated", [True, False])
-def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(tmp_path, validated):
+def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(
+    tmp_path, validated
+):
     finals = {"fedavg": (0.5, 0.2), "fedprox": (0.6, 0.4), "fedgkd": (0.7, 0.3)}
-    cells = [(name, alpha, final) for name, own in finals.items() for alpha, final in zip((0.1, 1.0), own, strict=True)]
+    cells = [
+        (name, alpha, final)
+        for name, own in finals.items()
+        for alpha, final in zip((0.1, 1.0), own, strict=True)
+    ]
     pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
-    left_out = [pair("fednova", final=0.9, fields={"alpha": 1.0}), pair("local", final=0.9, fields={"alpha": 1.0})]
-    left_out.append(pair("fedavg", final=0.9, fields={"alpha": 5.0}))  # alone in its cell: nothing to rank
-    pairs = [(row if validated else row | {"selected_accuracy": None}, curve) for row, curve in [*pairs, *left_out]]
+    left_out = [
+        pair("fednova", final=0.9, fields={"alpha": 1.0}),
+        pair("local", final=0.9, fields={"alpha": 1.0}),
+    ]
+    left_out.append(
+        pair("fedavg", final=0.9, fields={"alpha": 5.0})
+    )  # alone in its cell: nothing to rank
+    pairs = [
+        (row if validated else row | {"selected_accuracy": None}, curve)
+        for row, curve in [*pairs, *left_out]
+    ]
     write(tmp_path, pairs)
     ((name, spec),) = of(tmp_path, "board-ranks").items()
     assert ("best validation accuracy" in headings(spec)[0][0]) == validated
@@ -245,8 +298,24 @@ def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_eith
 
 
 def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
-    assert main(["board-costs", "--board", "reference", "--alpha", "0.1", "--participation", "0.2", "--dry-run"]) == 0
-    assert "board-costs-cifar10-alpha0.1-participation0.2.svg" in capsys.readouterr().out, "whatever lr was chosen"
+    assert (
+        main(
+            [
+                "board-costs",
+                "--board",
+                "reference",
+                "--alpha",
+                "0.1",
+                "--participation",
+                "0.2",
+                "--dry-run",
+            ]
+        )
+        == 0
+    )
+    assert "board-costs-cifar10-alpha0.1-participation0.2.svg" in capsys.readouterr().out, (
+        "whatever lr was chosen"
+    )
     assert main(["board-costs", "--board", "refrence"]) == 2
     assert "reference" in capsys.readouterr().err
 
@@ -258,13 +327,22 @@ def test_one_cell_gives_no_average_rank(tmp_path):
 def test_the_front_goes_through_what_none_surpasses_at_no_more_cost(tmp_path):
     costs = {"fedavg": (10, 0.5), "fedprox": (10, 0.6), "scaffold": (20, 0.55), "fedgkd": (30, 0.7)}
     pairs = [
-        pair(name, seed=seed, final=final + seed / 100, bytes_down=cost * 10**6, bytes_up=0, seconds=float(cost + seed))
+        pair(
+            name,
+            seed=seed,
+            final=final + seed / 100,
+            bytes_down=cost * 10**6,
+            bytes_up=0,
+            seconds=float(cost + seed),
+        )
         for name, (cost, final) in costs.items()
         for seed in (0, 1)
     ]
     (spec,) = of(write(tmp_path, pairs), "board-costs").values()
     for (panel,) in panels(spec):
-        assert {row["algorithm"]: row["x"] for row in rows(panel)} == {name: cost for name, (cost, _) in costs.items()}
+        assert {row["algorithm"]: row["x"] for row in rows(panel)} == {
+            name: cost for name, (cost, _) in costs.items()
+        }
         front = [row["algorithm"] for row in panel["layer"][0]["data"]["values"]]
         assert front == ["fedprox", "fedgkd", "fedgkd"]
 
@@ -310,7 +388,10 @@ def test_a_partition_is_that_of_the_lowest_seed(tmp_path, figure, mark):
     ((name, spec),) = of(tmp_path, figure).items()  # one: neither participation nor lr move samples
     assert name == f"{figure}-digits-alpha0.5"
     ((panel,),) = panels(spec)
-    assert rows(panel) == [{"client": 0, "class": 0, "samples": 7}, {"client": 1, "class": 1, "samples": 2}]
+    assert rows(panel) == [
+        {"client": 0, "class": 0, "samples": 7},
+        {"client": 1, "class": 1, "samples": 2},
+    ]
     kind = panel["layer"][0]["mark"]
     assert (kind if isinstance(kind, str) else kind["type"]) == mark
     assert panel["encoding"]["x"]["scale"]["domain"] == [0, 1, 2]
@@ -321,11 +402,15 @@ def test_a_partition_that_was_not_tracked_is_counted_if_it_is_the_runs(tmp_path)
     setting = Setting(**(SETTING | {"validation_fraction": 0.1}))
     labels = data.load("digits").train_y
     shares = split(setting, labels, 0)
-    ((panel,),) = panels(next(iter(of(write(tmp_path, [pair(partition_hash=shares.hash)]), "fedkf-2").values())))
+    ((panel,),) = panels(
+        next(iter(of(write(tmp_path, [pair(partition_hash=shares.hash)]), "fedkf-2").values()))
+    )
     found = np.zeros((3, 10), int)
     for row in rows(panel):
         found[row["client"], row["class"]] = row["samples"]
-    np.testing.assert_array_equal(found, [np.bincount(labels[index], minlength=10) for index in shares.clients])
+    np.testing.assert_array_equal(
+        found, [np.bincount(labels[index], minlength=10) for index in shares.clients]
+    )
     write(tmp_path / "other", [pair(partition_hash="another")])
     assert not of(tmp_path / "other", "fedkf-2")
 
@@ -389,7 +474,10 @@ def test_features_say_the_accuracy_of_the_models_that_they_are_of(runs_of_digits
         found = artifacts.arrays(runs_of_digits, run["run_key"])
         assert found["local/clients"][-1][0] == found["features/client"]
         for row, which, value in zip(
-            expected, ("global", "local"), (run["final_accuracy"], found["local/accuracy"][-1][0]), strict=True
+            expected,
+            ("global", "local"),
+            (run["final_accuracy"], found["local/accuracy"][-1][0]),
+            strict=True,
         ):
             row.append(f"{run['algorithm']}, {which}: {100 * value:.2f} %")
     assert headings(spec) == expected
@@ -420,7 +508,9 @@ def test_regions_are_what_the_kept_model_answers(runs_of_toy):
     for row, y in enumerate((-2.0, 0.5, 2.0)):
         for column, x in enumerate((-2.0, 0.5)):
             with torch.no_grad():
-                assert grid[row, column] == int(module.eval()(torch.tensor([[x, y]])).logits.argmax())
+                assert grid[row, column] == int(
+                    module.eval()(torch.tensor([[x, y]])).logits.argmax()
+                )
     (spec,) = of(runs_of_toy, "fedgkd-5").values()
     assert headings(spec) == [[f"fedavg: {100 * run['final_accuracy']:.2f} %"]]
     assert "Not shown: fedbn (+bn)" in words(spec)
@@ -457,11 +547,17 @@ def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
     assert names == sorted(expected)
     for svg in drawn_of_digits:
         root = ElementTree.parse(svg).getroot()
-        assert "digits" in "".join(piece for element in root.iter(f"{SVG}text") for piece in element.itertext())
+        assert "digits" in "".join(
+            piece for element in root.iter(f"{SVG}text") for piece in element.itertext()
+        )
         assert root.find(f"{SVG}title").text.startswith("digits · ")
-        assert next(root.iter(f"{SVG}rect")).get("fill") == print_config()["background"] == "#FFFFFF"
+        assert (
+            next(root.iter(f"{SVG}rect")).get("fill") == print_config()["background"] == "#FFFFFF"
+        )
         with Image.open(svg.with_suffix(".png")) as image:
-            assert image.size == tuple(2 * round(float(root.get(side))) for side in ("width", "height"))
+            assert image.size == tuple(
+                2 * round(float(root.get(side))) for side in ("width", "height")
+            )
             assert image.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
             assert len(image.convert("RGB").getcolors(1 << 20)) > 10
 
@@ -471,10 +567,20 @@ def test_pictures_have_as_many_marks_as_there_are_numbers(drawn_of_digits):
         "fedgkd-4": ("mark-line", 2),  # two algorithms
         "fedcad-4": ("mark-line", 4),  # global and local
         "fedkf-3": ("mark-line", 6),  # three measures
-        "fedgkd-2": ("mark-symbol", 4 * 359 + 10),  # two algorithms, global and local, all test samples; the legend
-        "fedcad-1": ("mark-rect", 10 + 4 * 10),  # the client's data, and two models of two algorithms
+        "fedgkd-2": (
+            "mark-symbol",
+            4 * 359 + 10,
+        ),  # two algorithms, global and local, all test samples; the legend
+        "fedcad-1": (
+            "mark-rect",
+            10 + 4 * 10,
+        ),  # the client's data, and two models of two algorithms
     }
-    found = {svg.stem.partition("-digits")[0]: svg for svg in drawn_of_digits if svg.stem.endswith("participation0.5")}
+    found = {
+        svg.stem.partition("-digits")[0]: svg
+        for svg in drawn_of_digits
+        if svg.stem.endswith("participation0.5")
+    }
     assert {name: (kind, shapes(found[name], kind)) for name, (kind, _) in counts.items()} == counts
 
 
@@ -507,7 +613,10 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
     able, _, lacking = said.partition("the others lack runs")
     assert able.startswith(f"4 of 17 figures can be drawn from {out}\n")
     assert "fedgkd-4-digits-alpha0.5-participation1" in able
-    assert f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}" in lacking
+    assert (
+        f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}"
+        in lacking
+    )
     assert "--track classes" in lacking
     assert "local_test_fraction is 0 in all" in lacking
 

@@ -31,7 +31,9 @@ COMMANDS: dict[str, Callable[[str, str], int]] = {
     "diff": lambda out, key: compare.main(["diff", key, key, "--out", out]),
     "status": lambda out, key: status.main(["--out", out]),
     "figures": lambda out, key: figures.main(["--out", out]),
-    "draw": lambda out, key: figures.main(["--all", "--out", out, "--to", "drawn", "--format", "svg"]),
+    "draw": lambda out, key: figures.main(
+        ["--all", "--out", out, "--to", "drawn", "--format", "svg"]
+    ),
     "report": lambda out, key: report.main(["--out", out, "--to", "page.html"]),
     "validate": lambda out, key: bench.boards.main(["validate", out]),
     "merge": lambda out, key: bench.boards.main(["merge", out, "--out", "merged"]),
@@ -57,27 +59,45 @@ def evil(folder: Path, of: str) -> str:
 
 def forged(folder: Path, kind: str, name: str) -> dict[str, Any]:
     """A stored row that names a module; if it is a model, a figure would draw what was tracked of it."""
-    setting = {"partition": "iid", "alpha": None, "dataset": "toy2d" if kind == "model" else "digits"}
+    setting = {
+        "partition": "iid",
+        "alpha": None,
+        "dataset": "toy2d" if kind == "model" else "digits",
+    }
     setting |= {} if kind == "algorithm" else {kind: name}
     row = sound_row(CURVE, name if kind == "algorithm" else "fedavg", {}, setting)
     Store(folder / "out").write(row, CURVE)
     if kind == "model":
-        artifacts.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
+        artifacts.write_tensors(
+            folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {}
+        )
     return row
 
 
-def test_no_run_to_start_from_has_a_module_imported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_run_to_start_from_has_a_module_imported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = evil(folder, "start")
     row = forged(folder, "dataset", name)
     artifacts.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
-    asked = ["--algo", "fedavg", "--dataset", "digits", "--start-from", row["run_key"][:16], "--out", "out"]
+    asked = [
+        "--algo",
+        "fedavg",
+        "--dataset",
+        "digits",
+        "--start-from",
+        row["run_key"][:16],
+        "--out",
+        "out",
+    ]
     assert sweep.main([*asked, "--dry-run"]) == 2
     assert not (folder / "ran").exists()
     assert f"--dataset {name}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("command", "kind"), [*product(COMMANDS, ["model"]), *product(["status", "reproduce"], KINDS[:2])]
+    ("command", "kind"),
+    [*product(COMMANDS, ["model"]), *product(["status", "reproduce"], KINDS[:2])],
 )
 def test_no_row_has_a_module_imported(
     command: str, kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -94,7 +114,9 @@ def test_no_row_has_a_module_imported(
         assert code == 0, said
 
 
-def test_what_is_typed_is_imported_and_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_typed_is_imported_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, other = evil(folder, "typed"), evil(folder, "untyped")
     row = make_row("fedavg", {}, {"dataset": name, "partition": other, "alpha": None})
     Store(folder / "out").write(row, CURVE)
@@ -116,7 +138,9 @@ def rewritten(folder: Path, **columns: str | None) -> str:
     Store(folder / "out").write(make_row(), CURVE)  # which sound ones lie beside
     table = pq.read_table(path)
     for name, text in columns.items():
-        table = table.set_column(table.column_names.index(name), name, pa.array([text], pa.string()))
+        table = table.set_column(
+            table.column_names.index(name), name, pa.array([text], pa.string())
+        )
     pq.write_table(table, path)
     return str(row["run_key"])
 
@@ -159,14 +183,25 @@ def test_no_control_character_of_a_row_reaches_a_terminal_or_a_page(
     key = rewritten(folder, algorithm=NASTY, error=NASTY, command=NASTY)
     COMMANDS[command](str(folder / "out"), key)
     said = capsys.readouterr()
-    made = [path.read_text() for path in (folder / "page.html", *folder.glob("drawn/*.svg")) if path.exists()]
+    made = [
+        path.read_text()
+        for path in (folder / "page.html", *folder.glob("drawn/*.svg"))
+        if path.exists()
+    ]
     assert bool(made) == (command in ("draw", "report"))
     for text in (said.out, said.err, *made):
         assert printable(text) == text
 
 
-def test_nor_does_one_of_a_state_or_of_a_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = {"algorithm": NASTY, "setting_json": SETTING, "hp_json": '{"mu":"\\u001b[2J"}', "seed": 0}
+def test_nor_does_one_of_a_state_or_of_a_message(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {
+        "algorithm": NASTY,
+        "setting_json": SETTING,
+        "hp_json": '{"mu":"\\u001b[2J"}',
+        "seed": 0,
+    }
     StateFolder(folder / "out" / "state" / ("0" * 64), told).save(3, {}, {}, {})
     assert status.main(["--out", str(folder / "out")]) == 0
     assert compare.main(["--out", str(folder / f"no{NASTY}")]) == 2

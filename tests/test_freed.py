@@ -34,6 +34,10 @@ def test_a_run_that_is_done_with_is_gone(name: str, backend: str) -> None:
 def test_a_pack_that_is_done_with_is_gone() -> None:
     pack = Pack([simulate("fedgen", "stacked", seed=seed) for seed in (0, 1)])
     pack.advance(1)
-    held = [weakref.ref(pack), weakref.ref(pack.trainer), *(weakref.ref(member) for member in pack.members)]
+    held = [
+        weakref.ref(pack),
+        weakref.ref(pack.trainer),
+        *(weakref.ref(member) for member in pack.members),
+    ]
     del pack
     assert [found() for found in held] == [None] * 4

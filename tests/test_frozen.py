@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import INFO, TINY, identical, largest_gap, resumed, simulate, toy_dataset, toy_split, trained
+from conftest import (
+    INFO,
+    TINY,
+    identical,
+    largest_gap,
+    resumed,
+    simulate,
+    toy_dataset,
+    toy_split,
+    trained,
+)
 from outside_world import place, world
 from test_texts import text_run
 from torch import nn
@@ -25,7 +35,8 @@ from bench.trial import results
 
 __all__ = ["place", "world"]
 SHAPE = (1, 8, 8)
-# The first half multiplies pixels by powers of two and adds neighbours: exact in floating point, in any batch.
+# The first half multiplies pixels by powers of two and adds neighbours: exact in floating point, in
+# any batch.
 HALVES = """\
 import torch
 from torch import nn
@@ -76,13 +87,18 @@ def halves(world: Path) -> Path:
 def equal(frozen: Params, alone: Params) -> bool:
     """The second half is called `body.1` behind a frozen first one, `body.second` without."""
     renamed = {name.replace("body.1", "body.second"): value for name, value in frozen.items()}
-    return renamed.keys() == alone.keys() and all(torch.equal(renamed[name], alone[name]) for name in alone)
+    return renamed.keys() == alone.keys() and all(
+        torch.equal(renamed[name], alone[name]) for name in alone
+    )
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedcad", "feddf"])
 def test_a_frozen_half_equals_its_features(algorithm: str, backend: str, halves: Path) -> None:
-    runs = [trained(algorithm, backend, model=f"halves:{name}", precision="fp32") for name in ("FROZEN", "ALONE")]
+    runs = [
+        trained(algorithm, backend, model=f"halves:{name}", precision="fp32")
+        for name in ("FROZEN", "ALONE")
+    ]
     frozen, alone = runs
     assert equal(frozen.server.params, alone.server.params)
     assert frozen.progress.traffic == alone.progress.traffic
@@ -179,20 +195,32 @@ def norms(world: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("model", "constants", "takes_statistics"),
-    [("RESTING", AFFINE | STATISTICS, False), ("TRAINED", STATISTICS, False), ("MOVING", AFFINE, True)],
+    [
+        ("RESTING", AFFINE | STATISTICS, False),
+        ("TRAINED", STATISTICS, False),
+        ("MOVING", AFFINE, True),
+    ],
 )
 def test_batchnorm_is_constant_where_it_rests(
     model: str, constants: set[str], takes_statistics: bool, norms: Path
 ) -> None:
-    loop, stacked = (trained("fedavg", backend, model=f"norms:{model}") for backend in ("loop", "stacked"))
+    loop, stacked = (
+        trained("fedavg", backend, model=f"norms:{model}") for backend in ("loop", "stacked")
+    )
     assert largest_gap(loop, stacked) < 1e-9
     assert set(loop.net.constants) == constants
     assert loop.net.batch_statistics == takes_statistics
     assert not constants & set(loop.server.params)
     before = initial_params(
-        make_module(lambda: models.make(f"norms:{model}", SHAPE, 3), 0), torch.float64, torch.device("cpu")
+        make_module(lambda: models.make(f"norms:{model}", SHAPE, 3), 0),
+        torch.float64,
+        torch.device("cpu"),
     )
-    moved = {name for name in loop.server.params if not torch.equal(before[name], loop.server.params[name])}
+    moved = {
+        name
+        for name in loop.server.params
+        if not torch.equal(before[name], loop.server.params[name])
+    }
     assert (moved & STATISTICS == STATISTICS) is takes_statistics
 
 
@@ -239,8 +267,12 @@ def test_frozen_weights_are_in_the_version(world: Path) -> None:
     assert versions[0] == versions[1] != versions[2]
 
 
-DRAWN = LOADED.replace("    first.weight.data", "    # first.weight.data").replace("loaded:", "drawn:")
-FREE = LOADED.replace("    first.requires_grad_", "    # first.requires_grad_").replace("loaded:", "free:")
+DRAWN = LOADED.replace("    first.weight.data", "    # first.weight.data").replace(
+    "loaded:", "drawn:"
+)
+FREE = LOADED.replace("    first.requires_grad_", "    # first.requires_grad_").replace(
+    "loaded:", "free:"
+)
 
 
 @pytest.mark.parametrize(("name", "text"), [("drawn", DRAWN), ("free", FREE)])
@@ -260,9 +292,13 @@ def test_a_stored_model_brings_its_constants(world: Path) -> None:
     module = models.make("drawn:OWN", SHAPE, 3)
     module.load_state_dict(stored)
     assert torch.equal(module.body[1].weight, run.net.constants["body.1.weight"])
-    again = Simulation(run.algorithm, run.setting, 1, toy_dataset(), INFO, toy_split(), initial=stored)
+    again = Simulation(
+        run.algorithm, run.setting, 1, toy_dataset(), INFO, toy_split(), initial=stored
+    )
     assert torch.equal(again.net.constants["body.1.weight"], run.net.constants["body.1.weight"])
-    assert all(torch.equal(again.server.params[name], run.server.params[name]) for name in run.net.names)
+    assert all(
+        torch.equal(again.server.params[name], run.server.params[name]) for name in run.net.names
+    )
 
 
 # LoRA
@@ -307,7 +343,10 @@ def test_a_factored_layer_is_printed_equation() -> None:
 
 
 def test_lora_backends_and_traffic_agree() -> None:
-    runs = [text_run("fedgkd", backend, model="distilbert_tiny+lora8") for backend in ("loop", "stacked")]
+    runs = [
+        text_run("fedgkd", backend, model="distilbert_tiny+lora8")
+        for backend in ("loop", "stacked")
+    ]
     for run in runs:
         run.advance(2)
     assert largest_gap(*runs) < 1e-10

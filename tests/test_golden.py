@@ -1,8 +1,8 @@
 """Result folders of earlier versions: read, merged, compacted, pulled, gone on from, and shown with new numbers.
 
-Each folder of `data` named `results_*` is one, with the numbers that it must give (`golden.py` makes them).
-`results_v1` is of before files were named by their content, and has a `mirror`, which `boards push` wrote of it;
-`results_v2` is the last whose rows have `accuracy_at` and `rounds_to`.
+Each folder of `data` named `results_*` is one, with the numbers that it must give (`golden.py`
+makes them). `results_v1` is of before files were named by their content, and has a `mirror`, which
+`boards push` wrote of it; `results_v2` is the last whose rows have `accuracy_at` and `rounds_to`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ from search_spaces.setting import FIRST
 
 DATA = Path(__file__).with_name("data")
 VERSIONS = sorted(path.name for path in DATA.glob("results_*"))
-SOURCES = sorted(f"{path.parent.name}/{path.name}" for path in DATA.glob("results_*/*") if path.is_dir())
-EXPECTED = {version: json.loads((DATA / version / "expected.json").read_text()) for version in VERSIONS}
+SOURCES = sorted(
+    f"{path.parent.name}/{path.name}" for path in DATA.glob("results_*/*") if path.is_dir()
+)
+EXPECTED = {
+    version: json.loads((DATA / version / "expected.json").read_text()) for version in VERSIONS
+}
 
 
 @pytest.fixture(params=VERSIONS)
@@ -81,7 +85,9 @@ def test_it_is_merged_and_compacted(source: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_its_interrupted_run_goes_on(source: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_its_interrupted_run_goes_on(
+    source: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     out, mirror = tmp_path / "out", tmp_path / "mirror"
     version, _, kind = source.partition("/")
     interrupted = EXPECTED[version]["interrupted"]
@@ -94,7 +100,9 @@ def test_its_interrupted_run_goes_on(source: str, tmp_path: Path, capfd: pytest.
         more = ["--mirror", str(mirror)]
     assert sweep.main([*interrupted["command"].split(), "--out", str(out), *more]) == 0
     assert "1 from where it was saved" in capfd.readouterr().err
-    assert accuracies(out, interrupted["run_key"]) == pytest.approx(interrupted["accuracy"], abs=0.02)
+    assert accuracies(out, interrupted["run_key"]) == pytest.approx(
+        interrupted["accuracy"], abs=0.02
+    )
     assert_expected(out, version)
     if more:
         assert_expected(mirror, version)
@@ -143,7 +151,8 @@ def test_a_number_added_later_shows_in_it(folder: Path, version: str) -> None:
     command = [sys.executable, "-c", ADD, str(folder)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     expected = {
-        key: str(run["accuracy"][0]) if run["accuracy"] else "nan" for key, run in EXPECTED[version]["stored"].items()
+        key: str(run["accuracy"][0]) if run["accuracy"] else "nan"
+        for key, run in EXPECTED[version]["stored"].items()
     }
     for word in ("first", "again"):
         found = dict(line.split()[1:] for line in said.splitlines() if line.startswith(f"{word} "))
@@ -181,5 +190,7 @@ def test_a_field_added_later_is_no_part_of_an_identity() -> None:
     assert Setting().as_dict().keys() == FIRST
     for item in setting_fields().values():
         if item.name not in FIRST:
-            other = dataclasses.replace(Setting(), **{item.name: "a" * 64 if item.type == "str" else 1})
+            other = dataclasses.replace(
+                Setting(), **{item.name: "a" * 64 if item.type == "str" else 1}
+            )
             assert other.as_dict().keys() - FIRST == {item.name}

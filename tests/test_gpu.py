@@ -1,4 +1,7 @@
-"""On a CUDA device: the same draws, and the same results within float tolerance. `pytest -m gpu` runs these alone."""
+"""On a CUDA device: the same draws, and the same results within float tolerance.
+
+`pytest -m gpu` runs these alone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
 @pytest.mark.parametrize(
@@ -31,14 +37,18 @@ def test_a_gpu_gives_what_a_cpu_gives(name: str, model: str, backend: str) -> No
 
 
 def test_group_norm_in_a_residual_network() -> None:
-    cpu, gpu = (trained("fedgkd", "stacked", model="resnet8", device=device) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        trained("fedgkd", "stacked", model="resnet8", device=device) for device in ("cpu", "cuda")
+    )
     assert largest_gap(cpu, gpu) < 1e-9
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_precisions_stay_near_each_other(precision: str) -> None:
     options = {"model": "cnn_digits", "augmentation": "flip_crop", "device": "cuda"}
-    exact, other = (trained("fedcad", "stacked", 1, precision=given, **options) for given in ("fp64", precision))
+    exact, other = (
+        trained("fedcad", "stacked", 1, precision=given, **options) for given in ("fp64", precision)
+    )
     assert largest_gap(exact, other) < (1e-5 if precision == "fp32" else 0.05)
 
 
@@ -53,7 +63,10 @@ def test_bfloat16_with_batch_norm(model: str) -> None:
 
 def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
     options = {"model": "mlp", "device": "cuda"}
-    whole, again = trained(name, "stacked", 4, **options), resumed(tmp_path, name, "stacked", **options)
+    whole, again = (
+        trained(name, "stacked", 4, **options),
+        resumed(tmp_path, name, "stacked", **options),
+    )
     assert identical(whole, again) or largest_gap(whole, again) < 1e-12
 
 
@@ -61,19 +74,28 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
     """Round 1 captures, the others replay."""
     options = {"sizes": EQUAL_SIZES, "local_epochs": 3, "lr_decay": 0.9}
     alone = [candidate(name).simulate("loop", seed=seed, **options) for seed in (0, 1)]
-    pack = Pack([candidate(name).simulate("stacked", seed=seed, device="cuda", **options) for seed in (0, 1)])
+    pack = Pack(
+        [
+            candidate(name).simulate("stacked", seed=seed, device="cuda", **options)
+            for seed in (0, 1)
+        ]
+    )
     for run in alone:
         run.advance(3)
     with nothing_falls_back():
         pack.advance(3)
     assert not pack.failures
     assert not pack.apart
-    assert all(largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack.members, strict=True))
+    assert all(
+        largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack.members, strict=True)
+    )
 
 
 def test_short_of_memory_fewer_clients_train_at_once() -> None:
     """The process may take two fifths of what 64 clients of a CNN take: a quarter of them or fewer train at once."""
-    work = Workload("cnn_cifar", clients=64, cohort=64, samples=64, epochs=1, device="cuda", backend="stacked")
+    work = Workload(
+        "cnn_cifar", clients=64, cohort=64, samples=64, epochs=1, device="cuda", backend="stacked"
+    )
     whole, capped = simulation(work, "fedavg"), simulation(work, "fedavg")
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -92,7 +114,9 @@ def test_short_of_memory_fewer_clients_train_at_once() -> None:
 @contextmanager
 def at_most(allowed: int) -> Iterator[None]:
     """The process may take so many bytes of the device."""
-    torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.get_device_properties(0).total_memory)
+    torch.cuda.set_per_process_memory_fraction(
+        allowed / torch.cuda.get_device_properties(0).total_memory
+    )
     try:
         yield
     finally:

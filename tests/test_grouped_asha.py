@@ -34,20 +34,25 @@ class Field:
     def __init__(self, trials: list[list[RunSpec]]) -> None:
         self._scheduler = grouped_asha(trials)
         self._trials: list[Any] = [
-            SimpleNamespace(trial_id=str(index), config={"index": index}) for index in range(len(trials))
+            SimpleNamespace(trial_id=str(index), config={"index": index})
+            for index in range(len(trials))
         ]
         for trial in self._trials:
             self._scheduler.on_trial_add(None, trial)
 
     def reports(self, index: int, round: int, objective: float) -> str:
         """What becomes of the trial that says so."""
-        return self._scheduler.on_trial_result(None, self._trials[index], {"round": round, "objective": objective})
+        return self._scheduler.on_trial_result(
+            None, self._trials[index], {"round": round, "objective": objective}
+        )
 
 
 def test_a_trial_of_a_hard_cell_does_not_lose_to_those_of_an_easy_one() -> None:
     trials = trials_of("fedprox", mu=("0", "1"), alpha=("100", "0.05"), rounds=("40",))
     alphas = [unit.setting.alpha for (unit,) in trials]
-    easy, hard = ([at for at, alpha in enumerate(alphas) if alpha == wanted] for wanted in (100.0, 0.05))
+    easy, hard = (
+        [at for at, alpha in enumerate(alphas) if alpha == wanted] for wanted in (100.0, 0.05)
+    )
     field = Field(trials)
     assert [field.reports(at, 4, 0.9) for at in easy] == [GO_ON, GO_ON]
     assert field.reports(hard[0], 4, 0.2) == GO_ON
@@ -61,8 +66,14 @@ def test_the_first_rung_is_a_tenth_of_a_contests_own_rounds(rounds: str, first_r
     strong, weak = [at for at, (unit,) in enumerate(trials) if unit.setting.rounds == int(rounds)]
     field = Field(trials)
     if first_rung > 1:
-        assert (field.reports(strong, first_rung - 1, 0.9), field.reports(weak, first_rung - 1, 0.1)) == (GO_ON, GO_ON)
-    assert (field.reports(strong, first_rung, 0.9), field.reports(weak, first_rung, 0.1)) == (GO_ON, STOP)
+        assert (
+            field.reports(strong, first_rung - 1, 0.9),
+            field.reports(weak, first_rung - 1, 0.1),
+        ) == (GO_ON, GO_ON)
+    assert (field.reports(strong, first_rung, 0.9), field.reports(weak, first_rung, 0.1)) == (
+        GO_ON,
+        STOP,
+    )
     assert field.reports(strong, int(rounds), 0.9) == STOP, "its last round"
 
 
@@ -89,7 +100,9 @@ def test_under_asha_cells_are_run_one_after_another() -> None:
 def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Proposer:
     """Proposals of one search over FedProx's mu, after stored values of it with 0.25 each."""
     plan = make_plan(Request(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples))
-    return Proposer(plan, plan.searches[0], History(known=[({"mu": value}, 0.25) for value in known]))
+    return Proposer(
+        plan, plan.searches[0], History(known=[({"mu": value}, 0.25) for value in known])
+    )
 
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
@@ -102,20 +115,28 @@ def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> Non
     searches.on_trial_complete("t2", {"objective": 0.5})
     searches.on_trial_complete("t0", None, error=True)
     searches.on_trial_complete("t1", {"objective": math.nan, "status": "environment"})
-    assert [trial.state.name for trial in first.study.trials] == ["FAIL", "FAIL"], "a sampler takes no NaN"
+    assert [trial.state.name for trial in first.study.trials] == ["FAIL", "FAIL"], (
+        "a sampler takes no NaN"
+    )
     told = second.study.trials[0]
     assert (told.state.name, told.value) == ("COMPLETE", 0.5)
 
 
 def test_a_stopping_sweep_gets_no_more() -> None:
-    assert ProposerSearcher({0: proposer_of("0", "1")}, lambda: True).suggest("t0") == Searcher.FINISHED
+    assert (
+        ProposerSearcher({0: proposer_of("0", "1")}, lambda: True).suggest("t0")
+        == Searcher.FINISHED
+    )
 
 
 def test_what_a_sampler_proposes_again_is_told_and_not_tried() -> None:
     proposer = proposer_of("0", "1", "2", "3", "4", "5", samples=3, known=[5.0])
     for mu in (5.0, 1.0, 1.0, 2.0):
         proposer.study.enqueue_trial({"mu": mu})
-    assert [asked.params["mu"] for asked in (proposer.propose(), proposer.propose()) if asked] == [1.0, 2.0]
+    assert [asked.params["mu"] for asked in (proposer.propose(), proposer.propose()) if asked] == [
+        1.0,
+        2.0,
+    ]
     assert [(trial.state.name, trial.value) for trial in proposer.study.trials] == [
         ("COMPLETE", 0.25),
         ("COMPLETE", 0.25),

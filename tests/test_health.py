@@ -25,7 +25,10 @@ class BrokenServer(Algorithm):
     """What the server adds to its message after round 1 is no number."""
 
     def broadcast(self, fed, server):
-        return {"params": server.params, "weights": torch.tensor([1.0 if server.round < 1 else float("nan")])}
+        return {
+            "params": server.params,
+            "weights": torch.tensor([1.0 if server.round < 1 else float("nan")]),
+        }
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -33,7 +36,9 @@ class BrokenServer(Algorithm):
 def test_a_generator_is_named(backend: str, variant: str) -> None:
     run = trained(replace(build("fedkf", variant=variant), generator_lr=1e300), backend, 4)
     first = 1 if variant == "paper" else 2  # the authors' code has no generator in round 1
-    assert run.progress.complaint.startswith(f"round {first}, client {run.participants(first)[0]}: 'theta'")
+    assert run.progress.complaint.startswith(
+        f"round {first}, client {run.participants(first)[0]}: 'theta'"
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -52,7 +57,9 @@ def test_what_the_server_makes_is_named() -> None:
 
 def test_the_row_keeps_the_complaint_and_the_trial_goes_on(tmp_path: Path) -> None:
     setting = replace(SETTINGS["fedkd", "digits"], rounds=2, local_epochs=1)
-    broken = RunSpec("fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0)
+    broken = RunSpec(
+        "fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0
+    )
     sound = RunSpec("fedavg", {}, setting, 0)
     trial = RunGroup([broken, sound], Execution(out=str(tmp_path), provenance=command_columns([])))
     while not trial.report()["done"]:

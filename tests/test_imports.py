@@ -36,9 +36,20 @@ LAYERS = (
 LAYERS += ("engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
 LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
-HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
+HEAVY = {
+    "torch",
+    "ray",
+    "torchvision",
+    "transformers",
+    "pandas",
+    "pyarrow",
+    "sklearn",
+    "scipy",
+    "optuna",
+}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it
-# Reads lines, each a module and what it must not bring; imports the modules and prints what came that must not.
+# Reads lines, each a module and what it must not bring; imports the modules and prints what came
+# that must not.
 PROBE = """
 import importlib, sys
 for line in sys.stdin:
@@ -58,19 +69,28 @@ def imported(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"bench.{alias.name}" for alias in node.names} if node.module == "bench" else {node.module}
+            found |= (
+                {f"bench.{alias.name}" for alias in node.names}
+                if node.module == "bench"
+                else {node.module}
+            )
     return found
 
 
 def light() -> dict[str, set[str]]:
     """Module -> what it must not bring: the packages, every command, what says so of itself, and a sweep's driver."""
-    found = {name: HEAVY for name in [*sorted(OURS), "bench.cli", *(f"bench.{command}" for command in COMMANDS)]}
+    found = {
+        name: HEAVY
+        for name in [*sorted(OURS), "bench.cli", *(f"bench.{command}" for command in COMMANDS)]
+    }
     for file in sorted(file for package in OURS for file in (ROOT / package).rglob("*.py")):
         said = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
         if CLAIM in said:
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name] = HEAVY | ({"numpy"} if f"{CLAIM}, nor numpy" in said else set())
-    return found | {"bench.executors.ray_executor": {"torch", "optuna"}}  # the last, for it brings much of the rest
+    return found | {
+        "bench.executors.ray_executor": {"torch", "optuna"}
+    }  # the last, for it brings much of the rest
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -78,7 +98,9 @@ def test_packages_import_what_the_diagram_allows(package: str) -> None:
     for file in (ROOT / package).rglob("*.py"):
         for module in imported(file):
             if module.split(".")[0] in OURS:
-                allowed = any(module == name or module.startswith(name + ".") for name in ALLOWED[package])
+                allowed = any(
+                    module == name or module.startswith(name + ".") for name in ALLOWED[package]
+                )
                 assert allowed, f"{file.relative_to(ROOT)} imports {module}"
 
 
@@ -93,18 +115,24 @@ def test_parts_of_bench_import_what_stands_below_them() -> None:
             root, _, rest = module.partition(".")
             other = rest.split(".")[0]
             if root == "bench" and other in LAYERS and other != own and (own, other) not in UPWARD:
-                assert LAYERS.index(other) < LAYERS.index(own), f"{file.relative_to(ROOT)} imports {module}"
+                assert LAYERS.index(other) < LAYERS.index(own), (
+                    f"{file.relative_to(ROOT)} imports {module}"
+                )
 
 
 def test_information_is_light() -> None:
     """One process for all, where what a module brings stays; those that must not bring numpy come first."""
     modules = light()
-    assert {"bench.sweep.plan_report", "bench.planning.plan", "algorithms.entry"} <= modules.keys(), (
-        "none lost its claim"
-    )
+    assert {
+        "bench.sweep.plan_report",
+        "bench.planning.plan",
+        "algorithms.entry",
+    } <= modules.keys(), "none lost its claim"
     order = sorted(modules, key=lambda name: "numpy" not in modules[name])
     lines = "\n".join(f"{name} {' '.join(modules[name])}" for name in order)
-    done = subprocess.run([sys.executable, "-c", PROBE], input=lines, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], input=lines, cwd=ROOT, capture_output=True, text=True
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
@@ -113,10 +141,23 @@ def test_a_package_of_the_users_own_ends_commands(tmp_path: Path) -> None:
     (tmp_path / "algorithms").mkdir()
     (tmp_path / "algorithms" / "__init__.py").touch()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    asked = ["sweep", "--algo", "fedavg", "--rounds", "1", "--executor", "inline", "-q", "--out", "results"]
+    asked = [
+        "sweep",
+        "--algo",
+        "fedavg",
+        "--rounds",
+        "1",
+        "--executor",
+        "inline",
+        "-q",
+        "--out",
+        "results",
+    ]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
 
     for module in ("bench", "bench.sweep", "bench.status", "bench.boards"):
         hidden = run("-m", module, *asked[1:])
@@ -131,5 +172,9 @@ def test_a_package_of_the_users_own_ends_commands(tmp_path: Path) -> None:
 
 def test_no_modules_import_each_other() -> None:
     """Imports within functions and for types alone count."""
-    sources = {file: file.read_text() for package in OURS for file in sorted((ROOT / package).rglob("*.py"))}
+    sources = {
+        file: file.read_text()
+        for package in OURS
+        for file in sorted((ROOT / package).rglob("*.py"))
+    }
     assert import_circle(sources) == []

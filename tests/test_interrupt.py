@@ -50,17 +50,23 @@ def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_killed_with_its_workers_under_ray_and_finished_there(undisturbed: Path, tmp_path: Path) -> None:
+def test_killed_with_its_workers_under_ray_and_finished_there(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     process = start(*LONG, "--max-concurrent", "2", "--out", str(tmp_path))
     wait_for(lambda: saved_round(tmp_path) >= 5)
     kill_all(process)
     assert len(Store(tmp_path).finished()) < 2
-    assert sweep.main([*LONG, "--executor", "ray", "--max-concurrent", "1", "--out", str(tmp_path)]) == 0
+    assert (
+        sweep.main([*LONG, "--executor", "ray", "--max-concurrent", "1", "--out", str(tmp_path)])
+        == 0
+    )
     assert_equal_results(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("executor", "number"), [("inline", signal.SIGTERM), ("ray", signal.SIGINT), ("ray", signal.SIGTERM)]
+    ("executor", "number"),
+    [("inline", signal.SIGTERM), ("ray", signal.SIGINT), ("ray", signal.SIGTERM)],
 )
 def test_the_first_signal_saves_and_exits_130(
     executor: str, number: signal.Signals, undisturbed: Path, tmp_path: Path
@@ -70,7 +76,9 @@ def test_the_first_signal_saves_and_exits_130(
     if number == signal.SIGTERM:  # `timeout` sends it twice: to its command, and then to all
         os.kill(process.pid, number)
         time.sleep(0.02)
-    os.killpg(process.pid, number)  # as terminals and batch systems do: Ray and its workers get it, too
+    os.killpg(
+        process.pid, number
+    )  # as terminals and batch systems do: Ray and its workers get it, too
     _, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
     assert "failed" not in Store(tmp_path).status().values(), "an interruption is no failure"
@@ -81,7 +89,15 @@ def test_the_first_signal_saves_and_exits_130(
 
 
 def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    long = [*LONG[: LONG.index("--rounds")], "--rounds", "2000", "--save-seconds", "0", "--executor", "inline"]
+    long = [
+        *LONG[: LONG.index("--rounds")],
+        "--rounds",
+        "2000",
+        "--save-seconds",
+        "0",
+        "--executor",
+        "inline",
+    ]
     assert sweep.main([*long, "--time-budget", "2", "--out", str(tmp_path)]) == 130
     assert saved_round(tmp_path) > 0
     assert "the same command goes on" in capsys.readouterr().err
@@ -91,7 +107,17 @@ def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFix
 def test_an_interruption_between_two_runs_keeps_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = ("--algo", "fedavg,fedprox", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "-q")
+    few = (
+        "--algo",
+        "fedavg,fedprox",
+        "--set",
+        "mu=0.1",
+        "--rounds",
+        "1",
+        "--executor",
+        "inline",
+        "-q",
+    )
     raised: list[Interruption] = []
     monkeypatch.setattr(Interruption, "__enter__", lambda self: raised.append(self) or self)
     monkeypatch.setattr(Quiet, "ended", lambda *_: raised[0].raised or raised[0].stop("a test"))
@@ -106,7 +132,10 @@ def test_a_long_evaluation_is_given_up(
 ) -> None:
     """The sweep stops in round 3, after the first of its models was scored."""
     setting = replace(SETTINGS["fedkd", "digits"], rounds=4, local_epochs=1, model="mlp+bn")
-    units = [RunSpec(name, ALGORITHMS[name].defaults(), setting, seed) for seed, name in enumerate(algorithms)]
+    units = [
+        RunSpec(name, ALGORITHMS[name].defaults(), setting, seed)
+        for seed, name in enumerate(algorithms)
+    ]
     stop = tmp_path / "stop"
     execution = Execution(
         str(tmp_path / "out"),

@@ -24,8 +24,8 @@ from leaderboards.rows.frames import to_pandas
 from leaderboards.tables import Table, tables_of
 from leaderboards.tables.sheets import over_cells
 
-# Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The validation accuracy is
-# the same for all seeds of a configuration.
+# Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The
+# validation accuracy is the same for all seeds of a configuration.
 #
 #                 x   validation   test, seeds 0 1 2   mean   std   selected         rank
 #   fedavg        1       40          32 32 32          32     0
@@ -49,9 +49,14 @@ RANKS = {"fedavg": 2, "fedprox": 2, "fedgkd": 1}
 BEST, FINAL = NUMBERS["best_accuracy"], NUMBERS["final_accuracy"]
 
 
-def run(algorithm: str, x: int, seed: int, validation: float | None, test: float, **columns: Any) -> dict[str, Any]:
+def run(
+    algorithm: str, x: int, seed: int, validation: float | None, test: float, **columns: Any
+) -> dict[str, Any]:
     setting = columns.pop("setting", {})
-    results = {"best_accuracy": test / 64, "best_val_accuracy": None if validation is None else validation / 64}
+    results = {
+        "best_accuracy": test / 64,
+        "best_val_accuracy": None if validation is None else validation / 64,
+    }
     return make_row(algorithm, {"x": x}, setting, seed, **(results | columns))
 
 
@@ -87,7 +92,10 @@ def test_means_and_spreads_are_those_computed_by_hand():
 
 
 def test_what_some_seeds_lack_has_a_count_and_no_mean():
-    rows = [run("a", 1, seed, 40, 40, local_accuracy_mean=0.9 if seed == 0 else None) for seed in range(3)]
+    rows = [
+        run("a", 1, seed, 40, 40, local_accuracy_mean=0.9 if seed == 0 else None)
+        for seed in range(3)
+    ]
     rows += [run("b", 1, seed, 40, 40, local_accuracy_mean=0.8) for seed in range(3)]
     rows += [run("c", 1, seed, 40, 40, local_accuracy_mean=None) for seed in range(3)]
     board = board_of(rows).set_index("algorithm")
@@ -101,7 +109,9 @@ def test_what_some_seeds_lack_has_a_count_and_no_mean():
 def test_the_leaderboard_does_not_depend_on_the_order_of_runs():
     runs = to_pandas(table_of(fixture_rows()))
     before = runs.copy()
-    pd.testing.assert_frame_equal(leaderboard(runs), leaderboard(runs.sample(frac=1, random_state=0)))
+    pd.testing.assert_frame_equal(
+        leaderboard(runs), leaderboard(runs.sample(frac=1, random_state=0))
+    )
     pd.testing.assert_frame_equal(runs, before)  # a pure function
 
 
@@ -122,8 +132,15 @@ def test_ranks_are_among_the_selected_and_ties_share_the_smaller():
     ranks = board[board["selected"]].set_index("algorithm")["best_accuracy_rank"]
     assert ranks.to_dict() == RANKS
     assert board.loc[~board["selected"], "best_accuracy_rank"].isna().all()
-    board = board_of([run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))])
-    assert board.set_index("algorithm")["best_accuracy_rank"].to_dict() == {"a": 1, "b": 2, "c": 2, "d": 4}
+    board = board_of(
+        [run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))]
+    )
+    assert board.set_index("algorithm")["best_accuracy_rank"].to_dict() == {
+        "a": 1,
+        "b": 2,
+        "c": 2,
+        "d": 4,
+    }
 
 
 def test_less_is_better_for_costs():
@@ -132,7 +149,9 @@ def test_less_is_better_for_costs():
 
 
 def test_a_lucky_single_seed_is_not_selected_before_three():
-    rows = [row for row in fixture_rows() if row["algorithm"] == "fedavg"] + [run("fedavg", 4, 0, 64, 64)]
+    rows = [row for row in fixture_rows() if row["algorithm"] == "fedavg"] + [
+        run("fedavg", 4, 0, 64, 64)
+    ]
     board = board_of(rows)
     assert selected(board) == {"fedavg": [3]}
     assert board["configurations"].eq(4).all()
@@ -160,9 +179,13 @@ def test_one_finite_seed_precedes_three_diverged():
 
 def test_each_cell_selects_for_itself():
     def cell(best: int, **setting: float) -> list[dict[str, Any]]:
-        return [run("fedavg", x, 0, 50 if x == best else 40, 40, setting=setting) for x in (1, 2, 3)]
+        return [
+            run("fedavg", x, 0, 50 if x == best else 40, 40, setting=setting) for x in (1, 2, 3)
+        ]
 
-    board = board_of(cell(1, alpha=0.1) + cell(2, alpha=0.5) + cell(3, alpha=0.5, participation=0.5))
+    board = board_of(
+        cell(1, alpha=0.1) + cell(2, alpha=0.5) + cell(3, alpha=0.5, participation=0.5)
+    )
     chosen = board[board["selected"]]
     assert sorted(zip(chosen["alpha"], chosen["participation"], chosen["hp_x"], strict=True)) == [
         (0.1, 1.0, 1),
@@ -197,17 +220,25 @@ def test_runs_that_disagree_about_selection_select_nothing():
 def test_a_model_variant_competes_in_the_cell_of_its_model():
     rows = [run("fedavg", 1, 0, 40, 40, setting={"model": "cnn"})]
     rows += [run("moon", 1, 0, 40, 44, setting={"model": "cnn+head"})]
-    rows += [run("fedavg", 2, 0, 60, 42, setting={"model": "cnn+head"})]  # another contest: it outdoes nobody
+    rows += [
+        run("fedavg", 2, 0, 60, 42, setting={"model": "cnn+head"})
+    ]  # another contest: it outdoes nobody
     board = board_of(rows)
     assert board["cell"].nunique() == 1
     assert board["selected"].all()
-    ranks = {(row["algorithm"], row["model"]): row["best_accuracy_rank"] for _, row in board.iterrows()}
+    ranks = {
+        (row["algorithm"], row["model"]): row["best_accuracy_rank"] for _, row in board.iterrows()
+    }
     assert ranks == {("moon", "cnn+head"): 1, ("fedavg", "cnn+head"): 2, ("fedavg", "cnn"): 3}
     assert cell_of('{"model":"cnn"}') == cell_of('{"model":"cnn+bn"}') != cell_of('{"model":"mlp"}')
 
 
 def test_references_and_diverged_runs_have_no_rank():
-    rows = [run("centralized", 1, 0, 60, 60), run("a", 1, 0, 40, 6, diverged=True), run("b", 1, 0, 40, 40)]
+    rows = [
+        run("centralized", 1, 0, 60, 60),
+        run("a", 1, 0, 40, 6, diverged=True),
+        run("b", 1, 0, 40, 40),
+    ]
     board = board_of(rows).set_index("algorithm")
     assert board["best_accuracy_rank"].dropna().to_dict() == {"b": 1}
     assert board["diverged"].to_dict() == {"a": True, "b": False, "centralized": False}
@@ -217,13 +248,25 @@ def test_references_and_diverged_runs_have_no_rank():
 
 
 def test_failed_and_stopped_runs_enter_no_mean():
-    rows = [run("a", 1, 0, 40, 40), run("a", 1, 1, 40, 2, status="stopped"), failed_row("a", {"x": 1}, {}, 2)]
+    rows = [
+        run("a", 1, 0, 40, 40),
+        run("a", 1, 1, 40, 2, status="stopped"),
+        failed_row("a", {"x": 1}, {}, 2),
+    ]
     row = board_of(rows).iloc[0]
-    assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
+    assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (
+        1,
+        1,
+        1,
+        40 / 64,
+    )
 
 
 def of_version(number: int, *seeds: int, hours: float = 0, **columns: Any) -> list[dict[str, Any]]:
-    """Rows of a version of fedavg; their accuracy is the version / 1e5. They ended `hours` later."""
+    """Rows of a version of fedavg; their accuracy is the version / 1e5.
+
+    They ended `hours` later.
+    """
     told = {"best_accuracy": number / 1e5, **columns}
     rows = [make_row("fedavg", seed=seed, version=number, **told) for seed in seeds]
     return [row | {"finished": row["finished"] + timedelta(hours=hours)} for row in rows]
@@ -249,7 +292,9 @@ def test_one_version_stands_in_a_contest(rows: list[dict[str, Any]], shown: int)
 
 
 def test_versions_are_neither_averaged_nor_chosen_among():
-    old = [run("a", 1, seed, 40, 60) for seed in (0, 1)] + [run("a", 2, seed, 50, 64) for seed in (0, 1)]
+    old = [run("a", 1, seed, 40, 60) for seed in (0, 1)] + [
+        run("a", 2, seed, 50, 64) for seed in (0, 1)
+    ]
     new = [make_row("a", {"x": 1}, {}, seed, version=2, best_accuracy=42 / 64) for seed in (0, 1)]
     (row,) = board_of([*new, *old]).to_dict("records")
     assert (row["n"], row["configurations"], row["best_accuracy_mean"]) == (2, 1, 42 / 64)
@@ -275,17 +320,31 @@ def test_every_table_shows_the_same_version(tmp_path, capsys):
 
 def test_flags_are_those_of_any_finished_run():
     rows = [run("a", 1, 0, 40, 40, shortened=True), run("a", 1, 1, 40, 40, package_version="0.2.0")]
-    rows += [run("b", 1, 0, 40, 40), failed_row("b", {"x": 1}, {}, 1, package_version="0.2.0", diverged=True)]
+    rows += [
+        run("b", 1, 0, 40, 40),
+        failed_row("b", {"x": 1}, {}, 1, package_version="0.2.0", diverged=True),
+    ]
     board = board_of(rows).set_index("algorithm")
-    assert board.loc["a", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, True, True]
-    assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, False, False]
+    assert board.loc["a", ["diverged", "shortened", "versions_mixed"]].tolist() == [
+        False,
+        True,
+        True,
+    ]
+    assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [
+        False,
+        False,
+        False,
+    ]
 
 
 # Tables
 
 
 def texts(table: Table) -> dict[str, list[str]]:
-    return {f"{row.label} {row.hyperparameters}".strip(): [cell.text() for cell in row.cells] for row in table.rows}
+    return {
+        f"{row.label} {row.hyperparameters}".strip(): [cell.text() for cell in row.cells]
+        for row in table.rows
+    }
 
 
 def test_a_table_shows_the_selected_best_first():
@@ -298,16 +357,37 @@ def test_a_table_shows_the_selected_best_first():
 def test_all_configurations_stand_together_and_only_the_selected_are_ranked():
     (table,) = tables_of(board_of(fixture_rows()), [BEST], all_configurations=True)
     assert [row.hyperparameters for row in table.rows] == ["x=1", "x=2", "x=3"] * 3
-    assert [row.cells[0].rank for row in table.rows] == [None, 1, None, None, None, 2, 2, None, None]
-    assert ["✓" in row.cells[0].text() for row in table.rows] == [row.cells[0].rank is not None for row in table.rows]
+    assert [row.cells[0].rank for row in table.rows] == [
+        None,
+        1,
+        None,
+        None,
+        None,
+        2,
+        2,
+        None,
+        None,
+    ]
+    assert ["✓" in row.cells[0].text() for row in table.rows] == [
+        row.cells[0].rank is not None for row in table.rows
+    ]
 
 
 def test_columns_are_alpha_by_participation_by_metric():
     places = [(None, 1.0), (0.1, 0.5), (0.1, 1.0)]
-    rows = [run("a", 1, 0, 40, 40, setting={"alpha": a, "participation": c}) for a, c in reversed(places)]
+    rows = [
+        run("a", 1, 0, 40, 40, setting={"alpha": a, "participation": c})
+        for a, c in reversed(places)
+    ]
     (table,) = tables_of(board_of(rows), [BEST, FINAL])
-    assert [(head.place, head.metric) for head in table.heads] == [(p, m) for p in places for m in (BEST, FINAL)]
-    assert [head.label for head in table.heads[::2]] == ["no α, C = 1", "α = 0.1, C = 0.5", "α = 0.1, C = 1"]
+    assert [(head.place, head.metric) for head in table.heads] == [
+        (p, m) for p in places for m in (BEST, FINAL)
+    ]
+    assert [head.label for head in table.heads[::2]] == [
+        "no α, C = 1",
+        "α = 0.1, C = 0.5",
+        "α = 0.1, C = 1",
+    ]
 
 
 def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
@@ -349,7 +429,9 @@ def test_what_is_not_a_number_is_said():
 
 def test_configurations_among_which_nothing_was_selected_are_all_listed():
     blind = {"selected_on": "none", "setting": {"validation_fraction": 0.0}}
-    rows = [run("a", x, 0, None, 40 + x, **blind) for x in (1, 2)] + [run("b", 1, 0, None, 20, **blind)]
+    rows = [run("a", x, 0, None, 40 + x, **blind) for x in (1, 2)] + [
+        run("b", 1, 0, None, 20, **blind)
+    ]
     (table,) = tables_of(board_of(rows), [BEST])
     assert list(texts(table)) == ["b", "a x=1", "a x=2"]
     assert all(cell.emphasis == "" for row in table.rows for cell in row.cells)
@@ -365,17 +447,33 @@ def test_fixed_values_unlike_their_defaults_are_shown() -> None:
 
 def test_shared_ranks_are_those_of_the_printed_table():
     """MOON varies too much to be told from FedProx, FedAvg does not; FedGKD's difference from FedAvg is constant."""
-    accuracies = {"fedavg": (50, 52, 54), "fedprox": (51, 53, 55.5), "moon": (52, 50, 48), "fedgkd": (40, 42, 44)}
-    rows = [run(name, 1, seed, 50, best) for name, seeds in accuracies.items() for seed, best in enumerate(seeds)]
-    rows += [run("fedcad", 1, 0, 50, 60), *(run("fedntd", 1, seed, 50, 30, diverged=True) for seed in range(3))]
+    accuracies = {
+        "fedavg": (50, 52, 54),
+        "fedprox": (51, 53, 55.5),
+        "moon": (52, 50, 48),
+        "fedgkd": (40, 42, 44),
+    }
+    rows = [
+        run(name, 1, seed, 50, best)
+        for name, seeds in accuracies.items()
+        for seed, best in enumerate(seeds)
+    ]
+    rows += [
+        run("fedcad", 1, 0, 50, 60),
+        *(run("fedntd", 1, seed, 50, 30, diverged=True) for seed in range(3)),
+    ]
     runs = to_pandas(table_of(rows))
     board = leaderboard(runs)
     columns = board.set_index("algorithm")[["best_accuracy_rank", "best_accuracy_shared_rank"]]
     ranks = {name: tuple(own) for name, own in columns.iterrows() if own.notna().all()}
-    assert ranks == {"fedprox": (1, 1), "fedavg": (2, 3), "moon": (3, 1), "fedgkd": (4, 3)}, "none for 1 seed, diverged"
+    assert ranks == {"fedprox": (1, 1), "fedavg": (2, 3), "moon": (3, 1), "fedgkd": (4, 3)}, (
+        "none for 1 seed, diverged"
+    )
     (table,) = tables_of(with_seeds(board, runs, [BEST]), [BEST])
     printed = {row.algorithm: row.cells[0].rank for row in table.rows}
-    assert {name: rank for name, rank in printed.items() if rank} == {name: rank for name, (_, rank) in ranks.items()}
+    assert {name: rank for name, rank in printed.items() if rank} == {
+        name: rank for name, (_, rank) in ranks.items()
+    }
 
 
 def test_hyperparameters_stand_in_the_place_of_their_column():
@@ -386,7 +484,9 @@ def test_hyperparameters_stand_in_the_place_of_their_column():
 
 def test_one_seed_is_not_ranked_because_three_missed_the_target():
     target = number_named("rounds@70")
-    runs = to_pandas(table_of([run("a", 1, seed, 40, 40) for seed in range(3)] + [run("b", 1, 0, 40, 40)]))
+    runs = to_pandas(
+        table_of([run("a", 1, seed, 40, 40) for seed in range(3)] + [run("b", 1, 0, 40, 40)])
+    )
     runs[target.name] = [10.0, 11.0, math.nan, 40.0]
     (table,) = tables_of(with_seeds(leaderboard(runs, [target]), runs, [target]), [target])
     assert {row.label: (row.cells[0].text(), row.cells[0].rank) for row in table.rows} == {
@@ -399,9 +499,19 @@ def test_one_seed_is_not_ranked_because_three_missed_the_target():
 def test_what_diverged_in_a_cell_is_not_ranked_over_cells(tmp_path, others):
     """A third algorithm with a value in that cell makes no difference; the page and the figures have the same."""
     places = [(alpha, seed) for alpha in (0.1, 0.5, 1.0) for seed in range(3)]
-    rows = [run(name, 1, seed, 40, 40, setting={"alpha": alpha}) for name in others for alpha, seed in places]
-    rows += [run("moon", 1, s, 40, 50, setting={"alpha": alpha}, diverged=alpha < 0.5) for alpha, s in places]
-    rows += [run("fedavg", 1, 0, 40, 40, setting={"alpha": 2.0}), failed_row("moon", {"x": 1}, {"alpha": 2.0})]
+    rows = [
+        run(name, 1, seed, 40, 40, setting={"alpha": alpha})
+        for name in others
+        for alpha, seed in places
+    ]
+    rows += [
+        run("moon", 1, s, 40, 50, setting={"alpha": alpha}, diverged=alpha < 0.5)
+        for alpha, s in places
+    ]
+    rows += [
+        run("fedavg", 1, 0, 40, 40, setting={"alpha": 2.0}),
+        failed_row("moon", {"x": 1}, {"alpha": 2.0}),
+    ]
     runs = to_pandas(table_of(rows))
     pooled = over_cells(tables_of(with_seeds(leaderboard(runs), runs, [BEST]), [BEST]), BEST)
     ranked = [record["algorithm"] for record in pooled.records] if pooled else []
@@ -409,7 +519,9 @@ def test_what_diverged_in_a_cell_is_not_ranked_over_cells(tmp_path, others):
     for row in rows:
         Store(tmp_path).write(row, CURVE if row["status"] == "finished" else [])
     (group,) = groups_of(read([tmp_path]).records)
-    assert {place[0]: set(names) for place, names in scores_by_place(group.cells, BEST).items()} == {
+    assert {
+        place[0]: set(names) for place, names in scores_by_place(group.cells, BEST).items()
+    } == {
         0.1: {*others},
         0.5: {*others, "moon"},
         1.0: {*others, "moon"},

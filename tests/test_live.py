@@ -21,7 +21,9 @@ from commands import ROOT
 from bench.executors.progress import Live
 from bench.sweep import command as sweep
 
-pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
+pyte = pytest.importorskip(
+    "pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]"
+)
 
 SWEEP = ("--algo", "fedavg,fedcad", "--set", "gamma=0.5", "beta=0.3", "--executor", "inline")
 
@@ -36,7 +38,11 @@ class Terminal:
     def __init__(self, *arguments: str, columns: int = 80, **environment: str) -> None:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.sweep", *arguments],
             stdout=subprocess.DEVNULL,
@@ -79,7 +85,9 @@ class Terminal:
 
 def test_a_sweep_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
-    shown = Terminal(*SWEEP, "--rounds", "60", "--log", "tensorboard", "--out", str(tmp_path), columns=100)
+    shown = Terminal(
+        *SWEEP, "--rounds", "60", "--log", "tensorboard", "--out", str(tmp_path), columns=100
+    )
     shown.watch()
     assert shown.process.returncode == 0, "\n".join(shown.lines)
     running = [line for frame in shown.frames for line in frame if line.startswith("fed")]
@@ -98,13 +106,26 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     os.killpg(shown.process.pid, signal.SIGINT)
     shown.watch()
     assert shown.process.returncode == 130
-    assert sum(line.startswith("interrupted, ") for line in shown.lines) == 1, "only of the trial that had begun"
+    assert sum(line.startswith("interrupted, ") for line in shown.lines) == 1, (
+        "only of the trial that had begun"
+    )
     assert not shown.screen.cursor.hidden
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_no_bars_where_none_are_wanted(quiet: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--algo", "fedavg", "--rounds", "2", "--executor", "inline", "--out", str(tmp_path)]
+def test_no_bars_where_none_are_wanted(
+    quiet: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "--algo",
+        "fedavg",
+        "--rounds",
+        "2",
+        "--executor",
+        "inline",
+        "--out",
+        str(tmp_path),
+    ]
     assert sweep.main([*arguments, *["--quiet"] * quiet]) == 0
     said = capsys.readouterr().err
     assert "\x1b" not in said

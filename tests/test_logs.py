@@ -35,7 +35,17 @@ About = dict[str, dict[str, Any]]  # series -> its configuration and its end
 # FedAvg with T1 yields two rows; the configurations of FedCAD differ in beta.
 SMALL = ("--algo", "fedavg_t1,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--rounds", "4")
 INLINE = (*SMALL, "--executor", "inline", "--quiet")
-LONG = ("--algo", "fedgkd_t1", "--set", "gamma=0.5", "buffer=3", "--rounds", "40", "--local-epochs", "2")
+LONG = (
+    "--algo",
+    "fedgkd_t1",
+    "--set",
+    "gamma=0.5",
+    "buffer=3",
+    "--rounds",
+    "40",
+    "--local-epochs",
+    "2",
+)
 LONG += ("--save-seconds", "0", "--executor")
 
 
@@ -45,10 +55,14 @@ def stored(out: Path) -> Curves:
     curves = Store(out).curves().sort_values("round")
     for (key, algorithm, metric), points in curves.groupby(["run_key", "algorithm", "metric"]):
         series = found.setdefault(f"{algorithm}-{key[:16]}", {})
-        series[metric] = dict(zip(points["round"].astype(int), points["value"].astype(float), strict=True))
+        series[metric] = dict(
+            zip(points["round"].astype(int), points["value"].astype(float), strict=True)
+        )
     for series in found.values():
         accuracy = series["accuracy"]
-        series["best_accuracy"] = dict(zip(accuracy, accumulate(accuracy.values(), max), strict=True))
+        series["best_accuracy"] = dict(
+            zip(accuracy, accumulate(accuracy.values(), max), strict=True)
+        )
     return found
 
 
@@ -60,8 +74,13 @@ def in_tensorboard(out: Path) -> Curves:
     for folder in (out / "logs" / "tensorboard").glob("*-*"):
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
         events.Reload()
-        points = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-        assert all(len(values) == len(dict(values)) for values in points.values()), "a step is there twice"
+        points = {
+            tag: [(point.step, point.value) for point in events.Scalars(tag)]
+            for tag in events.Tags()["scalars"]
+        }
+        assert all(len(values) == len(dict(values)) for values in points.values()), (
+            "a step is there twice"
+        )
         found[folder.name] = {tag: dict(values) for tag, values in points.items()}
     return found
 
@@ -97,7 +116,12 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_row_is_a_series_and_no_result_changes(plain: Path, followed: Path) -> None:
     assert_equal_results(plain, followed)
     logged = in_tensorboard(followed)
-    assert sorted(name.rpartition("-")[0] for name in logged) == ["fedavg", "fedavg_t1", "fedcad", "fedcad"]
+    assert sorted(name.rpartition("-")[0] for name in logged) == [
+        "fedavg",
+        "fedavg_t1",
+        "fedcad",
+        "fedcad",
+    ]
     assert_same(logged, stored(followed))
 
 
@@ -110,7 +134,10 @@ def test_a_sweep_that_is_interrupted_then_killed_has_every_step_once(tmp_path: P
     assert process.returncode == 130, err
     interrupted = in_tensorboard(tmp_path)
     assert len(interrupted) == 2
-    assert all(list(one["accuracy"]) == list(range(1, saved_round(tmp_path) + 1)) for one in interrupted.values())
+    assert all(
+        list(one["accuracy"]) == list(range(1, saved_round(tmp_path) + 1))
+        for one in interrupted.values()
+    )
     process = start(*long)
     wait_for(lambda: saved_round(tmp_path) >= 12)
     kill_all(process)
@@ -118,7 +145,9 @@ def test_a_sweep_that_is_interrupted_then_killed_has_every_step_once(tmp_path: P
     assert_same(in_tensorboard(tmp_path), stored(tmp_path))
 
 
-def test_a_run_that_another_worker_reports_from_its_beginning_is_logged_anew(tmp_path: Path) -> None:
+def test_a_run_that_another_worker_reports_from_its_beginning_is_logged_anew(
+    tmp_path: Path,
+) -> None:
     writer = logs.LogWriter(logs.make_tools(["tensorboard"], tmp_path, offline=True), tmp_path)
     (unit,) = make_plan(Request(("fedavg",))).units
     trial = watched([unit], {"fedavg": Varied()})
@@ -139,7 +168,18 @@ def test_stored_runs_are_logged_when_asked_for_later(plain: Path, tmp_path: Path
 
 
 def test_a_forced_run_is_logged_anew(tmp_path: Path) -> None:
-    forced = ["--algo", "fedavg", "--rounds", "3", "--executor", "inline", "-q", "--out", str(tmp_path), "--force"]
+    forced = [
+        "--algo",
+        "fedavg",
+        "--rounds",
+        "3",
+        "--executor",
+        "inline",
+        "-q",
+        "--out",
+        str(tmp_path),
+        "--force",
+    ]
     for _ in range(2):
         assert main([*forced, "--log", "tensorboard"]) == 0
         assert_same(in_tensorboard(tmp_path), stored(tmp_path))
@@ -166,7 +206,9 @@ class Memory:
 
     look = "look into memory"
 
-    def __init__(self, fails_at: str = "", waits: threading.Event | None = None, where: str = "here") -> None:
+    def __init__(
+        self, fails_at: str = "", waits: threading.Event | None = None, where: str = "here"
+    ) -> None:
         self.fails_at, self.waits, self.where = fails_at, waits, where
         self.given: dict[str, dict[int, Mapping[str, float]]] = {}
         self.ends: dict[str, str] = {}
@@ -198,7 +240,9 @@ class Memory:
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(*tools: Memory) -> None:
         made = dict(zip(LOGS, tools, strict=False))
-        monkeypatch.setattr(logs, "make_tools", lambda names, out, offline: {name: made[name] for name in names})
+        monkeypatch.setattr(
+            logs, "make_tools", lambda names, out, offline: {name: made[name] for name in names}
+        )
 
     return use
 
@@ -223,7 +267,9 @@ def test_a_tool_that_fails_loses_no_run(
     assert mended.given.keys() == sound.given.keys() == stored(tmp_path).keys()
 
 
-def test_another_destination_is_given_the_stored_runs(plain: Path, tmp_path: Path, in_memory: Any) -> None:
+def test_another_destination_is_given_the_stored_runs(
+    plain: Path, tmp_path: Path, in_memory: Any
+) -> None:
     out = Path(shutil.copytree(plain, tmp_path / "out"))
     first, again, elsewhere = Memory(), Memory(), Memory(where="elsewhere")
     for tool in (first, again, elsewhere):
@@ -234,7 +280,10 @@ def test_another_destination_is_given_the_stored_runs(plain: Path, tmp_path: Pat
 
 
 def test_a_tool_that_hangs_does_not_keep_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], in_memory: Any
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    in_memory: Any,
 ) -> None:
     monkeypatch.setattr(logs, "CLOSE_SECONDS", 0.2)
     released = threading.Event()
@@ -256,7 +305,11 @@ def test_names() -> None:
     [("tensorboard", "tensorboardX"), ("wandb", "wandb"), ("mlflow", "mlflow")],
 )
 def test_a_missing_package_is_exit_3_and_says_how_to_get_it(
-    tool: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tool: str,
+    module: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert main([*INLINE, "--out", str(tmp_path), "--log", tool]) == 3
@@ -276,7 +329,10 @@ def in_mlflow(out: Path) -> tuple[Curves, About]:
         assert name not in found, "a run is there twice"
         series = found.setdefault(name, {})
         for metric in run.data.metrics:
-            points = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, metric)]
+            points = [
+                (point.step, point.value)
+                for point in client.get_metric_history(run.info.run_id, metric)
+            ]
             assert len(points) == len(dict(points)), f"{metric}: a step is there twice"
             series[metric] = dict(sorted(points))
         about[name] = {**run.data.params, **run.data.tags, "status": run.info.status.lower()}
@@ -310,7 +366,10 @@ def in_wandb(out: Path) -> tuple[Curves, About]:
         series, known = found.setdefault(name, {}), about.setdefault(name, {})
         for data in records(file.read_bytes()):
             record = wandb_internal_pb2.Record.FromString(data)
-            items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+            items = {
+                item.key or item.nested_key[0]: json.loads(item.value_json)
+                for item in record.history.item
+            }
             for metric in items.keys() - {"_step", "_runtime", "_timestamp"}:
                 series.setdefault(metric, {})[items["_step"]] = items[metric]
             known |= {item.key: json.loads(item.value_json) for item in record.summary.update}
@@ -320,7 +379,13 @@ def in_wandb(out: Path) -> tuple[Curves, About]:
 
 READERS = {"mlflow": ("mlflow", in_mlflow), "wandb": ("wandb.sdk", in_wandb)}
 # WANDB_SERVICE: where a test in this process has left its helper, which commands would share.
-VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT")
+VARIABLES = (
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_EXPERIMENT_NAME",
+    "WANDB_API_KEY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+)
 VARIABLES += ("WANDB_ENTITY", "WANDB_SERVICE")
 
 
@@ -328,7 +393,9 @@ VARIABLES += ("WANDB_ENTITY", "WANDB_SERVICE")
 def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """MLflow and Weights & Biases, where they are installed, without variables of the user."""
     name = str(request.param)
-    pytest.importorskip(READERS[name][0], reason=f"needs the package: pip install 'fedkd-bench[{name}]'")
+    pytest.importorskip(
+        READERS[name][0], reason=f"needs the package: pip install 'fedkd-bench[{name}]'"
+    )
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     return name
@@ -344,7 +411,11 @@ def test_a_tool_has_the_curves_the_configuration_and_the_end(
     assert_same(logged, stored(tmp_path))
     for row in Store(tmp_path).runs().itertuples():
         known = about[f"{row.algorithm}-{row.run_key[:16]}"]
-        assert (known["run_key"], known["algorithm"], known["status"]) == (row.run_key, row.algorithm, "finished")
+        assert (known["run_key"], known["algorithm"], known["status"]) == (
+            row.run_key,
+            row.algorithm,
+            "finished",
+        )
         assert float(known["alpha"]) == row.alpha
 
 
@@ -361,14 +432,18 @@ def test_a_tool_has_a_killed_run_anew(tool: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", ["mlflow"], indirect=True)
-def test_offline_reaches_no_server_of_mlflow(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_reaches_no_server_of_mlflow(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(EnvironmentProblem, match="unset MLFLOW_TRACKING_URI"):
         logs.make_tools([tool], tmp_path, offline=True)
 
 
 @pytest.mark.parametrize("tool", ["wandb"], indirect=True)
-def test_wandb_online_needs_a_key_at_once(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_online_needs_a_key_at_once(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     with pytest.raises(EnvironmentProblem, match="WANDB_MODE=offline"):

@@ -39,7 +39,17 @@ from leaderboards.rows.verify import validate
 
 LATER = START + timedelta(days=1)
 KEY = "ab" * 32
-SWEEP = ("--algo", "fedavg,fedgkd", "--set", "gamma=0.2", "--rounds", "3", "--executor", "inline", "-q")
+SWEEP = (
+    "--algo",
+    "fedavg,fedgkd",
+    "--set",
+    "gamma=0.2",
+    "--rounds",
+    "3",
+    "--executor",
+    "inline",
+    "-q",
+)
 
 
 def fill(out: Path, seeds: range, higher: int = 0, **columns: Any) -> Store:
@@ -85,10 +95,18 @@ def save_state(out: Path, round: int, key: str = KEY, **contents: bytes) -> None
     folder = out / "state" / key
     folder.mkdir(parents=True, exist_ok=True)
     server, memory = f"server-{round}.pt", f"memory-3-{round}.pt"
-    blobs = {server: contents.get("server", b"server %d" % round), memory: contents.get("memory", b"memory %d" % round)}
+    blobs = {
+        server: contents.get("server", b"server %d" % round),
+        memory: contents.get("memory", b"memory %d" % round),
+    }
     for name, blob in blobs.items():
         (folder / name).write_bytes(blob)
-    content = {"version": STATE_VERSION, "round": round, "server": server, "memories": {"3": memory, "4": ""}}
+    content = {
+        "version": STATE_VERSION,
+        "round": round,
+        "server": server,
+        "memories": {"3": memory, "4": ""},
+    }
     content["sha256"] = {name: sha256(blob).hexdigest() for name, blob in blobs.items()}
     (folder / "manifest.json").write_text(json.dumps(content))
     for path in folder.glob("*.pt"):
@@ -115,7 +133,9 @@ def over(system: Failing, out: Path, there: Path) -> Mirror:
     return Mirror(out, Place("failing://x", system, str(there)))
 
 
-def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(tmp_path: Path, there: Path) -> None:
+def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(
+    tmp_path: Path, there: Path
+) -> None:
     out = tmp_path / "out"
     store = fill(out, range(3))
     store.write(failed_row("fedprox", {"mu": 1}), [])
@@ -160,7 +180,9 @@ def test_a_curve_that_a_pull_missed_comes_with_the_next(tmp_path: Path, there: P
 def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
     left, right = tmp_path / "left", tmp_path / "right"
     fill(left, range(3))
-    fill(right, range(2, 5), finished=LATER, host="another")  # seed 2: an equal result of the same environment
+    fill(
+        right, range(2, 5), finished=LATER, host="another"
+    )  # seed 2: an equal result of the same environment
     fill(right, range(1), finished=LATER, device="gpu", higher=75)  # seed 0: a replicate
     fill(right, range(1, 2), finished=LATER, higher=62)  # unlike in one environment: kept beside
     push(left, there)
@@ -171,7 +193,10 @@ def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
     keys = view(left)[0].run_key
     assert len(keys) == 6
     assert keys.nunique() == 5
-    rows = [sorted(zip(r.run_key, r.device, r.best_accuracy, strict=True)) for r, _ in map(view, (left, right, there))]
+    rows = [
+        sorted(zip(r.run_key, r.device, r.best_accuracy, strict=True))
+        for r, _ in map(view, (left, right, there))
+    ]
     assert rows[0] == rows[1] == rows[2]
     assert "disagree" in validate(left).findings[0].problem
 
@@ -187,7 +212,9 @@ def test_compaction_of_the_folder_compacts_the_mirror(tmp_path: Path, there: Pat
     assert not pull(out, there).rows
     fill(again, range(4, 6))
     pull(again, there)
-    assert push(again, there).rows == 2, "what the mirror's segment stands in for is not pushed again"
+    assert push(again, there).rows == 2, (
+        "what the mirror's segment stands in for is not pushed again"
+    )
     for folder in (again, tmp_path / "fresh"):
         pull(folder, there)
         assert_same(folder, there)
@@ -209,7 +236,9 @@ def test_a_kill_while_the_mirror_is_compacted(steps: int, tmp_path: Path, there:
 
 
 @pytest.mark.parametrize("steps", range(1, 46, 6))
-def test_a_push_that_ends_anywhere_leaves_whole_things(steps: int, tmp_path: Path, there: Path) -> None:
+def test_a_push_that_ends_anywhere_leaves_whole_things(
+    steps: int, tmp_path: Path, there: Path
+) -> None:
     """Rows have their curves, a state is of one round, and the next push completes it."""
     out = tmp_path / "out"
     fill(out, range(2))
@@ -221,7 +250,9 @@ def test_a_push_that_ends_anywhere_leaves_whole_things(steps: int, tmp_path: Pat
     with suppress(MirrorProblem):
         over(Failing(steps), out, there).push()
     problems = {finding.problem for finding in validate(there).findings}
-    assert not [one for one in problems if "not a parquet" not in one and "without a row" not in one]
+    assert not [
+        one for one in problems if "not a parquet" not in one and "without a row" not in one
+    ]
     early = tmp_path / "early"
     pull(early, there)
     round = saved_round(early)
@@ -321,7 +352,9 @@ def test_a_damaged_state_in_the_mirror_is_named_unless_another_is_sound(
 
 
 @pytest.mark.parametrize("content", ["junk", "{}"])
-def test_a_damaged_state_here_keeps_no_other_from_the_mirror(content: str, tmp_path: Path, there: Path) -> None:
+def test_a_damaged_state_here_keeps_no_other_from_the_mirror(
+    content: str, tmp_path: Path, there: Path
+) -> None:
     out, fresh = tmp_path / "out", tmp_path / "fresh"
     save_state(out, 3)
     damaged = out / "state" / ("0" * 64) / "manifest.json"
@@ -332,7 +365,9 @@ def test_a_damaged_state_here_keeps_no_other_from_the_mirror(content: str, tmp_p
     assert saved_round(fresh) == 3
 
 
-def test_a_broken_file_in_the_mirror_is_named(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_file_in_the_mirror_is_named(
+    tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     fill(out, range(1))
     push(out, there)
@@ -380,7 +415,11 @@ def test_what_is_not_mirrored_at_the_end_is_said_with_what_to_do(
 @pytest.mark.parametrize("words", [["--dry-run", "--json"], ["--offline"]])
 @pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "gs://key:se/secret@bucket/x"])
 def test_a_password_is_never_printed(
-    url: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    url: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["--algo", "fedavg", "--dataset", "digits", "--out", str(tmp_path), *words]
     assert sweep.main([*command, "--mirror", url]) == 2
@@ -391,7 +430,9 @@ def test_a_password_is_never_printed(
     assert said.err.count("has a password in it") == 2
 
 
-@pytest.mark.parametrize("url", ["hdfs://host:8020/a@b", "s3://bucket/a:b", "s3://key@bucket/x", "a:b@c"])
+@pytest.mark.parametrize(
+    "url", ["hdfs://host:8020/a@b", "s3://bucket/a:b", "s3://key@bucket/x", "a:b@c"]
+)
 def test_what_is_no_password_is_none(url: str) -> None:
     refuse_password(url)
 
@@ -420,7 +461,9 @@ def test_the_variable_stands_in_for_the_option(monkeypatch: pytest.MonkeyPatch) 
     assert mirror_url(None) is None
 
 
-def test_s3_without_a_network_is_exit_3_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_s3_without_a_network_is_exit_3_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Soon: nothing runs, and nobody waits for minutes."""
     url = "s3://fedkd-bench-test/x?region=eu-west-1&endpoint_override=127.0.0.1:9&scheme=http"
     began = time.monotonic()
@@ -432,14 +475,20 @@ def test_s3_without_a_network_is_exit_3_in_words(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_a_mirror_that_cannot_be_written_is_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mirror_that_cannot_be_written_is_exit_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
-    status = sweep.main([*SWEEP, "--out", str(tmp_path / "out"), "--mirror", str(tmp_path / "file" / "below")])
+    status = sweep.main(
+        [*SWEEP, "--out", str(tmp_path / "out"), "--mirror", str(tmp_path / "file" / "below")]
+    )
     assert status == 3
     assert "--mirror" in capsys.readouterr().err
 
 
-def test_a_mirror_that_is_removed_between_two_pushes_is_filled_anew(tmp_path: Path, there: Path) -> None:
+def test_a_mirror_that_is_removed_between_two_pushes_is_filled_anew(
+    tmp_path: Path, there: Path
+) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
     fill(out, range(1))
     save_state(out, 1)
@@ -454,7 +503,9 @@ def test_a_mirror_that_is_removed_between_two_pushes_is_filled_anew(tmp_path: Pa
     assert saved_round(again) == 1
 
 
-def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_push_and_pull_of_a_folder(
+    tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
     fill(out, range(2))
     assert boards.main(["push", str(there), str(out)]) == 0
@@ -481,12 +532,16 @@ LONG += ("--local-epochs", "2", "--save-seconds", "0", "--executor", "inline", "
 
 def started(*arguments: str) -> Any:
     """A sweep that pushes every 0.1 s, as a process of its own."""
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
 
 
 def states_there(there: Path) -> Callable[[], bool]:
     def enough() -> bool:
-        found = [json.loads(path.read_text()) for path in (there / "state").glob("*/*/manifest.json")]
+        found = [
+            json.loads(path.read_text()) for path in (there / "state").glob("*/*/manifest.json")
+        ]
         return any(content["manifest"]["round"] >= 8 for content in found)
 
     return enough
@@ -510,7 +565,9 @@ def test_killed_and_gone_on_from_the_mirror_alone(tmp_path: Path, there: Path) -
     assert_equal_results(undisturbed, out)
 
 
-def test_a_sweep_on_a_cluster_that_runs_already(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_on_a_cluster_that_runs_already(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By address and with the cluster's token; its results are those of this process, bit for bit."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -520,9 +577,22 @@ def test_a_sweep_on_a_cluster_that_runs_already(tmp_path: Path, there: Path, mon
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     alone, out = tmp_path / "alone", tmp_path / "out"
     assert sweep.main([*SWEEP, "--out", str(alone)]) == 0
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short:  # sockets' paths have a limit
-        ray = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"]
-        ray += [f"--port={port}", f"--temp-dir={short}", "--include-dashboard=false", "--disable-usage-stats"]
+    with tempfile.TemporaryDirectory(
+        prefix="ray", dir="/tmp"
+    ) as short:  # sockets' paths have a limit
+        ray = [
+            str(Path(sys.executable).with_name("ray")),
+            "start",
+            "--head",
+            "--block",
+            "--num-cpus=2",
+        ]
+        ray += [
+            f"--port={port}",
+            f"--temp-dir={short}",
+            "--include-dashboard=false",
+            "--disable-usage-stats",
+        ]
         ray += ["--object-store-memory=134217728"]
         with (tmp_path / "ray.log").open("w") as log:
             head = subprocess.Popen(ray, stdout=log, stderr=log, cwd="/", text=True)

@@ -56,7 +56,15 @@ SHAPES = {
     "distilbert_tiny": ((12,), 32),
     "mlp_vectors": ((5,), 64),
 }
-BATCHNORM_FORM = {"mlp", "mlp_vectors", "cnn_digits", "resnet8", "resnet8_wide", "resnet50", "resnet50_imagenet"}
+BATCHNORM_FORM = {
+    "mlp",
+    "mlp_vectors",
+    "cnn_digits",
+    "resnet8",
+    "resnet8_wide",
+    "resnet50",
+    "resnet50_imagenet",
+}
 FORMS = [*SHAPES, "mlp+bn+head", *(f"{name}+head" for name in SHAPES)]
 FORMS += [f"{name}+bn" for name in sorted(BATCHNORM_FORM)]
 
@@ -88,7 +96,9 @@ def test_sizes_are_the_printed_ones(case: tuple[str, tuple[int, ...], int], size
 def test_every_form_answers_as_the_table_says(name: str) -> None:
     net, params = network(name)
     base, _, form = name.partition("+")
-    assert models.num_parameters(name, net.input_shape, 10) == sum(params[key].numel() for key in net.trainable)
+    assert models.num_parameters(name, net.input_shape, 10) == sum(
+        params[key].numel() for key in net.trainable
+    )
     assert models.has_batchnorm(name) == bool(net.batchnorm)
     assert net.feature_dim == (256 if "head" in form else SHAPES[base][1])
     out = net.eval(params, inputs(name))
@@ -133,9 +143,13 @@ def test_initialisation_is_the_seeds_and_nobody_elses(name: str) -> None:
     torch.manual_seed(123)
     state = torch.random.get_rng_state()
     shape, _ = SHAPES[name]
-    first, second, other = (make_module(lambda: models.make(name, shape, 10), seed) for seed in (0, 0, 1))
+    first, second, other = (
+        make_module(lambda: models.make(name, shape, 10), seed) for seed in (0, 0, 1)
+    )
     assert torch.equal(torch.random.get_rng_state(), state), "global randomness stays untouched"
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
+    )
     assert not torch.equal(first.head.weight, other.head.weight)
 
 
@@ -168,7 +182,11 @@ def reference(params: dict[str, torch.Tensor]) -> nn.Module:
     config = {**distilbert.COMMON, **distilbert.TINY, "attn_implementation": "eager"}
     module = DistilBertModel(DistilBertConfig(**config)).double().eval()
     prefix = "body.encoder."
-    own = {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
+    own = {
+        name.removeprefix(prefix): value
+        for name, value in params.items()
+        if name.startswith(prefix)
+    }
     module.load_state_dict(own)
     return module
 
@@ -217,7 +235,9 @@ def test_pretrained_weights_come_from_the_folder(small_base: Path) -> None:
         found = module.encoder.state_dict()
         assert set(found) == set(wanted)
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
-    assert not torch.equal(first.dense.weight, second.dense.weight), "what is not pretrained is the seed's"
+    assert not torch.equal(first.dense.weight, second.dense.weight), (
+        "what is not pretrained is the seed's"
+    )
 
 
 def test_weights_are_looked_for_where_the_command_says(small_base: Path, tmp_path: Path) -> None:
@@ -232,7 +252,9 @@ def test_weights_are_looked_for_where_the_command_says(small_base: Path, tmp_pat
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_fetched_into_the_folder(
+    small_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def download(repository: str, name: str, local_dir: Path) -> str:
@@ -248,7 +270,9 @@ def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pyte
     assert asked == ["distilbert/distilbert-base-uncased"]
 
 
-def test_weights_of_another_model_are_refused(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_another_model_are_refused(
+    small_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_weights(small_base)
     monkeypatch.setattr(distilbert, "BASE", {**distilbert.TINY, "n_layers": 3})
     with pytest.raises(EnvironmentProblem, match="prepare distilbert"):

@@ -73,7 +73,10 @@ def test_whole_numbers_that_a_module_keeps_are_no_parameters() -> None:
             return x[:, self.order]
 
     module = Classifier(Shuffled(), 3, 2)
-    net, params = Network(module, (3,), 2), initial_params(module, torch.float32, torch.device("cpu"))
+    net, params = (
+        Network(module, (3,), 2),
+        initial_params(module, torch.float32, torch.device("cpu")),
+    )
     assert net.names == ("head.weight", "head.bias")
     x = torch.randn(4, 3)
     assert torch.equal(net(params, x).features, x[:, [2, 0, 1]])
@@ -99,7 +102,10 @@ class Tied(torch.nn.Module):
 def test_layers_may_share_their_parameters() -> None:
     torch.manual_seed(0)
     module = Classifier(Tied(), 4, 5)
-    net, params = Network(module, (4,), 5), initial_params(module, torch.float32, torch.device("cpu"))
+    net, params = (
+        Network(module, (4,), 5),
+        initial_params(module, torch.float32, torch.device("cpu")),
+    )
     assert net.trainable == tuple(dict(module.named_parameters()))
     assert set(net.names) == set(net.trainable) | {"body.start"}
     assert net.tied == {"body.second.weight": "body.first.weight"}
@@ -108,6 +114,8 @@ def test_layers_may_share_their_parameters() -> None:
     out, expected = net(leaves, x), module(x)
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(net.head(leaves, out.features), out.logits)
-    slopes = torch.autograd.grad(out.logits.square().sum(), [leaves[name] for name in net.trainable])
+    slopes = torch.autograd.grad(
+        out.logits.square().sum(), [leaves[name] for name in net.trainable]
+    )
     own = torch.autograd.grad(expected.logits.square().sum(), list(module.parameters()))
     torch.testing.assert_close(slopes, own)

@@ -82,7 +82,9 @@ def test_a_modules_class_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     del plugins.given["a_module:MyProx"]
 
 
-def test_a_scripts_class_has_its_files_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scripts_class_has_its_files_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a script trains is what a sweep of `a_script:MyProx` would train."""
     lines = """
 if __name__ == "__main__":
@@ -94,7 +96,11 @@ if __name__ == "__main__":
     script.write_text(CELL + lines)
     root = str(Path(__file__).resolve().parent.parent)
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env={"PYTHONPATH": root}, check=True
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": root},
+        check=True,
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -107,7 +113,9 @@ def test_a_notebooks_version_follows_its_source(cell: Cell) -> None:
     assert key_of(cell(CELL + "\nprint(end='')\n").MyProx) == key
     assert key_of(cell(CELL.replace("self.mu", "2 * self.mu")).MyProx) != key
     assert key_of(cell(CELL.replace(" ** 2", " ** 4")).MyProx) != key, "of a function that it uses"
-    assert key_of(cell(CELL.replace("SCALE = 0.5", "SCALE = 0.6")).MyProx) != key, "of a number that it uses"
+    assert key_of(cell(CELL.replace("SCALE = 0.5", "SCALE = 0.6")).MyProx) != key, (
+        "of a number that it uses"
+    )
     assert key_of(cell(CELL).MyProx) == key
     assert entry("__main__:MyProx").fields[0].default == 0.01
     assert isinstance(build("__main__:MyProx", mu=0.3), Algorithm)
@@ -132,7 +140,9 @@ def test_workers_get_a_notebooks_class(cell: Cell, tmp_path: Path) -> None:
     from ray import tune
 
     tuner = tune.Tuner(
-        trainable(cell(CELL).MyProx, dataset="digits", rounds=2, local_epochs=1, out=str(tmp_path / "out")),
+        trainable(
+            cell(CELL).MyProx, dataset="digits", rounds=2, local_epochs=1, out=str(tmp_path / "out")
+        ),
         param_space={"mu": tune.grid_search([0.0, 0.3])},
         tune_config=tune.TuneConfig(metric="objective", mode="max", reuse_actors=True),
         run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), verbose=0),
@@ -152,7 +162,9 @@ def test_the_documented_cell_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "out"))
     monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)  # set for sweeps
-    (example,) = re.findall(r"```python\n(# a cell of a notebook\n.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(# a cell of a notebook\n.*?)```", DOCUMENT.read_text(), re.DOTALL
+    )
     stored = f'RunConfig(verbose=0, storage_path="{tmp_path / "tune"}")'
     table = cell(example.replace("RunConfig(verbose=0)", stored)).table
     assert "config/mu" in capsys.readouterr().out

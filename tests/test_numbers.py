@@ -23,7 +23,9 @@ VALUES = {
     "bytes_up": [10, 20, 30],
     "kl": [-1.0, -2.0, -3.0],
 }
-POINTS = [(at, name, value) for name, values in VALUES.items() for at, value in enumerate(values, 1)]
+POINTS = [
+    (at, name, value) for name, values in VALUES.items() for at, value in enumerate(values, 1)
+]
 READ = {
     "best": 0.5,
     "best_accuracy": 0.5,
@@ -60,17 +62,23 @@ def test_numbers_are_read_off_a_curve(name: str) -> None:
 
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
-    curve = curve_of([*POINTS, (4, "loss", float("nan")), (5, "loss", float("inf")), (6, "loss", None)])
+    curve = curve_of(
+        [*POINTS, (4, "loss", float("nan")), (5, "loss", float("inf")), (6, "loss", None)]
+    )
     assert curve["loss"] == {1: 3.0, 2: 1.0, 3: 2.0}
 
 
-@pytest.mark.parametrize("name", ["", "@3", "accuracy@x", "accuracy@-1", "two words", "rounds@0.5", "up@101", "up@x"])
+@pytest.mark.parametrize(
+    "name", ["", "@3", "accuracy@x", "accuracy@-1", "two words", "rounds@0.5", "up@101", "up@x"]
+)
 def test_a_name_of_no_form_is_refused(name: str) -> None:
     with pytest.raises(KeyError):
         number_named(name)
 
 
-@pytest.mark.parametrize("name", [*METRICS, *NUMBERS, *(number.short for number in NUMBERS.values()), "rounds"])
+@pytest.mark.parametrize(
+    "name", [*METRICS, *NUMBERS, *(number.short for number in NUMBERS.values()), "rounds"]
+)
 def test_names_of_the_suite_are_no_algorithms(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         check_own(name)
@@ -101,7 +109,9 @@ def rows_of(out: Path, capsys: pytest.CaptureFixture[str], *names: str) -> list[
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
-def test_any_metric_of_the_curves_is_a_column(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_metric_of_the_curves_is_a_column(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = rows_of(out, capsys, "val_accuracy@last", "loss@2", "kl")
     found = {(row["algorithm"], row["metric"]): row for row in rows}
     assert float(found["fedavg", "val_accuracy@last"]["mean"]) == 0.3
@@ -112,7 +122,9 @@ def test_any_metric_of_the_curves_is_a_column(out: Path, capsys: pytest.CaptureF
     assert found["fedavg", "kl"]["mean"] == ""
 
 
-def test_a_metric_that_no_curve_has_is_refused(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_that_no_curve_has_is_refused(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert compare(["--out", str(out), "--metric", "k1@last"]) == 2
     said = capsys.readouterr().err
     assert "did you mean kl?" in said

@@ -38,7 +38,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fedrs")
     short = ("--rounds", "1", "--local-epochs", "1", "--executor", "inline", "--quiet")
     values = ("--set", "missing_scale=0.5", "scaling=binary,graded")
-    assert command.main(["--algo", "fedrs", "--dataset", "digits", *values, *short, "--out", str(out)]) == 0
+    assert (
+        command.main(["--algo", "fedrs", "--dataset", "digits", *values, *short, "--out", str(out)])
+        == 0
+    )
     return out
 
 
@@ -53,7 +56,9 @@ def test_rows_with_both_values_are_reproduced(out: Path, runs: pd.DataFrame) -> 
     for row in records(runs):
         unit = reproduce.unit_of_row(row)
         assert unit.key == row["run_key"]
-        assert unit.hyperparameters["scaling"] == json.loads(row["hp_json"]).get("scaling", "binary")
+        assert unit.hyperparameters["scaling"] == json.loads(row["hp_json"]).get(
+            "scaling", "binary"
+        )
 
 
 def test_a_graded_scale_is_another_run(runs: pd.DataFrame) -> None:

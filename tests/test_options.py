@@ -30,7 +30,9 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_an_option_given_twice_takes_both() -> None:
-    plan = plan_of("--algo", "fedprox", "--set", "mu=0.5", "--set", "momentum=0.9", "--algo", "fedavg")
+    plan = plan_of(
+        "--algo", "fedprox", "--set", "mu=0.5", "--set", "momentum=0.9", "--algo", "fedavg"
+    )
     assert {unit.algorithm for unit in plan.units} == {"fedprox", "fedavg"}
     assert {unit.hyperparameters.get("mu") for unit in plan.units} == {0.5, None}
     assert {unit.setting.momentum for unit in plan.units} == {0.9}
@@ -64,7 +66,9 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ('import = "mine:Mine"', "import"),
     ],
 )
-def test_a_wrong_file_ends_with_2(content: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_file_ends_with_2(
+    content: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It goes through the parser of the command line, and errors about values name it."""
     config.write_text(content)
     with pytest.raises(SystemExit) as ended:  # by argparse, or by the command
@@ -104,7 +108,9 @@ def stranger(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     ],
 )
 @pytest.mark.parametrize("command", ["sweep", "status"])
-def test_a_strangers_file_imports_nothing(content: str, command: str, config: Path, stranger: Path) -> None:
+def test_a_strangers_file_imports_nothing(
+    content: str, command: str, config: Path, stranger: Path
+) -> None:
     config.write_text(content)
     words = [command, "--config", str(config), *["--dry-run"] * (command == "sweep")]
     assert cli.main(words) == 2
@@ -133,7 +139,9 @@ def test_a_typed_name_goes_over_the_file(config: Path, stranger: Path) -> None:
     assert not config.with_name("ran").exists()
 
 
-@pytest.mark.parametrize("asked", ["sweep --algo fedavg --executor inline --out", "compare --out", "boards validate"])
+@pytest.mark.parametrize(
+    "asked", ["sweep --algo fedavg --executor inline --out", "compare --out", "boards validate"]
+)
 def test_a_folder_not_in_utf8_is_refused(asked: str, tmp_path: Path) -> None:
     """Before anything runs: its name could be stored in no row and printed in no table."""
     out = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
@@ -142,7 +150,9 @@ def test_a_folder_not_in_utf8_is_refused(asked: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Path) -> None:
-    config.write_text('algo = "fedcad"\nquiet = true\n[set]\nlr = 0.1\nmomentum = 0.5\nfedcad.gamma = 0.5\nbeta = 0\n')
+    config.write_text(
+        'algo = "fedcad"\nquiet = true\n[set]\nlr = 0.1\nmomentum = 0.5\nfedcad.gamma = 0.5\nbeta = 0\n'
+    )
     plan = plan_of("--config", str(config), "--lr", "0.5")
     assert {unit.setting.lr for unit in plan.units} == {0.5}
     assert {unit.setting.momentum for unit in plan.units} == {0.5}
@@ -161,7 +171,9 @@ def test_a_field_of_the_setting_leaves_a_hyper_parameter_of_that_name_alone(conf
 
 
 def test_qualified_names_reach_one_algorithm() -> None:
-    plan = plan_of("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "fedgkd.gamma=2", "beta=0", "buffer=1")
+    plan = plan_of(
+        "--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "fedgkd.gamma=2", "beta=0", "buffer=1"
+    )
     assert {(unit.algorithm, unit.hyperparameters["gamma"]) for unit in plan.units} == {
         ("fedgkd", 2.0),
         ("fedcad", 0.5),
@@ -174,8 +186,17 @@ def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixtur
         return {space["setting"]["dataset"] for space in json.loads(capsys.readouterr().out)}
 
     assert shown("--dataset", "cifar10") == {"cifar10"}
-    assert shown("--algo", "fedavg,fedavg_t1", "--dataset", "femnist") == {"femnist"}, "runs shared, not spaces"
-    assert shown() == {"cifar10", "cifar100", "femnist", "femnist_letters", "femnist_digits", "digits"}
+    assert shown("--algo", "fedavg,fedavg_t1", "--dataset", "femnist") == {"femnist"}, (
+        "runs shared, not spaces"
+    )
+    assert shown() == {
+        "cifar10",
+        "cifar100",
+        "femnist",
+        "femnist_letters",
+        "femnist_digits",
+        "digits",
+    }
     assert sweep.main(["--algo", "fedcad", "--show", "--dataset", "mnist"]) == 2
     assert "cifar10, cifar100" in capsys.readouterr().err
 
@@ -193,7 +214,14 @@ def test_equal_runs_have_equal_keys() -> None:
 
 
 def test_whatever_changes_results_changes_the_key() -> None:
-    others = ["lr=0.2", "batch_size=8", "optimizer=adam", "momentum=0.9", "model=mlp+bn", "evaluate_every=2"]
+    others = [
+        "lr=0.2",
+        "batch_size=8",
+        "optimizer=adam",
+        "momentum=0.9",
+        "model=mlp+bn",
+        "evaluate_every=2",
+    ]
     keys = [key_of(), *map(key_of, others)]
     assert len(set(keys)) == len(keys)
 
@@ -218,7 +246,9 @@ def test_optuna_searches_only_where_there_is_a_choice() -> None:
         ("fedavg", {"values": {"model": ("mlp+bn",), "batch_size": ("1",)}}, "batch_size"),
     ],
 )
-def test_plans_that_cannot_be_are_refused(algorithm: str, options: dict[str, Any], words: str) -> None:
+def test_plans_that_cannot_be_are_refused(
+    algorithm: str, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
         make_plan(Request((algorithm,), **options))
 
@@ -239,17 +269,26 @@ def test_a_value_that_must_be_a_mistake_is_refused_by_its_option(option: str, va
 
 
 def test_every_option_has_its_default_and_where_it_was_given() -> None:
-    assert parse(["--rounds", "3,4"]) == parse(["--rounds", "3", "4"]), "lists take spaces or commas"
+    assert parse(["--rounds", "3,4"]) == parse(["--rounds", "3", "4"]), (
+        "lists take spaces or commas"
+    )
     options = parse(["--rounds", "3", "4", "--track", "models,local", "--set", "mu=0.1,1"])
     assert (options.rounds, options.track) == (("3", "4"), ("local", "models"))
-    assert (options.seeds, options.save_seconds, options.out, options.quiet) == (1, 15.0, None, False)
+    assert (options.seeds, options.save_seconds, options.out, options.quiet) == (
+        1,
+        15.0,
+        None,
+        False,
+    )
     assert options.values == {"rounds": ("3", "4"), "mu": ("0.1", "1")}
     assert set(options.given) == {"rounds", "track", "set"}
     with pytest.raises(AttributeError):
         options.seeds = 2  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("more", [(), ("--search", "grid"), ("--budget", "3"), ("--paper", "fedcad", "--table", "1")])
+@pytest.mark.parametrize(
+    "more", [(), ("--search", "grid"), ("--budget", "3"), ("--paper", "fedcad", "--table", "1")]
+)
 def test_a_number_of_configurations_without_a_search_is_refused(more: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="--num-samples 5"):
         plan_of("--algo", "fedprox", "--num-samples", "5", *more)
@@ -259,8 +298,14 @@ def test_a_number_of_configurations_without_a_search_is_refused(more: tuple[str,
     ("command", "words"),
     [
         (["sweep", "--algo", "fedavg", "--ruonds", "2"], "--ruonds 2 (did you mean --rounds?)"),
-        (["sweep", "--algo", "fedavg", "--partition", "iid"], "--partition iid (did you mean --set partition=VALUE?)"),
-        (["data", "list", "--offline"], "unrecognized arguments: --offline; `python -m bench.data list --help`"),
+        (
+            ["sweep", "--algo", "fedavg", "--partition", "iid"],
+            "--partition iid (did you mean --set partition=VALUE?)",
+        ),
+        (
+            ["data", "list", "--offline"],
+            "unrecognized arguments: --offline; `python -m bench.data list --help`",
+        ),
     ],
 )
 def test_an_option_that_does_not_exist_is_answered_in_a_line(
@@ -276,8 +321,13 @@ def test_an_option_that_does_not_exist_is_answered_in_a_line(
 
 
 def test_a_file_may_hold_values_of_algorithms_that_a_command_leaves_out(config: Path) -> None:
-    config.write_text('algo = ["fedcad", "fedprox"]\n[set]\n"fedcad.gamma" = 0.5\n"fedprox.mu" = 0.1\n')
-    assert {unit.hyperparameters["mu"] for unit in plan_of("--config", str(config), "--algo", "fedprox").units} == {0.1}
+    config.write_text(
+        'algo = ["fedcad", "fedprox"]\n[set]\n"fedcad.gamma" = 0.5\n"fedprox.mu" = 0.1\n'
+    )
+    assert {
+        unit.hyperparameters["mu"]
+        for unit in plan_of("--config", str(config), "--algo", "fedprox").units
+    } == {0.1}
     with pytest.raises(UsageError, match=r"fedcad\.gamma"):
         plan_of("--algo", "fedprox", "--set", "fedcad.gamma=0.5")
     config.write_text('algo = "fedcad"\n[set]\n"fedprox.momentum" = 0.5\n')

@@ -36,7 +36,12 @@ def test_the_readmes_example_is_fedprox(place: Path) -> None:
     (place / "my_methods.py").write_text(readme_example())
     found = entry("my_methods:MyProx")
     (field,) = found.fields
-    assert (field.name, field.kind, field.default, str(field.bounds)) == ("mu", "float", 0.01, ">= 0")
+    assert (field.name, field.kind, field.default, str(field.bounds)) == (
+        "mu",
+        "float",
+        0.01,
+        ">= 0",
+    )
     own, built_in = simulate(build("my_methods:MyProx", mu=0.5)), simulate(build("fedprox", mu=0.5))
     own.advance(2)
     built_in.advance(2)
@@ -51,7 +56,9 @@ def test_the_command_takes_it_by_its_path(place: Path, monkeypatch: pytest.Monke
     options = ("--rounds", "2", "--set", "mu=0.5", "--executor", "inline")
     done = command("--algo", *names, *options, cwd=place)
     assert done.returncode == 0, done.stderr
-    assert command(module="bench.compare", cwd=place).returncode == 0, "results in ./leaderboards are no package"
+    assert command(module="bench.compare", cwd=place).returncode == 0, (
+        "results in ./leaderboards are no package"
+    )
     runs = Store(place / "leaderboards").runs().set_index("algorithm")
     assert runs.loc["fedprox", "final_accuracy"] == runs.loc["my_methods:MyProx", "final_accuracy"]
     assert set(hyperparameter(runs, "mu")) == {0.5}
@@ -59,9 +66,21 @@ def test_the_command_takes_it_by_its_path(place: Path, monkeypatch: pytest.Monke
 
 def test_a_failing_hook_is_shown_with_its_traceback_on_request(place: Path) -> None:
     wrong = "    def local_loss(self, net, local, batch, message, memory, plan):\n        return batch.labels\n"
-    (place / "wrong.py").write_text(f"{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{wrong}")
+    (place / "wrong.py").write_text(
+        f"{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{wrong}"
+    )
     (place / "my_methods.py").write_text(readme_example())
-    options = ("--rounds", "1", "--seeds", "2", "--executor", "inline", "--uncertified", "--out", "o")
+    options = (
+        "--rounds",
+        "1",
+        "--seeds",
+        "2",
+        "--executor",
+        "inline",
+        "--uncertified",
+        "--out",
+        "o",
+    )
     short = command("--algo", "wrong:Wrong", "my_methods:MyProx", *options, cwd=place)
     assert short.returncode == 1
     ended = Store(place / "o").runs().groupby("algorithm").status.agg(list).to_dict()
@@ -70,7 +89,9 @@ def test_a_failing_hook_is_shown_with_its_traceback_on_request(place: Path) -> N
     assert "Traceback" not in short.stderr
     long = command("--algo", "wrong:Wrong", *options, "--verbose", cwd=place)
     assert long.returncode == 1
-    assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL)
+    assert re.search(
+        r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL
+    )
 
 
 LOSS = "    def local_loss(self, net, local, batch, message, memory, plan):\n"
@@ -81,8 +102,12 @@ OUT = '        out = net(local["params"], batch.x)\n'
 def test_a_broken_method_is_refused_before_it_runs(place: Path) -> None:
     """The command refuses one mistake; `test_selftest.py` has the others."""
     body = f'{LOSS}        message["params"]["body.1.weight"].mul_(0.9)\n{OUT}{RETURN}'
-    (place / "broken.py").write_text(f"import torch\n{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{body}")
-    done = command("--algo", "broken:Wrong", "--rounds", "1", "--executor", "inline", "--out", "o", cwd=place)
+    (place / "broken.py").write_text(
+        f"import torch\n{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{body}"
+    )
+    done = command(
+        "--algo", "broken:Wrong", "--rounds", "1", "--executor", "inline", "--out", "o", cwd=place
+    )
     assert done.returncode == 2
     assert "local_loss writes to the message" in done.stderr
     assert "(broken.py:" in done.stderr
@@ -93,9 +118,24 @@ def test_results_with_an_unread_hyperparameter_are_marked(place: Path) -> None:
     own = f"    mu: float = hyper(0.1, 0, 1)\n{LOSS}{OUT}{RETURN}"
     text = f"import torch\n{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{own}"
     (place / "unread.py").write_text(text)
-    options = ("--algo", "unread:Wrong", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "--out", "o")
+    options = (
+        "--algo",
+        "unread:Wrong",
+        "--set",
+        "mu=0.1",
+        "--rounds",
+        "1",
+        "--executor",
+        "inline",
+        "--out",
+        "o",
+    )
     marked = command(*options, cwd=place)
-    assert (marked.returncode, "mu changes nothing" in marked.stderr, "¶" in marked.stdout) == (0, True, True)
+    assert (marked.returncode, "mu changes nothing" in marked.stderr, "¶" in marked.stdout) == (
+        0,
+        True,
+        True,
+    )
     assert Store(place / "o").runs().certified.tolist() == [False]
 
 
@@ -113,9 +153,15 @@ MISTAKES = {
     "m1:Aa": ("class A: pass", "Aa.*mean A"),
     "m2:A": ("A = 3", "int"),
     "m3:A": ("class A: pass", r"algorithms\.base\.Algorithm"),
-    "m4:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: list = hyper(None)", "list"),
+    "m4:A": (
+        HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: list = hyper(None)",
+        "list",
+    ),
     "m5:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float", "x"),
-    "m6:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float = hyper(-1.0, 0)", "x must be >= 0"),
+    "m6:A": (
+        HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float = hyper(-1.0, 0)",
+        "x must be >= 0",
+    ),
     "m7:A": ("raise RuntimeError('no')", r"m7\.py, line 1"),
     "m8:A": (HEAD + "def A(json: float = 1.0) -> Algorithm:\n    return Algorithm()", "json"),
     "m9:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"version.*1\.2"),
@@ -146,8 +192,12 @@ def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyP
         entry("myprax")
 
 
-@pytest.mark.parametrize("module", ["edited", "algorithms.edited"])  # the second is not registered yet
-def test_an_edited_algorithm_is_another_one(module: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "module", ["edited", "algorithms.edited"]
+)  # the second is not registered yet
+def test_an_edited_algorithm_is_another_one(
+    module: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(place)])
     file = place / "edited.py"
     file.write_text(HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    pass\n")
@@ -167,7 +217,9 @@ def test_what_it_is_made_of_counts_too(place: Path) -> None:
         HEAD + "import weights\n@dataclass(frozen=True)\nclass Parent(Algorithm):\n    pass\n"
     )
     (place / "weights.py").write_text("W = 1\n")
-    (place / "child.py").write_text("from family import Parent\n\n\nclass Child(Parent):\n    pass\n")
+    (place / "child.py").write_text(
+        "from family import Parent\n\n\nclass Child(Parent):\n    pass\n"
+    )
     versions = [entry("child:Child").version]
     for file, text in (("unrelated.py", "X = 1\n"), ("weights.py", "W = 2\n"), ("family.py", None)):
         (place / file).write_text(text or (place / "family.py").read_text() + "# changed\n")
@@ -185,5 +237,7 @@ def test_a_plugin_from_outside_yields_its_rows(place: Path) -> None:
     found = entry("wrapped:moon_t1")
     assert found.rows == {"": "wrapped:moon_t1", "_t1": "wrapped:moon_t1_t1"}
     assert found.needs == {"projection_head"}
-    assert {field.name: str(field.bounds) for field in found.fields}["mu"] == ">= 0", "the range of what is wrapped"
+    assert {field.name: str(field.bounds) for field in found.fields}["mu"] == ">= 0", (
+        "the range of what is wrapped"
+    )
     assert len(set(RunSpec("wrapped:moon_t1", found.defaults(), Setting(), 0).rows.values())) == 2

@@ -28,18 +28,34 @@ from leaderboards import Store, run_key
 from search_spaces import Setting
 
 __all__ = ["place", "world"]
-OWN = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET", "--set", "partition=my_world:uneven")
+OWN = (
+    "--dataset",
+    "my_world:SHAPES",
+    "--model",
+    "my_world:NET",
+    "--set",
+    "partition=my_world:uneven",
+)
 SHORT = ("--rounds", "2", "--local-epochs", "1", "--lr", "0.1")
-SETTING = Setting(dataset="my_world:SHAPES", model="my_world:NET", partition="my_world:uneven", alpha=None)
+SETTING = Setting(
+    dataset="my_world:SHAPES", model="my_world:NET", partition="my_world:uneven", alpha=None
+)
 
 
 # The whole world
 
 
 def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = command("--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "ray", "--out", "ray", cwd=world)
+    done = command(
+        "--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "ray", "--out", "ray", cwd=world
+    )
     assert done.returncode == 0, done.stderr
-    assert sweep.main(["--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "inline", "--out", "inline"]) == 0
+    assert (
+        sweep.main(
+            ["--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "inline", "--out", "inline"]
+        )
+        == 0
+    )
     assert_equal_results(world / "ray", world / "inline")
     runs = Store(world / "ray").runs().set_index("algorithm")
     assert set(runs["dataset"]) == {"my_world:SHAPES"}
@@ -50,14 +66,28 @@ def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[
     assert sweep.main(["--algo", "fedavg,moon", *OWN, *SHORT, "--out", "ray"]) == 0
     assert "2 already stored" in capsys.readouterr().err
     names = ("my_world:SHAPES", "my_world:uneven", "my_world:NET")
-    assert sweep.main(["reproduce", str(runs["run_key"].iloc[0]), "--out", "ray", "--import", *names]) == 0
+    assert (
+        sweep.main(["reproduce", str(runs["run_key"].iloc[0]), "--out", "ray", "--import", *names])
+        == 0
+    )
 
 
 def test_a_short_run_has_not_diverged_and_another_data_set_is_not_reproduced(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No paper says how long it should be; and what has hardly begun may do no better than guessing."""
-    short = ("--rounds", "1", "--local-epochs", "1", "--lr", "1e-6", "--executor", "inline", "--out", "short")
+    short = (
+        "--rounds",
+        "1",
+        "--local-epochs",
+        "1",
+        "--lr",
+        "1e-6",
+        "--executor",
+        "inline",
+        "--out",
+        "short",
+    )
     assert sweep.main(["--algo", "fedavg", *OWN, *short]) == 0
     (row,) = Store(world / "short").runs().to_dict("records")
     assert (row["status"], row["diverged"], row["shortened"]) == ("finished", False, False)
@@ -76,8 +106,19 @@ def test_information_commands_take_it(world: Path, capsys: pytest.CaptureFixture
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
     assert (trial["partition"], trial["setting"]["dataset"]) == ("feasible", "my_world:SHAPES")
     assert data_command(["list", "my_world:SHAPES", "--json"]) == 0
-    assert [(row["name"], row["here"]) for row in json.loads(capsys.readouterr().out)] == [("my_world:SHAPES", True)]
-    shown = ("partition", "--dataset", "my_world:SHAPES", "--partition", "my_world:uneven", "--clients", "4", "--json")
+    assert [(row["name"], row["here"]) for row in json.loads(capsys.readouterr().out)] == [
+        ("my_world:SHAPES", True)
+    ]
+    shown = (
+        "partition",
+        "--dataset",
+        "my_world:SHAPES",
+        "--partition",
+        "my_world:uneven",
+        "--clients",
+        "4",
+        "--json",
+    )
     assert data_command(shown) == 0
     assert json.loads(capsys.readouterr().out)["sizes"] == [187, 63, 187, 63]
     assert data_command(["prepare", "my_world:SHAPES"]) == 0
@@ -181,7 +222,11 @@ def test_vectors_and_texts_are_checked_too(world: Path) -> None:
     labels = np.arange(3)
 
     def made(kind: str, x: np.ndarray) -> np.ndarray:
-        return Arrays(replace(plain, kind=kind), lambda: ((x, labels), (x, labels))).read(world).train_x
+        return (
+            Arrays(replace(plain, kind=kind), lambda: ((x, labels), (x, labels)))
+            .read(world)
+            .train_x
+        )
 
     numbers = np.arange(6.0).reshape(3, 2)
     assert made("vectors", numbers).dtype == np.float32
@@ -239,7 +284,9 @@ def test_a_source_is_taken_as_it_is(world: Path) -> None:
 # What some algorithms of a command need
 
 
-def test_too_few_samples_name_who_takes_them(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_samples_name_who_takes_them(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """FedCAD's server takes 32 samples a class, and there are 16 or 17."""
     options = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET", "--clients", "3")
     small = ("--set", "fraction=0.1", "alpha=5", "--executor", "inline")
@@ -261,9 +308,14 @@ def test_too_few_samples_name_who_takes_them(world: Path, capsys: pytest.Capture
 
 
 def test_keys_of_this_suites_own_are_what_they_were() -> None:
-    for setting in (Setting(), Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None)):
+    for setting in (
+        Setting(),
+        Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None),
+    ):
         assert setting_identity(setting) == setting.as_dict()
-    assert RunSpec("fedavg", {}, Setting(), 0).key == run_key("fedavg", 1, {}, Setting().as_dict(), 0)
+    assert RunSpec("fedavg", {}, Setting(), 0).key == run_key(
+        "fedavg", 1, {}, Setting().as_dict(), 0
+    )
 
 
 def key(setting: Setting = SETTING) -> str:
@@ -323,11 +375,19 @@ LINE = ModelInfo("table:body", "8 units", vectors=True)
 def test_a_table_of_numbers_trains(place: Path) -> None:
     (place / "table.py").write_text(TABLE)
     options = ("--rounds", "3", "--lr", "0.1", "--executor", "inline", "--out", "o", "-q")
-    assert sweep.main(["--algo", "fedavg,moon", "--dataset", "table:DATA", "--model", "table:LINE", *options]) == 0
+    assert (
+        sweep.main(
+            ["--algo", "fedavg,moon", "--dataset", "table:DATA", "--model", "table:LINE", *options]
+        )
+        == 0
+    )
     runs = Store(place / "o").runs()
     assert {setting_of(text).normalization for text in runs["setting_json"]} == {"none"}
     assert min(runs["final_accuracy"]) > 0.9
-    assert sweep.main(["--algo", "fedgen", "--dataset", "table:DATA", "--model", "mlp", "--dry-run"]) == 2
+    assert (
+        sweep.main(["--algo", "fedgen", "--dataset", "table:DATA", "--model", "mlp", "--dry-run"])
+        == 2
+    )
 
 
 def test_draws_without_a_seed_are_refused(world: Path) -> None:

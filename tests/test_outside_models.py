@@ -46,7 +46,11 @@ def test_figures_are_counted(world: Path, form: str) -> None:
 
 
 def test_a_bn_form_is_there_where_it_is_said(world: Path) -> None:
-    name = write(world, "normed", NORMED + "OWN = ModelInfo('normed:body', '', size=8, batchnorm_form=True)\n")
+    name = write(
+        world,
+        "normed",
+        NORMED + "OWN = ModelInfo('normed:body', '', size=8, batchnorm_form=True)\n",
+    )
     plain, normed = models.make(name, SHAPE, 3), models.make(name + "+bn", SHAPE, 3)
     assert trainable(normed) - trainable(plain) == 32
     assert models.num_parameters(name + "+bn", SHAPE, 3) == trainable(normed)
@@ -78,7 +82,9 @@ OWN = ModelInfo("tied:Body", "", size=8, batchnorm_form=True)
 def test_layers_may_share_parameters(world: Path) -> None:
     name = write(world, "tied", TIED)
     for model in (name, name + "+bn"):
-        loop, stacked = (simulate("fedcad", backend, model=model) for backend in ("loop", "stacked"))
+        loop, stacked = (
+            simulate("fedcad", backend, model=model) for backend in ("loop", "stacked")
+        )
         loop.advance(2)
         stacked.advance(2)
         assert largest_gap(loop, stacked) < 1e-10
@@ -91,13 +97,17 @@ def test_kept_models_are_loaded_by_all_names(algorithm: str, world: Path) -> Non
     run.advance(1)
     results.write_tracked(run, world, {"": "a" * 64}, {"": algorithm})
     module = models.make(run.setting.model, SHAPE, 3).double()
-    module.load_state_dict(tracking.load_model(world, "a" * 64, client=1 if algorithm == "fedbn" else None))
+    module.load_state_dict(
+        tracking.load_model(world, "a" * 64, client=1 if algorithm == "fedbn" else None)
+    )
     assert torch.equal(module.body.third.weight, run.server.params["body.second.weight"])
 
 
 def test_an_entry_point_gives_it_a_name(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(world, monkeypatch, models="shapenet = my_world:NET")
-    assert models.num_parameters("shapenet+head", SHAPE, 3) == models.num_parameters("my_world:NET+head", SHAPE, 3)
+    assert models.num_parameters("shapenet+head", SHAPE, 3) == models.num_parameters(
+        "my_world:NET+head", SHAPE, 3
+    )
     with pytest.raises(UsageError, match="shapenet"):
         models.info("shapenot")
 
@@ -127,9 +137,7 @@ def test_a_mistake_is_named(world: Path, text: str) -> None:
 
 
 def test_a_model_of_vectors_trains_on_vectors_only(world: Path) -> None:
-    text = (
-        "def body(numbers, batchnorm): return nn.Linear(numbers, 4)\nOWN = ModelInfo('line:body', '', vectors=True)\n"
-    )
+    text = "def body(numbers, batchnorm): return nn.Linear(numbers, 4)\nOWN = ModelInfo('line:body', '', vectors=True)\n"
     name = write(world, "line", text)
     assert models.num_parameters(name, (2,), 3) == 2 * 4 + 4 + 4 * 3 + 3
     models.check_model(name, (2,), "vectors")

@@ -16,17 +16,19 @@ __all__ = ["place", "world"]
 OWN = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET")
 
 
-def ask(code: str, world: Path, name: str, alpha: float | None = None, clients: int = 4) -> list[np.ndarray]:
+def ask(
+    code: str, world: Path, name: str, alpha: float | None = None, clients: int = 4
+) -> list[np.ndarray]:
     """What a partition with this code gives for 20 samples."""
-    (world / f"{name}.py").write_text("import numpy as np\nfrom bench.data.partition import Partition\n" + code)
+    (world / f"{name}.py").write_text(
+        "import numpy as np\nfrom bench.data.partition import Partition\n" + code
+    )
     wanted = Wanted(np.arange(20) % 3, clients, alpha)
     return partition(f"{name}:own").function(wanted, np.random.RandomState(0))
 
 
 def test_positions_come_ascending_and_some_may_be_left(world: Path) -> None:
-    code = (
-        "def own(wanted, rng):\n    return [rng.permutation(20)[4 * k : 4 * k + 4].astype('int32') for k in range(1)]\n"
-    )
+    code = "def own(wanted, rng):\n    return [rng.permutation(20)[4 * k : 4 * k + 4].astype('int32') for k in range(1)]\n"
     (found,) = ask(code, world, "one", clients=1)
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, np.sort(np.random.RandomState(0).permutation(20)[:4]))
@@ -80,7 +82,9 @@ def test_what_is_no_partition_is_refused(world: Path, code: str) -> None:
         ask(code, world, name)
 
 
-def test_the_command_says_what_is_wrong_with_a_partition(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong_with_a_partition(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (world / "short.py").write_text("def own(wanted, rng):\n    return [[0]]\n")
     options = ["--algo", "fedavg", *OWN, "--set", "partition=short:own"]
     assert sweep.main([*options, "--dry-run", "--json"]) == 0

@@ -178,7 +178,9 @@ def test_a_stack_refuses_them(drawing: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--backend", "stacked"), ("--pack", "2")])
-def test_a_sweep_refuses_them(option: tuple[str, str], drawing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_refuses_them(
+    option: tuple[str, str], drawing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = ["--algo", "fedavg", "--dataset", "digits", "--set", "model=drawing:DEPTH", "--dry-run"]
     assert sweep.main([*asked]) == 0
     assert sweep.main([*asked, *option]) == 2

@@ -35,7 +35,10 @@ class Reporting(Algorithm):
         return loss + self.weight * squares
 
     def upload(self, net, local, data, message, memory, plan):  # type: ignore[no-untyped-def]
-        return {"params": local["params"], "metrics": {"samples": data.weight.sum(), "rank": 2.0}}, memory
+        return {
+            "params": local["params"],
+            "metrics": {"samples": data.weight.sum(), "rank": 2.0},
+        }, memory
 
     def server_step(self, fed, server, uploads, cohort):  # type: ignore[no-untyped-def]
         assert "metrics" not in uploads
@@ -51,7 +54,9 @@ class Silent(Algorithm):
 
     def local_loss(self, net, local, batch, message, memory, plan):  # type: ignore[no-untyped-def]
         loss = cross_entropy(net(local["params"], batch.x).logits, batch.y)
-        return loss + self.weight * sum((local["params"][name] ** 2).sum() for name in net.trainable)
+        return loss + self.weight * sum(
+            (local["params"][name] ** 2).sum() for name in net.trainable
+        )
 
 
 OWN = ("entropy", "squares", "samples", "rank", "cohort")
@@ -81,11 +86,15 @@ def test_they_are_means_over_steps_examples_and_clients() -> None:
     reporting = run(Reporting(weight=0.0), rounds=1, participation=1.0)
     assert values(reporting, "cohort") == [4]
     assert values(reporting, "rank") == [2]
-    assert values(reporting, "samples") == [pytest.approx(sum(size**2 for size in SIZES) / sum(SIZES))]
+    assert values(reporting, "samples") == [
+        pytest.approx(sum(size**2 for size in SIZES) / sum(SIZES))
+    ]
     trained = simulate(Reporting(weight=0.0), participation=1.0)
     job = trained.begin()
     results = trained.trainer.train(job)
-    mean = sum(size * float(each.loss) for size, each in zip(SIZES, results, strict=True)) / sum(SIZES)
+    mean = sum(size * float(each.loss) for size, each in zip(SIZES, results, strict=True)) / sum(
+        SIZES
+    )
     assert values(reporting, "entropy") == [pytest.approx(mean)]
 
 
@@ -102,7 +111,9 @@ def test_backends_report_the_same(trainer: str) -> None:
 
 def test_members_of_a_pack_report_their_own() -> None:
     algorithms = [Reporting(weight=0.1), Reporting(weight=0.5)]
-    pack = Pack([simulate(algorithm, "stacked", seed=seed) for seed, algorithm in enumerate(algorithms)])
+    pack = Pack(
+        [simulate(algorithm, "stacked", seed=seed) for seed, algorithm in enumerate(algorithms)]
+    )
     pack.advance(3)
     for seed, (algorithm, member) in enumerate(zip(algorithms, pack.members, strict=True)):
         alone = run(algorithm, seed=seed)

@@ -82,7 +82,9 @@ def test_other_searches_draw_from_ranges(options: dict[str, Any]) -> None:
     assert all(0.001 <= value <= 1 for value in mu)
     assert sum(value < 0.0316 for value in mu) in range(2, 11), "log-uniform"
     assert all(type(value) is int and 1 <= value <= 4 for value in tried(plan, "depth"))
-    assert [unit.key for unit in plan_of(NAME, **options).units] == [unit.key for unit in plan.units]
+    assert [unit.key for unit in plan_of(NAME, **options).units] == [
+        unit.key for unit in plan.units
+    ]
 
 
 def test_every_method_has_the_same_rates() -> None:
@@ -139,7 +141,9 @@ def test_show_and_dry_run_name_the_source(place: Path) -> None:
     shown = json.loads(command("--algo", NAME, "--show", "--json", cwd=place).stdout)
     assert [space["source"] for space in shown] == [NAME]
     assert shown[0]["grid"] == {"mu": "[0.001, 1] log", "depth": "[1, 4] linear", "kind": "{a, c}"}
-    dry = json.loads(command("--algo", NAME, "--dry-run", "--json", "--search", "optuna", cwd=place).stdout)
+    dry = json.loads(
+        command("--algo", NAME, "--dry-run", "--json", "--search", "optuna", cwd=place).stdout
+    )
     assert [search["source"] for search in dry["searches"]] == [NAME]
     assert "[0.001, 1] log" in dry["searches"][0]["space"].values()
 

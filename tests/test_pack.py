@@ -38,8 +38,12 @@ def test_members_may_differ_in_clients_rates_and_length() -> None:
     pack.advance(ROUNDS)
     assert not pack.failures
     assert not pack.apart
-    assert all(largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack.members, strict=True))
-    assert all(a.progress.traffic == b.progress.traffic for a, b in zip(alone, pack.members, strict=True))
+    assert all(
+        largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack.members, strict=True)
+    )
+    assert all(
+        a.progress.traffic == b.progress.traffic for a, b in zip(alone, pack.members, strict=True)
+    )
 
 
 def test_in_a_loop_members_equal_lone_runs_bit_for_bit() -> None:
@@ -85,8 +89,12 @@ class Asks(Algorithm):
 
     weight: float = hyper(0.5, 0)
 
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        return cross_entropy(net(local["params"], batch.x).logits, batch.y) * (2 if self.weight > 0.3 else 1)
+    def local_loss(
+        self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any
+    ) -> Tensor:
+        return cross_entropy(net(local["params"], batch.x).logits, batch.y) * (
+            2 if self.weight > 0.3 else 1
+        )
 
 
 def test_what_cannot_share_a_program_trains_one_by_one() -> None:
@@ -123,7 +131,9 @@ def test_short_of_memory_half_the_clients_go_on(
     assert tried[:3] == [6, 3, 2]
     assert isinstance(pack.trainer, Stacked)
     assert pack.trainer.limit == 2
-    assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
+    assert all(
+        largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True)
+    )
 
 
 def test_a_second_attempt_of_the_loop_sees_the_same_draws() -> None:
@@ -173,7 +183,9 @@ def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch)
     assert run.round == 0
 
 
-def limited(monkeypatch: pytest.MonkeyPatch, clients: int, error: Exception = ERRORS[0]) -> list[int]:
+def limited(
+    monkeypatch: pytest.MonkeyPatch, clients: int, error: Exception = ERRORS[0]
+) -> list[int]:
     """A device whose memory holds so many clients; how many were tried at once."""
     tried: list[int] = []
     whole = Stack.run

@@ -46,12 +46,18 @@ def execution(tmp_path: Path) -> Execution:
 # Which runs share a program.
 
 
-@pytest.mark.parametrize("changed", [{"alpha": 5.0}, {"lr": 0.01}, {"rounds": 3}, {"participation": 1.0}])
-def test_runs_that_differ_in_clients_length_or_rates_share_a_program(changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changed", [{"alpha": 5.0}, {"lr": 0.01}, {"rounds": 3}, {"participation": 1.0}]
+)
+def test_runs_that_differ_in_clients_length_or_rates_share_a_program(
+    changed: dict[str, Any],
+) -> None:
     assert program_of(unit()) == program_of(unit(0.5, seed=7, **changed))
 
 
-@pytest.mark.parametrize("changed", [{"batch_size": 8}, {"momentum": 0.9}, {"model": "mlp+bn"}, {"precision": "bf16"}])
+@pytest.mark.parametrize(
+    "changed", [{"batch_size": 8}, {"momentum": 0.9}, {"model": "mlp+bn"}, {"precision": "bf16"}]
+)
 def test_runs_whose_steps_differ_do_not(changed: dict[str, Any]) -> None:
     assert program_of(unit()) != program_of(unit(**changed))
 
@@ -69,11 +75,15 @@ def test_a_seeds_configurations_come_first_then_further_seeds() -> None:
         [(0.1, 0), (0.2, 0), (0.3, 0)],
         [(0.1, 1), (0.2, 1), (0.3, 1)],
     ]
-    assert [len(pack) for pack in packs_of([[one] for one in units[:5]], 4)] == [3, 2], "none is left alone"
+    assert [len(pack) for pack in packs_of([[one] for one in units[:5]], 4)] == [3, 2], (
+        "none is left alone"
+    )
 
 
 def test_what_belongs_together_stays_together() -> None:
-    units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1, 2)] + [unit(algorithm="fedavg")]
+    units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1, 2)] + [
+        unit(algorithm="fedavg")
+    ]
     assert sorted(len(pack) for pack in group(units, by_configuration=True, pack=4)) == [1, 3, 3, 3]
     assert sorted(len(pack) for pack in group(units, by_configuration=True, pack=6)) == [1, 3, 6]
 
@@ -88,16 +98,31 @@ def test_only_one_settings_configurations_compare() -> None:
 
 
 @pytest.mark.parametrize("backend", ["stacked", "loop"])
-def test_the_rows_of_a_pack_are_those_of_lone_runs(backend: str, execution: Execution, tmp_path: Path) -> None:
+def test_the_rows_of_a_pack_are_those_of_lone_runs(
+    backend: str, execution: Execution, tmp_path: Path
+) -> None:
     units = [unit(mu, seed, rounds=3) for mu in (0.01, 1.0) for seed in (0, 1)]
     assert finish(RunGroup(units, replace(execution, backend=backend)))["status"] == "finished"
     for one in units:
         finish(RunGroup([one], replace(execution, out=str(tmp_path / "alone"), backend="loop")))
-    packed, alone = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "alone"))
+    packed, alone = (
+        Store(out).runs().set_index("run_key").sort_index()
+        for out in (tmp_path, tmp_path / "alone")
+    )
     assert list(packed.index) == list(alone.index)
     assert (set(packed["pack"]), set(alone["pack"])) == ({4 if backend == "stacked" else 1}, {1})
-    assert (packed.best_accuracy - alone.best_accuracy).abs().max() < (0.02 if backend == "stacked" else 1e-12)
-    exact = ["communications", "bytes_down", "bytes_up", "train_steps", "partition_hash", "hp_json", "seed"]
+    assert (packed.best_accuracy - alone.best_accuracy).abs().max() < (
+        0.02 if backend == "stacked" else 1e-12
+    )
+    exact = [
+        "communications",
+        "bytes_down",
+        "bytes_up",
+        "train_steps",
+        "partition_hash",
+        "hp_json",
+        "seed",
+    ]
     assert packed[exact].equals(alone[exact])
 
 
@@ -113,8 +138,17 @@ def test_a_pack_goes_on_after_an_interruption(execution: Execution, tmp_path: Pa
     assert [run.round for run in again.runs] == [2, 2]
     finish(again)
     finish(RunGroup(units, replace(execution, out=str(tmp_path / "whole"))))
-    stopped, whole = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "whole"))
-    results = ["best_accuracy", "final_accuracy", "best_val_accuracy", "ema_accuracy", "train_steps"]
+    stopped, whole = (
+        Store(out).runs().set_index("run_key").sort_index()
+        for out in (tmp_path, tmp_path / "whole")
+    )
+    results = [
+        "best_accuracy",
+        "final_accuracy",
+        "best_val_accuracy",
+        "ema_accuracy",
+        "train_steps",
+    ]
     assert stopped[results].equals(whole[results])
 
 
@@ -148,8 +182,18 @@ def test_rungs_are_a_tenth_and_four_times_as_many_each() -> None:
 
 
 def test_the_best_quarter_goes_on_by_means_over_seeds() -> None:
-    values = {0.1: (0.9, 0.1), 0.2: (0.6, 0.6), 0.3: (0.2, 0.2), 0.4: (0.3, math.nan), 0.5: (0.1, 0.1)}
-    runs = [Stood(unit(mu, seed), value) for mu, pair in values.items() for seed, value in enumerate(pair)]
+    values = {
+        0.1: (0.9, 0.1),
+        0.2: (0.6, 0.6),
+        0.3: (0.2, 0.2),
+        0.4: (0.3, math.nan),
+        0.5: (0.1, 0.1),
+    }
+    runs = [
+        Stood(unit(mu, seed), value)
+        for mu, pair in values.items()
+        for seed, value in enumerate(pair)
+    ]
     lost = {run.unit.hyperparameters["mu"] for run in losers(runs, [10])}
     assert lost == {0.3, 0.4, 0.5}, "two of five go on: 0.6, and the mean of 0.9 and 0.1"
 
@@ -160,7 +204,9 @@ def test_a_failed_seed_loses_and_equal_ones_keep_their_order() -> None:
     assert [run.unit.hyperparameters["mu"] for run in losers(runs, [10])] == [0.2, 0.3]
 
 
-@pytest.mark.parametrize("status", ["failed", "finished"])  # the mean of 0.8 and 0.1, of one that diverged
+@pytest.mark.parametrize(
+    "status", ["failed", "finished"]
+)  # the mean of 0.8 and 0.1, of one that diverged
 def test_a_seed_that_ended_before_the_rung_counts_with_its_configuration(status: str) -> None:
     runs = [Stood(unit(mu, seed), 0.5) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
     runs += [Stood(unit(0.4, 0), 0.8), Stood(unit(0.4, 1), 0.1, round=3, status=status)]
@@ -183,7 +229,9 @@ def test_a_rung_judges_alike_however_often_and_when_it_is_asked() -> None:
     assert len(first) == 6
     for run in first[:4]:
         run.status, run.round = "stopped", 10
-    assert losers(runs, [10]) == first[4:], "those that were told to stop before a crash count still"
+    assert losers(runs, [10]) == first[4:], (
+        "those that were told to stop before a crash count still"
+    )
     for run in first[4:]:
         run.status, run.round = "stopped", 10
     assert losers(runs, [10]) == []
@@ -209,14 +257,34 @@ def test_asha_within_a_pack(execution: Execution, tmp_path: Path) -> None:
     }
     assert set(runs[runs.status == "stopped"].communications) == {1}
     again = RunGroup(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
-    assert again.report()["status"] == "finished", "nothing is left to do, and nothing is judged again"
+    assert again.report()["status"] == "finished", (
+        "nothing is left to do, and nothing is judged again"
+    )
     assert [run.round for run in again.runs] == [1, 1, 1, 1, 10, 10, 1, 1]
     again.close()
 
 
 def test_asha_in_packs_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--algo", "fedprox", "--set", "mu=0,0.01,1,3", "--rounds", "10", "--local-epochs", "1"]
-    options += ["--executor", "inline", "--scheduler", "asha", "--seeds", "2", "--out", str(tmp_path)]
+    options = [
+        "--algo",
+        "fedprox",
+        "--set",
+        "mu=0,0.01,1,3",
+        "--rounds",
+        "10",
+        "--local-epochs",
+        "1",
+    ]
+    options += [
+        "--executor",
+        "inline",
+        "--scheduler",
+        "asha",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(options) == 2
     assert "--executor ray" in capsys.readouterr().err
     assert main([*options, "--pack", "8", "--backend", "stacked"]) == 0
@@ -245,22 +313,35 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "gpus", "trials"), [(1, 0.0, 16), (3, 0.0, 5), (1, 1.0, 4), (1, 2.0, 2), (1, 0.6, 4), (1, 0.1, 16)]
+    ("cpus", "gpus", "trials"),
+    [(1, 0.0, 16), (3, 0.0, 5), (1, 1.0, 4), (1, 2.0, 2), (1, 0.6, 4), (1, 0.1, 16)],
 )
-def test_as_many_trials_fit_as_the_scarcer_of_both_allows(cpus: int, gpus: float, trials: int) -> None:
+def test_as_many_trials_fit_as_the_scarcer_of_both_allows(
+    cpus: int, gpus: float, trials: int
+) -> None:
     """On 16 cores and 4 GPUs; a share lies on one of them."""
     assert packing.fitting(16, 4, cpus, gpus) == trials
 
 
-def test_an_interrupted_contest_ends_as_the_undisturbed_one(execution: Execution, tmp_path: Path) -> None:
+def test_an_interrupted_contest_ends_as_the_undisturbed_one(
+    execution: Execution, tmp_path: Path
+) -> None:
     """Rungs are at 1 and 4; what is missing is grouped as the command does."""
 
     class Planned:
         request = Request(("fedprox",), "digits", scheduler="asha")
-        units = tuple(unit(seed=seed, lr=0.1, mu=mu) for mu in (0, 0.001, 0.01, 0.1, 1.0) for seed in (0, 1))
+        units = tuple(
+            unit(seed=seed, lr=0.1, mu=mu) for mu in (0, 0.001, 0.01, 0.1, 1.0) for seed in (0, 1)
+        )
 
     def contest(out: Path, interrupted: int) -> dict[str, str]:
-        how = replace(execution, out=str(out), rungs=rungs_of(10), keep_stopped=True, stop_file=str(out / "stop"))
+        how = replace(
+            execution,
+            out=str(out),
+            rungs=rungs_of(10),
+            keep_stopped=True,
+            stop_file=str(out / "stop"),
+        )
         out.mkdir()
         (trial,) = [RunGroup(units, how) for units in trials_of(Planned(), Planned.units, 16)]  # type: ignore[arg-type]
         for _ in range(interrupted):
@@ -294,16 +375,42 @@ def test_the_objective_is_the_best_configurations(execution: Execution) -> None:
     units = [unit(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
     trial = RunGroup(units, execution)
     trial.step()
-    means = [sum(run.number("best_val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)]
+    means = [
+        sum(run.number("best_val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)
+    ]
     assert trial.report()["objective"] == pytest.approx(max(means))
     trial.close()
 
 
-def test_asha_needs_two_configurations_in_a_pack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = ["--algo", "fedprox", "--scheduler", "asha", "--seeds", "3", "--pack", "4", "--out", str(tmp_path)]
+def test_asha_needs_two_configurations_in_a_pack(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = [
+        "--algo",
+        "fedprox",
+        "--scheduler",
+        "asha",
+        "--seeds",
+        "3",
+        "--pack",
+        "4",
+        "--out",
+        str(tmp_path),
+    ]
     assert main([*options, "--executor", "inline"]) == 2
     assert "--pack 24" in capsys.readouterr().err
-    alone = ["--algo", "fedgkd", "--set", "gamma=1", "buffer=1,3", "--scheduler", "asha", "--pack", "8", "--dry-run"]
+    alone = [
+        "--algo",
+        "fedgkd",
+        "--set",
+        "gamma=1",
+        "buffer=1,3",
+        "--scheduler",
+        "asha",
+        "--pack",
+        "8",
+        "--dry-run",
+    ]
     assert main([*alone, "--executor", "inline", "--out", str(tmp_path)]) == 0
     assert "--pack 1" in capsys.readouterr().err, "buffers are never in one pack"
     with pytest.raises(SystemExit, match="2"):

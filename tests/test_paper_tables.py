@@ -15,10 +15,20 @@ def test_tables_hold_the_printed_cells_and_algorithms() -> None:
     for (paper, name), cells in printed.items():
         key, table = find_table(paper, name)
         held = {
-            (s.dataset, s.model.partition("+")[0], s.alpha, s.num_clients, s.participation, s.local_epochs)
+            (
+                s.dataset,
+                s.model.partition("+")[0],
+                s.alpha,
+                s.num_clients,
+                s.participation,
+                s.local_epochs,
+            )
             for s in table.settings
         }
-        assert held == {(c.dataset, c.model, c.alpha, c.num_clients, c.participation, c.local_epochs) for c in cells}, (
+        assert held == {
+            (c.dataset, c.model, c.alpha, c.num_clients, c.participation, c.local_epochs)
+            for c in cells
+        }, (
             paper,
             name,
         )
@@ -35,11 +45,15 @@ def test_every_algorithm_of_a_table_has_a_space_there() -> None:
             assert (key, setting.dataset, algorithm) in SPACES
         for algorithm, tuned in table.tuned.items():
             assert algorithm in table.algorithms
-            assert all(SPACES[key, setting.dataset, algorithm].tuned == tuned for setting in table.settings)
+            assert all(
+                SPACES[key, setting.dataset, algorithm].tuned == tuned for setting in table.settings
+            )
 
 
 def test_femnist_decays_weights_as_printed() -> None:
-    decays = {(s.participation, s.local_epochs): s.weight_decay for s in TABLES["feddkd", "II"].settings}
+    decays = {
+        (s.participation, s.local_epochs): s.weight_decay for s in TABLES["feddkd", "II"].settings
+    }
     assert decays.pop((0.25, 5)) == 1e-3
     assert set(decays.values()) == {5e-4}
 

@@ -16,12 +16,23 @@ from bench.errors import UsageError
 # Class sizes from 110 to 290, in no order: nothing divides evenly.
 LABELS = np.random.RandomState(0).permutation(np.repeat(np.arange(10), range(110, 310, 20)))
 SOURCES = np.random.RandomState(1).randint(0, 13, len(LABELS))
-WRITERS = 3 * np.random.RandomState(2).randint(0, 2_500, 4 * len(LABELS))  # of four times the samples
+WRITERS = 3 * np.random.RandomState(2).randint(
+    0, 2_500, 4 * len(LABELS)
+)  # of four times the samples
 DIRICHLET = [name for name, entry in PARTITIONS.items() if entry.needs_alpha]
 RETRIED = [name for name in DIRICHLET if name not in ("fedkf", "niid_bench", "hsu")]
 
 
-def parts_of(name, seed=0, num_clients=13, alpha=0.5, labels=LABELS, groups=SOURCES, max_tries=100_000, classes=2):
+def parts_of(
+    name,
+    seed=0,
+    num_clients=13,
+    alpha=0.5,
+    labels=LABELS,
+    groups=SOURCES,
+    max_tries=100_000,
+    classes=2,
+):
     if name == "by_writer_2000" and groups is SOURCES:
         labels, groups = np.tile(labels, 4), WRITERS
     wanted = Wanted(labels, num_clients, alpha, groups, max_tries, classes)
@@ -36,14 +47,22 @@ def together(arrays):
     return np.sort(np.concatenate([np.empty(0, np.int64), *arrays]))
 
 
-@pytest.mark.parametrize("name", [name for name in PARTITIONS if name not in ("fedgkd_groups", "by_writer_2000")])
+@pytest.mark.parametrize(
+    "name", [name for name in PARTITIONS if name not in ("fedgkd_groups", "by_writer_2000")]
+)
 def test_every_sample_is_used_once(name):
     np.testing.assert_array_equal(together(parts_of(name)), np.arange(len(LABELS)))
 
 
 @pytest.mark.parametrize(
     ("name", "num_clients", "least"),
-    [("lda", 40, 10), ("niid_bench", 40, 10), ("fl_bench", 40, 10), ("fedgen", 8, 100), ("pfllib", 13, 40)],
+    [
+        ("lda", 40, 10),
+        ("niid_bench", 40, 10),
+        ("fl_bench", 40, 10),
+        ("fedgen", 8, 100),
+        ("pfllib", 13, 40),
+    ],
 )
 def test_every_client_gets_the_least_that_is_promised(name, num_clients, least):
     smallest = [sizes_of(name, seed, num_clients, 0.3).min() for seed in range(20)]
@@ -112,7 +131,9 @@ def test_hsu_draws_each_clients_classes():
     sizes = sizes_of("hsu", num_clients=33, labels=labels)
     assert set(sizes) == {10_000 // 33, 10_000 // 33 + 1}
     even = parts_of("hsu", num_clients=10, labels=labels, alpha=1e6)
-    assert all(np.abs(np.bincount(labels[part]) - 100).max() < 50 for part in even[:5])  # the last take what is left
+    assert all(
+        np.abs(np.bincount(labels[part]) - 100).max() < 50 for part in even[:5]
+    )  # the last take what is left
     single = parts_of("hsu", num_clients=100, labels=labels, alpha=1e-9)
     assert np.mean([len(np.unique(labels[part])) for part in single[:20]]) < 1.5
 
@@ -137,7 +158,10 @@ def test_hsu_agrees_with_single_draws():
     expected = np.array([one_by_one(rng) for _ in range(3_000)])
     for power in (1, 2):
         a, b = found.astype(float) ** power, expected.astype(float) ** power
-        assert (np.abs(a.mean(axis=0) - b.mean(axis=0)) <= 4 * np.sqrt((a.var(axis=0) + b.var(axis=0)) / 3_000)).all()
+        assert (
+            np.abs(a.mean(axis=0) - b.mean(axis=0))
+            <= 4 * np.sqrt((a.var(axis=0) + b.var(axis=0)) / 3_000)
+        ).all()
 
 
 def test_a_hopeless_request_is_refused_at_once(monkeypatch):
@@ -169,7 +193,9 @@ def test_two_thousand_writers_are_drawn_and_dealt_in_equal_groups():
         held = [set(WRITERS[part]) for part in parts]
         assert [len(writers) for writers in held] == [200] * 10
         drawn.append(set.union(*held))
-        np.testing.assert_array_equal(together(parts), np.flatnonzero(np.isin(WRITERS, list(drawn[-1]))))
+        np.testing.assert_array_equal(
+            together(parts), np.flatnonzero(np.isin(WRITERS, list(drawn[-1])))
+        )
     assert len(set(WRITERS)) > 2_300
     assert [len(writers) for writers in drawn] == [2_000] * 2
     assert drawn[0] != drawn[1]
@@ -218,7 +244,9 @@ def test_labels_need_not_be_consecutive():
 @pytest.mark.parametrize("name", RETRIED)
 def test_a_request_that_no_draw_meets_is_refused(name):
     labels, num_clients = np.repeat(np.arange(3), 400), 20 if name == "fedgen" else 40
-    with pytest.raises(UsageError, match=rf"{name} with alpha=0\.01 and num_clients={num_clients} .* 500 draws"):
+    with pytest.raises(
+        UsageError, match=rf"{name} with alpha=0\.01 and num_clients={num_clients} .* 500 draws"
+    ):
         parts_of(name, 0, num_clients, 0.01, labels, max_tries=500)
 
 
@@ -228,14 +256,25 @@ FEW = np.repeat(np.arange(10), 5)
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        *((name, {"num_clients": 31, "labels": LABELS[:30], "groups": SOURCES[:30]}, "30") for name in PARTITIONS),
+        *(
+            (name, {"num_clients": 31, "labels": LABELS[:30], "groups": SOURCES[:30]}, "30")
+            for name in PARTITIONS
+        ),
         *((name, {"alpha": alpha}, "alpha") for name in DIRICHLET for alpha in (None, 0.0, np.nan)),
         ("by_source", {"num_clients": 12}, "num_clients=13"),
         ("by_writer", {"num_clients": 14}, "<= 13"),
         ("by_writer_2000", {"num_clients": 2_001}, "<= 2,000"),
-        ("by_writer_2000", {"labels": np.zeros(4_000, int), "groups": np.arange(4_000) % 1_999}, "1,999"),
+        (
+            "by_writer_2000",
+            {"labels": np.zeros(4_000, int), "groups": np.arange(4_000) % 1_999},
+            "1,999",
+        ),
         ("pathological", {"labels": LABELS % 5}, "lda"),
-        ("pathological", {"num_clients": 59, "labels": np.repeat(np.arange(6), 10)}, "num_clients=59"),
+        (
+            "pathological",
+            {"num_clients": 59, "labels": np.repeat(np.arange(6), 10)},
+            "num_clients=59",
+        ),
         ("shards", {"num_clients": 1001}, "2,002"),
         ("k_classes", {"classes": 11}, "<= 10"),
         ("lda", {"num_clients": 201}, "<= 200"),

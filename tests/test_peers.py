@@ -16,7 +16,10 @@ from bench.engine.simulation import Simulation
 from bench.selftest.toy import EQUAL_SIZES, INFO, SIZES, TINY, gap, toy_dataset, toy_split
 
 if find_spec("fluke") is None:
-    pytest.skip("fluke and Flower are not installed here: `make peers` runs these tests", allow_module_level=True)
+    pytest.skip(
+        "fluke and Flower are not installed here: `make peers` runs these tests",
+        allow_module_level=True,
+    )
 
 import peers
 from fluke.algorithms import fedavg, fedavgm, feddyn, fednova, fedprox, moon, scaffold
@@ -48,7 +51,8 @@ class Case:
         sizes: samples of each client.
         model: of both.
         batch_size: at least the largest client's samples for full batches.
-        copies: whether all samples of a client are copies of one, so that the order of small batches does not matter.
+        copies: whether all samples of a client are copies of one, so that the order of small
+            batches does not matter.
     """
 
     name: str
@@ -66,7 +70,9 @@ class Case:
 PLAIN = {"weighted": False}
 CASES = {
     "fedavg": Case("fedavg", fedavg.FedAVG, wrong={"server": PLAIN}),
-    "fedprox": Case("fedprox", fedprox.FedProx, {"mu": 0.5}, {"mu": 0.5}, wrong={"client": {"mu": 1.0}}),
+    "fedprox": Case(
+        "fedprox", fedprox.FedProx, {"mu": 0.5}, {"mu": 0.5}, wrong={"client": {"mu": 1.0}}
+    ),
     "moon": Case(
         "moon",
         moon.MOON,
@@ -75,9 +81,15 @@ CASES = {
         wrong={"client": {"mu": 10.0, "tau": 0.5}},
         model="mlp+head",
     ),
-    "scaffold, equal sizes": Case("scaffold", scaffold.SCAFFOLD, wrong={"server": {"lr": 0.5}}, sizes=EQUAL_SIZES),
-    "scaffold, plain mean": Case("scaffold", scaffold.SCAFFOLD, server=PLAIN, wrong={"server": {"weighted": True}}),
-    "fednova, mended": Case("fednova", peers.MendedNova, wrong={"theirs": fednova.FedNova}, batch_size=8, copies=True),
+    "scaffold, equal sizes": Case(
+        "scaffold", scaffold.SCAFFOLD, wrong={"server": {"lr": 0.5}}, sizes=EQUAL_SIZES
+    ),
+    "scaffold, plain mean": Case(
+        "scaffold", scaffold.SCAFFOLD, server=PLAIN, wrong={"server": {"weighted": True}}
+    ),
+    "fednova, mended": Case(
+        "fednova", peers.MendedNova, wrong={"theirs": fednova.FedNova}, batch_size=8, copies=True
+    ),
     "feddyn, mended": Case(
         "feddyn",
         peers.MendedDyn,
@@ -92,12 +104,18 @@ CASES = {
 def begin(case: Case) -> Simulation:
     """Make our run: all clients take part in every round."""
     setting = replace(
-        TINY, model=case.model, num_clients=len(case.sizes), participation=1.0, batch_size=case.batch_size
+        TINY,
+        model=case.model,
+        num_clients=len(case.sizes),
+        participation=1.0,
+        batch_size=case.batch_size,
     )
     dataset, split = toy_dataset(), toy_split(case.sizes)
     if case.copies:
         dataset = with_copies(dataset, split.clients)
-    return Simulation(build(case.name, **case.values), setting, 0, dataset, INFO, split, backend="loop")
+    return Simulation(
+        build(case.name, **case.values), setting, 0, dataset, INFO, split, backend="loop"
+    )
 
 
 def with_copies(dataset: Dataset, clients: Sequence[Any]) -> Dataset:

@@ -1,4 +1,7 @@
-"""The benchmarks' records: their structure and arithmetic. Timings belong to a machine and are never asserted."""
+"""The benchmarks' records: their structure and arithmetic.
+
+Timings belong to a machine and are never asserted.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,33 @@ from bench.perf.measure import Spent, figure
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 TINY = Workload("cnn_cifar", clients=2, cohort=2, samples=40, epochs=2, batch_size=16)
-SMALL = ["--model", "cnn_cifar", "--clients", "2", "--samples", "32", "--rounds", "1", "--augmentation", "none"]
+SMALL = [
+    "--model",
+    "cnn_cifar",
+    "--clients",
+    "2",
+    "--samples",
+    "32",
+    "--rounds",
+    "1",
+    "--augmentation",
+    "none",
+]
 
 
 def test_figure_is_median_quartiles_and_target() -> None:
-    assert figure([4.0, 1.0, 2.0, 3.0, 5.0], "s") == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5, "unit": "s"}
+    assert figure([4.0, 1.0, 2.0, 3.0, 5.0], "s") == {
+        "median": 3.0,
+        "low": 2.0,
+        "high": 4.0,
+        "n": 5,
+        "unit": "s",
+    }
     assert figure([7.0], "s")["low"] == figure([7.0], "s")["high"] == 7.0
-    met = [figure([value], "x", 0.95, at_least)["met"] for value, at_least in ((0.9, True), (0.9, False), (0.95, True))]
+    met = [
+        figure([value], "x", 0.95, at_least)["met"]
+        for value, at_least in ((0.9, True), (0.9, False), (0.95, True))
+    ]
     assert met == [False, True, True]
 
 
@@ -50,8 +73,12 @@ def test_ratios_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(Spent(2.0, 3.0), Spent(1.0, 1.0)), (Spent(8.0, 9.0), Spent(2.0, 3.0))]
     monkeypatch.setattr(training, "alternate", lambda *_: pairs)
     loop = training.beside_bare_loop(TINY, 2)
-    assert (loop["ratio"]["low"], loop["ratio"]["high"]) == (0.3125, 0.4375), "quartiles of 0.5 and 0.25"
-    assert loop["engine_rate"]["median"] == pytest.approx((TINY.processed / 2 + TINY.processed / 8) / 2)
+    assert (loop["ratio"]["low"], loop["ratio"]["high"]) == (0.3125, 0.4375), (
+        "quartiles of 0.5 and 0.25"
+    )
+    assert loop["engine_rate"]["median"] == pytest.approx(
+        (TINY.processed / 2 + TINY.processed / 8) / 2
+    )
     assert loop["cpu_ratio"]["median"] == pytest.approx(1 / 3)
     other = training.beside_fedavg("fedprox", TINY, 2)
     assert (other["ratio"]["median"], other["arithmetic"]["median"]) == (3.0, 1.0)
@@ -60,7 +87,9 @@ def test_ratios_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_teacher_costs_a_forward_pass_of_each_sample_once() -> None:
     """A training step counts three passes, an unaugmented sample's teacher one a round: 1 + 1 / (3 x 2 epochs)."""
-    assert training.beside_fedavg("fedgkd", TINY, 1)["arithmetic"]["median"] == pytest.approx(7 / 6, rel=0.05)
+    assert training.beside_fedavg("fedgkd", TINY, 1)["arithmetic"]["median"] == pytest.approx(
+        7 / 6, rel=0.05
+    )
 
 
 def test_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,10 +103,12 @@ def test_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     one, two, *left = record["parts"]["throughput"]["rates"]
     assert (one["name"], two["pack"]) == ("cnn_cifar, loop, fp32, pack 1", 2)
     assert all("TF32" in entry["left_out"] for entry in left)
-    # Multiply and add of each output: 5x5 convolutions to 28x28x6 and 10x10x16, then 400-120-84-10. Backward every
-    # layer costs twice as much, but that the first one's inputs need no gradient.
+    # Multiply and add of each output: 5x5 convolutions to 28x28x6 and 10x10x16, then 400-120-84-10.
+    # Backward every layer costs twice as much, but that the first one's inputs need no gradient.
     first, rest = 28 * 28 * 6 * 75, 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10
-    assert one["flops"]["median"] / one["rate"]["median"] == pytest.approx(2 * (2 * first + 3 * rest))
+    assert one["flops"]["median"] / one["rate"]["median"] == pytest.approx(
+        2 * (2 * first + 3 * rest)
+    )
     printed, progress = capsys.readouterr()
     assert all(text in printed for text in (">= 0.95", "fedprox"))
     assert progress
@@ -119,7 +150,9 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
     tune.measure_tune(found, trials=3, steps=4, threads=1, say=Mock())
     assert (found["ray"]["trial"]["n"], found["ray"]["step"]["n"]) == (2, 3)
     assert (found["inline"]["trial"]["n"], found["inline"]["step"]["n"]) == (4, 6)
-    limits = {name: value["limit"] for name, value in figures_of(found["overhead"]) if "limit" in value}
+    limits = {
+        name: value["limit"] for name, value in figures_of(found["overhead"]) if "limit" in value
+    }
     assert limits == {"trial": 1.0, "step": 10.0}
     failed = trials.Outcome(statuses=["failed"], problems=["no space"])
     monkeypatch.setattr(runner, "run_plan", lambda *_: failed)
@@ -153,8 +186,15 @@ def test_boards_are_measured_only_on_request(capsys: pytest.CaptureFixture[str])
     assert make_parser().parse_args([]).part == list(PARTS)
     assert main(["--part", "boards", "--runs", "100", "--repetitions", "1", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
-    board, compare, report = (parts["boards"][name] for name in ("leaderboard", "compare", "report"))
-    assert (board["runs"], board["points"], compare["runs"], report["runs"]) == (100, 10_000, 10, 100)
+    board, compare, report = (
+        parts["boards"][name] for name in ("leaderboard", "compare", "report")
+    )
+    assert (board["runs"], board["points"], compare["runs"], report["runs"]) == (
+        100,
+        10_000,
+        10,
+        100,
+    )
     assert report["file"]["median"] > 1, "the page holds its own scripts"
 
 
@@ -173,7 +213,9 @@ class Counted(FileSource):
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Its file lies in tmp_path/data."""
-    made = Counted(replace(DATASETS["cifar10"], train_size=20, test_size=10), "bytes", (Original("batch"),))
+    made = Counted(
+        replace(DATASETS["cifar10"], train_size=20, test_size=10), "bytes", (Original("batch"),)
+    )
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "batch").write_bytes(b"x")
     monkeypatch.setattr(data, "CIFAR10", made)
@@ -190,20 +232,33 @@ def test_each_preparation_reads_the_originals_and_each_loading_the_copy(
     found = data.preparation(tmp_path / "data", 3)
     assert len(counted.parsed) == 3
     assert not (tmp_path / "cache").exists(), "the user's own copies are left alone"
-    assert {name: entry["seconds"]["n"] for name, entry in found.items()} == {"prepare": 3, "load": 3}
+    assert {name: entry["seconds"]["n"] for name, entry in found.items()} == {
+        "prepare": 3,
+        "load": 3,
+    }
 
 
 def test_every_partition_is_measured_at_each_size(
     counted: Counted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--part", "data", "--repetitions", "2", "--data-dir", str(tmp_path / "data"), "--json"]) == 0
+    assert (
+        main(
+            ["--part", "data", "--repetitions", "2", "--data-dir", str(tmp_path / "data"), "--json"]
+        )
+        == 0
+    )
     part = json.loads(capsys.readouterr().out)["parts"]["data"]
     assert {title: list(found) for title, found in part["partitions"].items()} == {
         "small": list(PARTITIONS),
         "large": list(PARTITIONS),
     }
     lda = part["partitions"]["large"]["lda"]
-    assert (lda["samples"], lda["num_clients"], lda["alpha"], lda["seconds"]["n"]) == (10_000, 40, 10.0, 2)
+    assert (lda["samples"], lda["num_clients"], lda["alpha"], lda["seconds"]["n"]) == (
+        10_000,
+        40,
+        10.0,
+        2,
+    )
     assert part["partitions"]["large"]["fedgen"]["num_clients"] == 20
 
 
@@ -212,8 +267,22 @@ def test_every_partition_is_measured_at_each_size(
 def test_record_on_a_gpu(tmp_path: Path) -> None:
     file = tmp_path / "perf.json"
     options = ["--part", "throughput", "training", "--algo", "fedgkd", "--device", "cuda"]
-    ways = ["--model", "cnn_cifar", "--samples", "64", "--precision", "fp32", "tf32", "bf16", "--pack", "1", "4"]
+    ways = [
+        "--model",
+        "cnn_cifar",
+        "--samples",
+        "64",
+        "--precision",
+        "fp32",
+        "tf32",
+        "bf16",
+        "--pack",
+        "1",
+        "4",
+    ]
     assert main([*options, *ways, "--rounds", "2", "--json", str(file)]) == 0
     parts = json.loads(file.read_text())["parts"]
-    assert parts["training"]["algorithms"]["cnn_cifar"]["fedgkd"]["over_arithmetic"]["limit"] == 1.15
+    assert (
+        parts["training"]["algorithms"]["cnn_cifar"]["fedgkd"]["over_arithmetic"]["limit"] == 1.15
+    )
     assert all(entry["memory"]["median"] > 0 for entry in parts["throughput"]["rates"])

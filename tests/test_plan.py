@@ -15,14 +15,19 @@ from bench.sweep.command import main
 
 
 def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
-    plans = [make_plan(Request(("fedavg",), values={"model": (name,)})) for name in ("mlp+bn+head", "mlp+head+bn")]
+    plans = [
+        make_plan(Request(("fedavg",), values={"model": (name,)}))
+        for name in ("mlp+bn+head", "mlp+head+bn")
+    ]
     assert plans[0].units[0].key == plans[1].units[0].key
     assert plans[0].units[0].setting.model == "mlp+head+bn"
 
 
 def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
     def models_of(**values: tuple[str, ...]) -> dict[str, str]:
-        plan = make_plan(Request(("moon", "fedprox"), dataset="tiny_imagenet", paper="fedgkd", values=values))
+        plan = make_plan(
+            Request(("moon", "fedprox"), dataset="tiny_imagenet", paper="fedgkd", values=values)
+        )
         return {unit.algorithm: unit.setting.model for unit in plan.units}
 
     assert models_of() == {"moon": "resnet50+head+bn", "fedprox": "resnet50"}
@@ -39,7 +44,9 @@ def test_a_setting_field_that_a_paper_tuned_is_tried_for_that_algorithm_alone() 
 
 
 def test_a_given_value_or_a_budget_goes_over_what_a_paper_tuned() -> None:
-    plan = make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", values={"lr": ("0.05",)}))
+    plan = make_plan(
+        Request(("fedavg",), dataset="cifar10", paper="fedgkd", values={"lr": ("0.05",)})
+    )
     assert [unit.setting.lr for unit in plan.units] == [0.05]
     assert (plan.tuned, plan.notes) == ((), ())
     drawn = make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", budget=4))
@@ -62,7 +69,10 @@ def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
     several = make_plan(Request(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
     assert [unit.algorithm for unit in several.units] == ["fedprox_t1"] * 2
     wider = make_plan(
-        Request(("fedprox", "fedprox_t1"), values={"fedprox.mu": ("0.1", "1"), "fedprox_t1.mu": ("0.1",)})
+        Request(
+            ("fedprox", "fedprox_t1"),
+            values={"fedprox.mu": ("0.1", "1"), "fedprox_t1.mu": ("0.1",)},
+        )
     )
     assert [unit.algorithm for unit in wider.units] == ["fedprox", "fedprox_t1"]
 
@@ -85,9 +95,30 @@ def test_a_dry_run_draws_each_partition_once(
     assert (asked[3:], trial["partition"]) == ([*range(100)], "feasible (first 100 of 150 seeds)")
 
 
-def test_a_search_by_optuna_is_shown_before_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--algo", "fedcad,fedavg", "--dataset", "digits", "--alpha", "0.1,1", "--seeds", "2", "--dry-run"]
-    asked += ["--search", "optuna", "--num-samples", "3", "--executor", "inline", "--out", str(tmp_path)]
+def test_a_search_by_optuna_is_shown_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [
+        "--algo",
+        "fedcad,fedavg",
+        "--dataset",
+        "digits",
+        "--alpha",
+        "0.1,1",
+        "--seeds",
+        "2",
+        "--dry-run",
+    ]
+    asked += [
+        "--search",
+        "optuna",
+        "--num-samples",
+        "3",
+        "--executor",
+        "inline",
+        "--out",
+        str(tmp_path),
+    ]
     assert main([*asked, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [(one["algorithm"], one["setting"]["alpha"]) for one in report["searches"]] == [
@@ -96,6 +127,10 @@ def test_a_search_by_optuna_is_shown_before_it_runs(tmp_path: Path, capsys: pyte
     ]
     first = report["searches"][0]
     assert first["space"] == {"beta": "{0, 0.3, 0.5}", "gamma": "{0.3, 0.5, 0.7}"}
-    assert (first["configurations"], first["runs_at_most"], first["relations"]) == (3, 6, ["beta <= gamma"])
+    assert (first["configurations"], first["runs_at_most"], first["relations"]) == (
+        3,
+        6,
+        ["beta <= gamma"],
+    )
     assert main(asked) == 0
     assert "at most 12 that Optuna chooses" in capsys.readouterr().out

@@ -25,13 +25,19 @@ def one(values: Cells, method: str = "new") -> PooledDifference:
 
 
 def cell(*differences: float, method: str = "new") -> dict[str, dict[object, float]]:
-    return {"old": dict.fromkeys(range(len(differences)), 1.0), method: {k: 1 + d for k, d in enumerate(differences)}}
+    return {
+        "old": dict.fromkeys(range(len(differences)), 1.0),
+        method: {k: 1 + d for k, d in enumerate(differences)},
+    }
 
 
 def test_p_is_an_enumeration_of_signs() -> None:
     differences = [0.3, 0.1, 0.5, 0.2, -0.1, 0.4, 0.25]
     found = one({"a": cell(*differences)})
-    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in product((1, -1), repeat=7)]
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=7)
+    ]
     expected = sum(total >= abs(sum(differences)) - 1e-12 for total in sums) / len(sums)
     assert found.p == pytest.approx(expected)
     assert found.difference == pytest.approx(sum(differences) / 7)
@@ -62,7 +68,10 @@ def test_cells_count_alike_and_clusters_flip_together() -> None:
     assert found.difference == pytest.approx((0.3 + 0.25) / 2)
     assert found.clusters == 4
     contributions = [0.2 / 4 + 0.1 / 8, 0.4 / 4 + 0.2 / 8, 0.3 / 8, 0.4 / 8]
-    sums = [abs(sum(s * u for s, u in zip(signs, contributions, strict=True))) for signs in product((1, -1), repeat=4)]
+    sums = [
+        abs(sum(s * u for s, u in zip(signs, contributions, strict=True)))
+        for signs in product((1, -1), repeat=4)
+    ]
     assert found.p == pytest.approx(sum(total >= sum(contributions) - 1e-12 for total in sums) / 16)
 
 
@@ -111,7 +120,11 @@ def test_diverged_runs_count_as_they_ended() -> None:
     rows = []
     for seed in range(8):
         rows.append(make_row("fedavg", {}, seed=seed, mean_last10_accuracy=0.4, final_accuracy=0.4))
-        told = {"mean_last10_accuracy": 0.6, "final_accuracy": 0.1} if seed == 0 else {"mean_last10_accuracy": 0.5}
+        told = (
+            {"mean_last10_accuracy": 0.6, "final_accuracy": 0.1}
+            if seed == 0
+            else {"mean_last10_accuracy": 0.5}
+        )
         rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=seed == 0, **told))
     runs = pd.DataFrame(rows)
     metrics = [NUMBERS["mean_last10_accuracy"]]
@@ -125,7 +138,13 @@ def test_diverged_runs_count_as_they_ended() -> None:
 
 def test_cells_of_one_partition_are_one_cluster() -> None:
     rows = [
-        make_row(name, {}, {"participation": share, "alpha": alpha}, seed, mean_last10_accuracy=value + seed / 1000)
+        make_row(
+            name,
+            {},
+            {"participation": share, "alpha": alpha},
+            seed,
+            mean_last10_accuracy=value + seed / 1000,
+        )
         for name, value in (("fedavg", 0.4), ("fedgkd", 0.5))
         for share in (0.2, 0.5)
         for alpha in (0.1, 0.5)
@@ -154,7 +173,8 @@ def test_error_rate_and_power_are_as_documented() -> None:
             scale = spread / math.sqrt(2) / math.sqrt(8 / 6)
             values[alpha] = {
                 name: {
-                    (alpha, k): partition[k] + 1.5 * (name == "m0") + scale * random.standard_t(8) for k in range(count)
+                    (alpha, k): partition[k] + 1.5 * (name == "m0") + scale * random.standard_t(8)
+                    for k in range(count)
                 }
                 for name in ("old", *(f"m{i}" for i in range(10)))
             }
@@ -163,7 +183,8 @@ def test_error_rate_and_power_are_as_documented() -> None:
         rejected_null += any(each.separable for each in others)
         found_effect += found["m0"].separable
         covered += all(
-            each.interval is not None and each.interval.low <= 1.5 * (name == "m0") <= each.interval.high
+            each.interval is not None
+            and each.interval.low <= 1.5 * (name == "m0") <= each.interval.high
             for name, each in found.items()
         )
     assert rejected_null / boards <= 0.08  # 5 % and three standard errors

@@ -9,8 +9,8 @@ import pytest
 
 from bench.engine.process import keep_freed_memory
 
-# Pages that the system had to give to 50 steps of 8 MB, after 2 that made the heap. In a process of its own: the heap
-# is one.
+# Pages that the system had to give to 50 steps of 8 MB, after 2 that made the heap. In a process of
+# its own: the heap is one.
 STEPS = """
 import resource, torch
 from bench.engine.process import keep_freed_memory
@@ -26,5 +26,7 @@ print(faults() - before)
 
 @pytest.mark.skipif(not keep_freed_memory(), reason="the C library is not glibc")
 def test_steps_ask_for_no_pages_again() -> None:
-    answer = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", STEPS], capture_output=True, text=True, check=True
+    )
     assert int(answer.stdout) < 5 * 8192, "pages of five steps at most, for 50"

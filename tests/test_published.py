@@ -19,7 +19,8 @@ COUNTS = {
     "fedkf": {"3": 72, "4": 72, "5": 72},
 }
 TABLES = [(paper, table) for paper, tables in COUNTS.items() for table in tables]
-# Round -> value: the best test accuracy is in round 3, the best validation accuracy in rounds 2 and 4.
+# Round -> value: the best test accuracy is in round 3, the best validation accuracy in rounds 2 and
+# 4.
 CURVE = {
     "accuracy": {1: 0.2, 2: 0.5, 3: 0.75, 4: 0.6},
     "val_accuracy": {1: 0.3, 2: 0.7, 3: 0.6, 4: 0.7},
@@ -39,7 +40,9 @@ def test_the_file_is_what_its_source_makes() -> None:
 def test_every_table_has_its_cells() -> None:
     assert len(printed_cells()) == 769
     counts = Counter((cell.paper, cell.table) for cell in printed_cells())
-    assert counts == {(paper, table): n for paper, tables in COUNTS.items() for table, n in tables.items()}
+    assert counts == {
+        (paper, table): n for paper, tables in COUNTS.items() for table, n in tables.items()
+    }
 
 
 def test_cells_say_how_their_data_are_dealt() -> None:
@@ -55,7 +58,9 @@ def test_a_metric_has_one_definition() -> None:
 
 
 def cell_of(**where: object) -> PrintedCell:
-    (found,) = [cell for cell in printed_cells() if all(getattr(cell, k) == v for k, v in where.items())]
+    (found,) = [
+        cell for cell in printed_cells() if all(getattr(cell, k) == v for k, v in where.items())
+    ]
     return found
 
 
@@ -90,7 +95,9 @@ def test_some_numbers_as_printed() -> None:
         ("local_accuracy", "final", None, 0.25),
     ],
 )
-def test_metrics_are_read_off_a_curve(quantity: str, rule: str, argument: float | None, value: float | None) -> None:
+def test_metrics_are_read_off_a_curve(
+    quantity: str, rule: str, argument: float | None, value: float | None
+) -> None:
     assert PrintedMetric("", quantity, rule, argument).value(CURVE) == value
 
 
@@ -118,6 +125,15 @@ SAME = {
 @pytest.mark.parametrize(("quantity", "rule"), SAME)
 def test_printed_numbers_are_read_as_ours(quantity: str, rule: str) -> None:
     generator = random.Random(1)
-    names = ("accuracy", "val_accuracy", "local_accuracy", "amp", "fm", "wlp", "communications", "train_steps")
+    names = (
+        "accuracy",
+        "val_accuracy",
+        "local_accuracy",
+        "amp",
+        "fm",
+        "wlp",
+        "communications",
+        "train_steps",
+    )
     curve = curve_of((at, name, generator.randrange(100)) for at in range(1, 101) for name in names)
     assert PrintedMetric("", quantity, rule).value(curve) == numbers_of(curve)[SAME[quantity, rule]]

@@ -77,7 +77,10 @@ def test_a_trial_whose_workers_keep_dying_fails_and_can_be_given_again(
 ) -> None:
     assert run(tmp_path, *UNDER_RAY, deaths=4) == 1
     assert "died" in capsys.readouterr().err
-    assert Store(tmp_path).runs().set_index("algorithm").status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
+    assert Store(tmp_path).runs().set_index("algorithm").status.to_dict() == {
+        "fedavg": "finished",
+        "fedcad": "failed",
+    }
     assert run(tmp_path, *UNDER_RAY) == 0
     again = Store(tmp_path).runs(replicates=True)
     assert sorted(again.status) == ["finished", "finished"], "a success replaces the failed row"
@@ -109,7 +112,11 @@ class Cluster(SimpleNamespace):
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster of two nodes, asked often."""
     made = Cluster(listed=[NODE, ELSEWHERE], answers=True)
-    for name, value in {"ASK_SECONDS": 0.01, "SILENT_SECONDS": 0.2, "ROOMLESS_SECONDS": 0.2}.items():
+    for name, value in {
+        "ASK_SECONDS": 0.01,
+        "SILENT_SECONDS": 0.2,
+        "ROOMLESS_SECONDS": 0.2,
+    }.items():
         monkeypatch.setattr(ray_cluster, name, value)
     monkeypatch.setattr(ray_cluster, "ray", made)
     return made

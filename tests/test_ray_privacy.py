@@ -73,7 +73,9 @@ def test_the_folder_is_private(home: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "anothers"])
-def test_a_folder_of_others_is_not_taken(kind: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_others_is_not_taken(
+    kind: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home / "elsewhere").mkdir()
     user = os.getuid() + (kind == "anothers")
     taken = home / f"fedkd-{user}"

@@ -35,7 +35,9 @@ def replicated(generator: random.Random, count: int = 4) -> list[dict[str, Any]]
 
 def test_means_are_of_partition_means() -> None:
     rows = replicated(random.Random(0))
-    others = [make_row("fedprox", {"mu": 0.1}, seed=seed, final_accuracy=0.5) for seed in PARTITIONS]
+    others = [
+        make_row("fedprox", {"mu": 0.1}, seed=seed, final_accuracy=0.5) for seed in PARTITIONS
+    ]
     runs = pd.DataFrame([*rows, *others])
     board = leaderboard(runs).set_index("algorithm")
     means = [sum(row["final_accuracy"] for row in rows[4 * i : 4 * i + 4]) / 4 for i in range(3)]
@@ -44,7 +46,9 @@ def test_means_are_of_partition_means() -> None:
     assert board.loc["fedavg", "final_accuracy_std"] == pytest.approx(pd.Series(means).std(ddof=1))
     assert board["cell"].nunique() == 1
     seeds = with_seeds(leaderboard(runs), runs, [FINAL]).set_index("algorithm")["seeds"]
-    assert seeds["fedavg"]["final_accuracy"] == pytest.approx(dict(zip(PARTITIONS, means, strict=True)))
+    assert seeds["fedavg"]["final_accuracy"] == pytest.approx(
+        dict(zip(PARTITIONS, means, strict=True))
+    )
     assert set(seeds["fedprox"]["final_accuracy"]) == set(PARTITIONS)
 
 
@@ -75,22 +79,36 @@ def test_failed_replicates_alone_are_a_failure() -> None:
 
 
 def test_one_diverged_replicate_is_a_diverged_partition() -> None:
-    rows = [replicate(101, 0), replicate(101, 1, diverged=True), replicate(102, 0), replicate(102, 1)]
+    rows = [
+        replicate(101, 0),
+        replicate(101, 1, diverged=True),
+        replicate(102, 0),
+        replicate(102, 1),
+    ]
     averaged = by_partition(pd.DataFrame(rows), ["final_accuracy"]).set_index("seed")
     assert averaged["diverged"].to_dict() == {101: True, 102: False}
 
 
 def test_partitions_are_named_or_the_seed() -> None:
-    runs = pd.DataFrame([replicate(101, 0), replicate(101, 3), make_row("fedavg", {}, {"partition_seed": 0}, 7)])
+    runs = pd.DataFrame(
+        [replicate(101, 0), replicate(101, 3), make_row("fedavg", {}, {"partition_seed": 0}, 7)]
+    )
     assert partitions(runs).tolist() == [101, 101, 0]
     texts = runs["setting_json"].tolist()
     assert cell_of(texts[0]) == cell_of(texts[1]) == cell_of(texts[2])
 
 
 def test_replicates_confirm_and_do_not_choose() -> None:
-    search = [make_row("fedavg", {}, {"lr": lr}, 0, best_val_accuracy=score) for lr, score in ((0.1, 0.9), (0.2, 0.5))]
-    search.append(make_row("fedavg", {}, {"lr": 0.2, "partition_seed": 0}, 1000, best_val_accuracy=1.0))
-    search.append(make_row("fedavg", {}, {"lr": 0.2, "partition_seed": 101}, 0, best_val_accuracy=1.0))
+    search = [
+        make_row("fedavg", {}, {"lr": lr}, 0, best_val_accuracy=score)
+        for lr, score in ((0.1, 0.9), (0.2, 0.5))
+    ]
+    search.append(
+        make_row("fedavg", {}, {"lr": 0.2, "partition_seed": 0}, 1000, best_val_accuracy=1.0)
+    )
+    search.append(
+        make_row("fedavg", {}, {"lr": 0.2, "partition_seed": 101}, 0, best_val_accuracy=1.0)
+    )
     others = [
         make_row("fedavg", {}, {"lr": lr, **({"partition_seed": 101} if seed > 1000 else {})}, seed)
         for lr in (0.1, 0.2)

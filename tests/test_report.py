@@ -56,19 +56,27 @@ def curve(final: float, rounds: int = 4) -> list[tuple[int, str, float]]:
     """A straight rise to `final`, with its costs."""
     points = []
     for at in range(1, rounds + 1):
-        points += [(at, "accuracy", final * at / rounds), (at, "bytes_down", 1e6 * at), (at, "bytes_up", 1e6 * at)]
+        points += [
+            (at, "accuracy", final * at / rounds),
+            (at, "bytes_down", 1e6 * at),
+            (at, "bytes_up", 1e6 * at),
+        ]
         points += [(at, "train_steps", 10.0 * at)]
     return points
 
 
-def run(algorithm: str, gamma: float, setting: dict[str, Any], seed: int, percent: float | None) -> Pair:
+def run(
+    algorithm: str, gamma: float, setting: dict[str, Any], seed: int, percent: float | None
+) -> Pair:
     hyperparameters = {"gamma": gamma, "buffer": 5} if gamma else {}
     if percent is None:
         return failed_row(algorithm, hyperparameters, setting, seed, error="CUDA out of memory"), []
     value = percent / 100
     results = dict.fromkeys(("best_accuracy", "final_accuracy", "selected_accuracy"), value)
     results |= {"best_val_accuracy": value, "diverged": algorithm == "scaffold" and percent == 10}
-    return make_row(algorithm, hyperparameters, setting, seed, **results), curve(value, setting["rounds"])
+    return make_row(algorithm, hyperparameters, setting, seed, **results), curve(
+        value, setting["rounds"]
+    )
 
 
 def fixture() -> list[Pair]:
@@ -129,7 +137,10 @@ class Elements(HTMLParser):
             (own, "".join(inside))
             for tag_, own, inside in self.found
             if tag_ == name
-            and all(own.get(key.rstrip("_").replace("_", "-")) == value for key, value in attributes.items())
+            and all(
+                own.get(key.rstrip("_").replace("_", "-")) == value
+                for key, value in attributes.items()
+            )
         ]
 
 
@@ -148,12 +159,16 @@ def rows_of(charts: dict[str, Any], chart: dict[str, Any]) -> list[dict[str, Any
 def chart_of(document: str, start: str) -> list[dict[str, Any]]:
     """The rows of the chart whose description starts so."""
     charts = embedded(document)
-    return rows_of(charts, next(one for one in charts["charts"] if one["description"].startswith(start)))
+    return rows_of(
+        charts, next(one for one in charts["charts"] if one["description"].startswith(start))
+    )
 
 
 def board_row(document: str, **where: str) -> str:
     """The text of a row of the leaderboard."""
-    ((_, text),) = Elements(document).of("tr", **{f"data_{name}": value for name, value in where.items()})
+    ((_, text),) = Elements(document).of(
+        "tr", **{f"data_{name}": value for name, value in where.items()}
+    )
     return " ".join(text.split())
 
 
@@ -193,11 +208,19 @@ def test_the_head_says_what_was_run(text):
 @pytest.mark.parametrize(
     ("where", "rank", "words"),
     [
-        ({"alpha": "0.1", "algorithm": "fedavg"}, "222", ["61.00 ± 1.00 (3)", "58.52 – 63.48"]),  # 61 ± 4.303 / √3
+        (
+            {"alpha": "0.1", "algorithm": "fedavg"},
+            "222",
+            ["61.00 ± 1.00 (3)", "58.52 – 63.48"],
+        ),  # 61 ± 4.303 / √3
         ({"alpha": "0.5", "c": "0.5", "algorithm": "fedavg"}, "=1=1=1", ["71.00 ± 1.00 (3)"]),
         ({"alpha": "0.5", "c": "1", "algorithm": "fedavg"}, "(2)(2)(2)", ["80.00 (1)", "1 seed"]),
         ({"algorithm": "centralized"}, "–––", ["90.00 (1)"]),
-        ({"alpha": "0.5", "c": "0.5", "algorithm": "scaffold"}, "", ["55.50 ± 0.71 (2)", "1 failed"]),
+        (
+            {"alpha": "0.5", "c": "0.5", "algorithm": "scaffold"},
+            "",
+            ["55.50 ± 0.71 (2)", "1 failed"],
+        ),
     ],
 )
 def test_a_row_has_its_rank_mean_spread_and_failures(where, rank, words, text):
@@ -211,7 +234,11 @@ def test_what_failed_or_diverged_has_a_word_and_no_number(text):
     assert ("failed" in every, "%" in every) == (True, False)
     diverged = board_row(text, alpha="0.1", algorithm="scaffold")
     assert ("DIVERGED (3)" in diverged, "10.00" in diverged) == (True, False)
-    failed = [inside for own, inside in Elements(text).of("details", class_="run") if own.get("data-state") == "failed"]
+    failed = [
+        inside
+        for own, inside in Elements(text).of("details", class_="run")
+        if own.get("data-state") == "failed"
+    ]
     assert len(failed) == 2
     assert all("CUDA out of memory" in inside for inside in failed)
 
@@ -220,7 +247,9 @@ def test_winners_have_a_margin_and_a_verdict(text):
     rows = [row for row in chart_of(text, "Best algorithm") if row["metric"] == "best_accuracy"]
     found = {(row["alpha"], row["participation"]): row for row in rows}
     assert len(found) == 3
-    clear, close, single = (found[place] for place in (("0.1", "0.5"), ("0.5", "0.5"), ("0.5", "1")))
+    clear, close, single = (
+        found[place] for place in (("0.1", "0.5"), ("0.5", "0.5"), ("0.5", "1"))
+    )
     assert (clear["algorithm"], clear["separable"]) == ("fedgkd", True)
     assert clear["numbers"] == "66.03 %, +5.03 points"
     assert not close["separable"]
@@ -230,8 +259,12 @@ def test_winners_have_a_margin_and_a_verdict(text):
 def test_a_winner_that_was_tested_against_all_is_separable_whatever_the_others_share(tmp_path):
     """Its rivals have no three seeds in common with each other."""
     means = {"fedavg": (80, range(5)), "fedprox": (50, (0, 1, 2)), "fedgkd": (40, (2, 3, 4))}
-    pairs = [run(name, 0, SETTING, s, m + s**2 / m) for name, (m, seeds) in means.items() for s in seeds]
-    (row, *_) = chart_of(report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Best algorithm")
+    pairs = [
+        run(name, 0, SETTING, s, m + s**2 / m) for name, (m, seeds) in means.items() for s in seeds
+    ]
+    (row, *_) = chart_of(
+        report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Best algorithm"
+    )
     assert (row["algorithm"], row["verdict"]) == ("fedavg", "separable from all")
 
 
@@ -245,13 +278,17 @@ def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
 def test_only_common_rounds_of_all_seeds_are_averaged(tmp_path):
     pairs = [run("fedavg", 0, SETTING, seed, 50) for seed in range(2)]
     pairs[1] = (pairs[1][0], curve(0.5)[:8])
-    rows = chart_of(report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Learning curves")
+    rows = chart_of(
+        report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Learning curves"
+    )
     assert [row["round"] for row in rows] == [1, 2]
 
 
 def test_hyperparameters_are_drawn_against_validation(text):
     rows = chart_of(text, "Validation accuracy of fedgkd against gamma")
-    assert {(row["value"], row["alpha"], row["accuracy"]) for row in rows if row["alpha"] == "0.1"} == {
+    assert {
+        (row["value"], row["alpha"], row["accuracy"]) for row in rows if row["alpha"] == "0.1"
+    } == {
         ("0.2", "0.1", 0.66033),
         ("1", "0.1", 0.5),
     }
@@ -261,11 +298,25 @@ def test_a_run_has_everything_to_run_it_again(page, text):
     row, _ = run("fedavg", 0, {**SETTING, "alpha": 0.1, "participation": 0.5}, 0, 60)
     ((_, inside),) = Elements(text).of("details", id=f"run-{row['run_key'][:16]}")
     assert row["run_key"] in inside
-    assert f"python -m bench.sweep reproduce {row['run_key'][:16]} --out {page.parent / 'out'}" in inside
+    assert (
+        f"python -m bench.sweep reproduce {row['run_key'][:16]} --out {page.parent / 'out'}"
+        in inside
+    )
     assert f"git checkout {'0' * 40}" in inside
-    runs = [inside for own, inside in Elements(text).of("details") if (own.get("id") or "").startswith("run-")]
-    assert {"failed" in inside: " reproduce " in inside for inside in runs} == {False: True, True: False}
-    settings = [inside for own, inside in Elements(text).of("details") if (own.get("id") or "").startswith("setting-")]
+    runs = [
+        inside
+        for own, inside in Elements(text).of("details")
+        if (own.get("id") or "").startswith("run-")
+    ]
+    assert {"failed" in inside: " reproduce " in inside for inside in runs} == {
+        False: True,
+        True: False,
+    }
+    settings = [
+        inside
+        for own, inside in Elements(text).of("details")
+        if (own.get("id") or "").startswith("setting-")
+    ]
     assert len(settings) == 4  # three cells, and moon's model
     assert all("weight_decay" in inside for inside in settings)
 
@@ -273,8 +324,12 @@ def test_a_run_has_everything_to_run_it_again(page, text):
 def test_printed_numbers_stand_beside_ours(tmp_path):
     cell = next(cell for cell in cells_of("fedgkd", "3") if cell.printed.rule == "best")
     unit = cell.units[0]
-    row = make_row(unit.algorithm, unit.hyperparameters, unit.setting.as_dict(), 0, best_accuracy=0.4321)
-    text = report(tmp_path / "page.html", write(tmp_path / "out", [(row, [(1, "accuracy", 0.4321)])]))
+    row = make_row(
+        unit.algorithm, unit.hyperparameters, unit.setting.as_dict(), 0, best_accuracy=0.4321
+    )
+    text = report(
+        tmp_path / "page.html", write(tmp_path / "out", [(row, [(1, "accuracy", 0.4321)])])
+    )
     ((_, table),) = Elements(text).of("details", class_="printed")
     assert "43.21 (1)" in table
     assert f"{100 * cell.printed.value:.2f}" in table
@@ -296,7 +351,13 @@ def wicked_pairs() -> list[Pair]:
     pairs = [run(WICKED, 0, setting, seed, 50 + seed) for seed in range(3)]
     pairs += [run("fedavg", 0, setting, seed, 55 + seed) for seed in range(3)]
     row, _ = run("fedprox", 0, setting, 0, None)
-    words = {"error": WICKED, "command": WICKED, "cpu": WICKED, "versions": {WICKED: WICKED}, "git_commit": WICKED}
+    words = {
+        "error": WICKED,
+        "command": WICKED,
+        "cpu": WICKED,
+        "versions": {WICKED: WICKED},
+        "git_commit": WICKED,
+    }
     row = {**row, **words}
     hyperparameters = {"x": WICKED}
     return [*pairs, (row, []), (make_row("fedcad", hyperparameters, setting, 0), curve(0.5))]
@@ -324,7 +385,10 @@ def test_nothing_in_results_becomes_markup(wicked, text):
 
 
 def test_algorithms_look_different_each():
-    looks = {(LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)]) for i in range(len(ALGORITHMS))}
+    looks = {
+        (LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)])
+        for i in range(len(ALGORITHMS))
+    }
     assert len(looks) == len(ALGORITHMS)
     assert len(DASHES) == len(set(DASHES)) >= 5
 
@@ -335,7 +399,9 @@ def test_every_chart_is_drawn_without_a_browser(text):
     for position, spec in enumerate(charts["specs"]):
         chart = next(one for one in charts["charts"] if one["spec"] == position)
         values = {"values": rows_of(charts, chart)}
-        drawn = vl_convert.vegalite_to_svg({**spec, "data": values, "config": charts["themes"]["light"]})
+        drawn = vl_convert.vegalite_to_svg(
+            {**spec, "data": values, "config": charts["themes"]["light"]}
+        )
         assert drawn.count("<path") > 3, chart["description"]
 
 
@@ -354,7 +420,9 @@ def test_a_broken_file_is_named_and_the_page_of_yesterday_stays(tmp_path, capsys
 
 def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert main(["--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 3, "before any folder is read"
+    assert main(["--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 3, (
+        "before any folder is read"
+    )
     assert 'pip install "fedkd-bench[report]"' in capsys.readouterr().err
 
 
@@ -412,14 +480,18 @@ def test_headings_sort_with_mouse_and_keyboard(opened):
     accuracy = button.format("accuracy, %")
     opened.run(f"{accuracy}.click()")
     assert opened.run(f"{accuracy}.closest('th').getAttribute('aria-sort')") == "descending"
-    values = opened.run(f"{VISIBLE}.map(row => row.querySelectorAll('td.best_accuracy.number')[1].dataset.v ?? null)")
+    values = opened.run(
+        f"{VISIBLE}.map(row => row.querySelectorAll('td.best_accuracy.number')[1].dataset.v ?? null)"
+    )
     known = [float(value) for value in values if value is not None]
     assert known == sorted(known, reverse=True)
     assert values[-1] is None, "what has no number is last"
     opened.run(f"{accuracy}.focus()")
     opened.press("Enter")
     assert opened.run(f"{accuracy}.closest('th').getAttribute('aria-sort')") == "ascending"
-    values = opened.run(f"{VISIBLE}.map(row => row.querySelectorAll('td.best_accuracy.number')[1].dataset.v ?? null)")
+    values = opened.run(
+        f"{VISIBLE}.map(row => row.querySelectorAll('td.best_accuracy.number')[1].dataset.v ?? null)"
+    )
     assert [float(value) for value in values if value is not None] == sorted(known)
     assert values[-1] is None
     opened.run(button.format("algorithm") + ".click()")
@@ -449,7 +521,9 @@ def test_filters_leave_what_is_asked_for(opened):
 @pytest.mark.parametrize("which", ["page", "wicked"])
 def test_no_column_is_cut_off_at_1400_pixels_and_runs_are_folded(chromium, which, request):
     chromium.open(request.getfixturevalue(which), width=1400)
-    assert chromium.run("[...document.querySelectorAll('.scroll')].every(box => box.scrollWidth <= box.clientWidth)")
+    assert chromium.run(
+        "[...document.querySelectorAll('.scroll')].every(box => box.scrollWidth <= box.clientWidth)"
+    )
     assert chromium.run("document.querySelector('main section').id") == "leaderboard"
     assert not chromium.run("document.querySelector('details.run').checkVisibility()")
 
@@ -460,7 +534,9 @@ def test_the_metric_changes_what_the_table_shows(opened):
     opened.run("document.querySelector('input[name=metric][value=final_accuracy]').click()")
     assert opened.run("document.documentElement.dataset.metric") == "final_accuracy"
     assert opened.run(count) == before
-    assert opened.run("getComputedStyle(document.querySelector('td.best_accuracy')).display") == "none"
+    assert (
+        opened.run("getComputedStyle(document.querySelector('td.best_accuracy')).display") == "none"
+    )
     quiet(opened)
 
 
@@ -468,7 +544,9 @@ def test_a_link_opens_its_run(opened):
     link = "document.querySelector('#board .runs a')"
     key = opened.run(f"{link}.hash.slice(1)")
     opened.run(f"{link}.click()")
-    opened.wait(f"document.getElementById('{key}').checkVisibility() && document.getElementById('{key}').open")
+    opened.wait(
+        f"document.getElementById('{key}').checkVisibility() && document.getElementById('{key}').open"
+    )
     opened.wait(f"document.getElementById('{key}').innerText.includes('weight_decay')")
     assert "bench.sweep reproduce" in opened.run(f"document.getElementById('{key}').innerText")
     assert opened.run("document.activeElement.parentElement.id") == key
@@ -484,7 +562,10 @@ def test_charts_are_drawn_and_algorithms_switched_off(opened):
     assert before >= 2
     opened.run("document.querySelector('#curves .keys button').click()")
     opened.wait(f"{lines} === {before - 1}")
-    assert opened.run("document.querySelector('#costs .keys button').getAttribute('aria-pressed')") == "false"
+    assert (
+        opened.run("document.querySelector('#costs .keys button').getAttribute('aria-pressed')")
+        == "false"
+    )
     opened.run("document.querySelector('#curves details.data > summary').click()")
     opened.wait("document.querySelectorAll('#curves details.data table tr').length > 4")
     quiet(opened)
@@ -498,7 +579,9 @@ def test_a_phone_scrolls_nothing_but_tables_and_the_theme_is_the_systems(chromiu
         chromium.run(f"document.querySelector('#{section} .plot').scrollIntoView()")
         chromium.wait(f"document.querySelector('#{section} .plot svg') !== null")
     assert chromium.run("document.documentElement.scrollWidth") <= 375
-    assert (chromium.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)") != dark
+    assert (
+        chromium.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    ) != dark
     quiet(chromium)
 
 
@@ -517,10 +600,14 @@ def test_what_comes_from_outside_stands_beside_what_does_not(tmp_path):
     """Their settings have fields that the others lack."""
     plain = make_row("fedavg")
     outside = make_row("fedavg", seed=1)
-    outside |= identity_columns("fedavg", 1, {}, json.loads(plain["setting_json"]) | {"model_version": 7}, 1)
+    outside |= identity_columns(
+        "fedavg", 1, {}, json.loads(plain["setting_json"]) | {"model_version": 7}, 1
+    )
     variant = make_row("fedavg", setting={"model": "mine:NET+head"})
     write(tmp_path, [(row, curve(0.5)) for row in (plain, outside, variant)])
     document = report(tmp_path / "page.html", tmp_path)
-    assert "--import mine:NET --out" in document, "the command that runs it again may import what is outside"
+    assert "--import mine:NET --out" in document, (
+        "the command that runs it again may import what is outside"
+    )
     assert "model_version 7" in document
     assert "no model_version" in document

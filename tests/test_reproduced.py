@@ -43,7 +43,9 @@ def test_whole_runs_are_kept_without_the_machines_folders(tmp_path):
     assert rows["algorithm"].tolist() == ["fedavg", "fedavg"]
     assert sorted(rows["seed"]) == [0, 1]
     assert set(rows["host"]) == {""}
-    assert set(rows["command"]) == {"python -m bench.sweep --algo fedavg --set 'beta=0.0 gamma=0.7'"}
+    assert set(rows["command"]) == {
+        "python -m bench.sweep --algo fedavg --set 'beta=0.0 gamma=0.7'"
+    }
     assert len(found.curves()) == 2 * len(CURVE)
     assert len(found.curves({rows["run_key"][0]})) == len(CURVE)
 
@@ -98,12 +100,17 @@ def test_the_tracked_rows_are_those_of_the_present_algorithms(rows):
     for row in rows.to_dict("records"):
         setting, hyperparameters = json.loads(row["setting_json"]), json.loads(row["hp_json"])
         version = entry(row["algorithm"]).version
-        assert row["run_key"] == run_key(row["algorithm"], version, hyperparameters, setting, row["seed"])
+        assert row["run_key"] == run_key(
+            row["algorithm"], version, hyperparameters, setting, row["seed"]
+        )
 
 
 def test_a_whole_run_of_one_cell_is_no_short_run_of_another(capsys):
     """FedCAD's Table 4 compares numbers of local epochs: 10, which were run, are no short 20."""
-    assert compare(["--paper", "fedcad", "--table", "4", "--out", str(REPRODUCED), "--format", "csv"]) == 0
+    assert (
+        compare(["--paper", "fedcad", "--table", "4", "--out", str(REPRODUCED), "--format", "csv"])
+        == 0
+    )
     cells = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
     assert [cell[8] for cell in cells if cell[10] == "fedavg" and "value" in cell] == ["10"]
 
@@ -112,10 +119,16 @@ def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The choices and means of the tracked board by pandas alone, against `bench.compare`."""
-    runs = pd.concat(map(pd.read_parquet, (REPRODUCED.parent / "reference" / "runs").glob("*.parquet")))
+    runs = pd.concat(
+        map(pd.read_parquet, (REPRODUCED.parent / "reference" / "runs").glob("*.parquet"))
+    )
     runs = runs[runs["status"] == "finished"].drop_duplicates("run_key")
-    search = runs[(runs["seed"] == 0) & (runs["participation"] == 0.2)].sort_values(["hp_json", "setting_json"])
-    best = search.sort_values("best_val_accuracy", ascending=False, kind="stable")  # of equals the first by name
+    search = runs[(runs["seed"] == 0) & (runs["participation"] == 0.2)].sort_values(
+        ["hp_json", "setting_json"]
+    )
+    best = search.sort_values(
+        "best_val_accuracy", ascending=False, kind="stable"
+    )  # of equals the first by name
     contest = ["algorithm", "model", "alpha"]
     chosen = best.drop_duplicates(contest)[[*contest, "hp_json", "lr"]]
     confirming = runs[runs["seed"] > 0].merge(chosen)
@@ -133,5 +146,9 @@ def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
         if row["state"] == "value"
     }
     assert len(printed) > 10
-    assert {key: n for key, (_, n) in printed.items()} == {key: means["size"][key] for key in printed}
-    assert [mean for mean, _ in printed.values()] == pytest.approx([means["mean"][key] for key in printed])
+    assert {key: n for key, (_, n) in printed.items()} == {
+        key: means["size"][key] for key in printed
+    }
+    assert [mean for mean, _ in printed.values()] == pytest.approx(
+        [means["mean"][key] for key in printed]
+    )

@@ -17,7 +17,9 @@ from bench.execution import STATE_VERSION
 from leaderboards.rows.schema import digest
 
 
-def test_a_kill_between_two_files_leaves_the_round_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_two_files_leaves_the_round_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = trained("fedgkd", rounds=1, folder=StateFolder(tmp_path))
     run.save()
     run.advance(1)
@@ -49,7 +51,9 @@ def test_a_damaged_state_is_named_with_the_way_out(damage: str, said: str, tmp_p
     if damage == "remove":
         server.unlink()
     else:
-        manifest.write_text(manifest.read_text().replace(f'"version": {STATE_VERSION}', '"version": 99'))
+        manifest.write_text(
+            manifest.read_text().replace(f'"version": {STATE_VERSION}', '"version": 99')
+        )
     with pytest.raises(EnvironmentProblem, match=f"{tmp_path}.*{said}"):
         simulate("fedavg", folder=StateFolder(tmp_path)).load()
 
@@ -85,7 +89,9 @@ def test_no_bit_of_a_state_may_change(saved: Path) -> None:
     assert resumes(saved)
 
 
-def test_a_state_that_does_not_fit_into_memory_is_not_called_damaged(saved: Path, monkeypatch) -> None:
+def test_a_state_that_does_not_fit_into_memory_is_not_called_damaged(
+    saved: Path, monkeypatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -102,7 +108,9 @@ def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
     trained("fedavg", rounds=1, folder=StateFolder(tmp_path / "state")).save()
     server, manifest = tmp_path / "state" / "server-1.pt", tmp_path / "state" / MANIFEST
     torch.save({"params": Evil()}, server)
-    content = json.loads(manifest.read_text()) | {"sha256": {server.name: sha256(server.read_bytes()).hexdigest()}}
+    content = json.loads(manifest.read_text()) | {
+        "sha256": {server.name: sha256(server.read_bytes()).hexdigest()}
+    }
     del content["digest"]
     manifest.write_text(json.dumps(content | {"digest": digest(content)}))
     with pytest.raises(EnvironmentProblem, match="weights_only"):
@@ -113,6 +121,9 @@ def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
 def test_the_algorithm_does_not_move_the_data() -> None:
     """Same seed, same world: participants and batches are those of every other algorithm."""
     runs = [simulate(name, seed=5) for name in ("fedavg", "fedcad")]
-    drawn = [[run.participants(number) for number in range(1, 20)] for run in (*runs, simulate("fedavg", seed=6))]
+    drawn = [
+        [run.participants(number) for number in range(1, 20)]
+        for run in (*runs, simulate("fedavg", seed=6))
+    ]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]

@@ -47,10 +47,16 @@ WRONG_SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "text for a time": lambda table: put(table, "finished", pa.array(["x"])),
     "text for a number": lambda table: put(table, "final_accuracy", pa.array(["x"])),
     "a number for text": lambda table: put(table, "hp_json", pa.array([1])),
-    "another time zone": lambda table: put(table, "finished", pa.array([0], pa.timestamp("us", tz="Nowhere/Else"))),
+    "another time zone": lambda table: put(
+        table, "finished", pa.array([0], pa.timestamp("us", tz="Nowhere/Else"))
+    ),
     "a time far off": lambda table: put(table, "finished", pa.array([2**62], MICROSECONDS)),
-    "a map with one key twice": lambda table: put(table, "versions", pa.array([[("a", "1"), ("a", "2")]], TEXTS)),
-    "a map with an empty value": lambda table: put(table, "versions", pa.array([[("a", None)]], TEXTS)),
+    "a map with one key twice": lambda table: put(
+        table, "versions", pa.array([[("a", "1"), ("a", "2")]], TEXTS)
+    ),
+    "a map with an empty value": lambda table: put(
+        table, "versions", pa.array([[("a", None)]], TEXTS)
+    ),
     "a list for a map": lambda table: put(table, "versions", pa.array([["a"]])),
     "no run key": lambda table: put(table, "run_key", pa.array([None], pa.string())),
     "no status": lambda table: table.drop_columns(["status"]),
@@ -73,7 +79,9 @@ def one_row(out: Path, **columns: Any) -> Path:
 
 
 @pytest.mark.parametrize("wrong", WRONG_SCHEMAS)
-def test_a_file_of_another_schema_is_named(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_schema_is_named(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     path = one_row(out)
     pq.write_table(WRONG_SCHEMAS[wrong](pq.read_table(path)), path)
@@ -139,7 +147,8 @@ def test_a_row_with_an_impossible_value_is_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("hp_json", {"mu": HUGE}), ("hp_json", {"json": 1}), ("setting_json", {"extra": HUGE})]
+    ("name", "value"),
+    [("hp_json", {"mu": HUGE}), ("hp_json", {"json": 1}), ("setting_json", {"extra": HUGE})],
 )
 def test_a_sound_key_does_not_save_a_poisoned_identity(
     name: str, value: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -147,7 +156,10 @@ def test_a_sound_key_does_not_save_a_poisoned_identity(
     row = make_row()
     values = {column: json.loads(row[column]) for column in ("hp_json", "setting_json")}
     values[name] |= value
-    texts = {column: json.dumps(each, sort_keys=True, separators=(",", ":")) for column, each in values.items()}
+    texts = {
+        column: json.dumps(each, sort_keys=True, separators=(",", ":"))
+        for column, each in values.items()
+    }
     key = run_key("fedavg", 1, values["hp_json"], values["setting_json"], 0)
     out = tmp_path / "out"
     one_row(out, run_key=key, **texts)
@@ -158,11 +170,18 @@ def test_a_sound_key_does_not_save_a_poisoned_identity(
     assert not list((tmp_path / "out-merged").rglob("*.parquet"))
 
 
-CONTRADICTED = [{"final_accuracy": 0.999}, {"best_round": 1}, {"best_val_accuracy": 0.5}, {"bytes_up": 7}]
+CONTRADICTED = [
+    {"final_accuracy": 0.999},
+    {"best_round": 1},
+    {"best_val_accuracy": 0.5},
+    {"bytes_up": 7},
+]
 
 
 @pytest.mark.parametrize("forged", CONTRADICTED)
-def test_a_number_that_the_curve_contradicts_stops_a_merge(forged: dict[str, Any], tmp_path: Path) -> None:
+def test_a_number_that_the_curve_contradicts_stops_a_merge(
+    forged: dict[str, Any], tmp_path: Path
+) -> None:
     one_row(tmp_path / "theirs", **forged)
     mine = Store(tmp_path / "mine")
     mine.write(sound_row(CURVE, seed=5), CURVE)
@@ -188,7 +207,9 @@ def test_values_too_large_to_sum_count_as_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_row_that_lacks_a_number_is_in_order(packed: bool, tmp_path: Path) -> None:
     path = one_row(tmp_path)
-    write_table(pq.read_table(path).drop_columns(["final_accuracy", "ema_accuracy", "selected_round"]), path)
+    write_table(
+        pq.read_table(path).drop_columns(["final_accuracy", "ema_accuracy", "selected_round"]), path
+    )
     if packed:
         Store(tmp_path).write(sound_row(CURVE, seed=1), CURVE)
         row = make_row()

@@ -71,14 +71,22 @@ class Anchor(Algorithm):
 CROSS_ENTROPY = 'cross_entropy(net(local["params"], batch.x).logits, batch.y)'
 WEIGHT = "weight: float = hyper(0.5, 0)"
 MEAN = 'cohort.mean(uploads["params"])'
-HOOKS_OF = {name: f"def {name}({', '.join(inspect.signature(getattr(Algorithm, name)).parameters)}):" for name in HOOKS}
+HOOKS_OF = {
+    name: f"def {name}({', '.join(inspect.signature(getattr(Algorithm, name)).parameters)}):"
+    for name in HOOKS
+}
 
 
 def method(field: str = "pass", first: str = "pass", loss: str = CROSS_ENTROPY, **more: str) -> str:
     """The source of an algorithm: a field, what its loss begins with and returns, and the bodies of further hooks."""
     hooks = {"local_loss": f"{first}\nreturn {loss}", **more}
-    bodies = [f"{HOOKS_OF.get(name, f'def {name}(self):')}\n{indent(body, '    ')}" for name, body in hooks.items()]
-    return "@dataclass(frozen=True)\nclass Method(Algorithm):\n" + indent("\n".join([field, *bodies]), "    ")
+    bodies = [
+        f"{HOOKS_OF.get(name, f'def {name}(self):')}\n{indent(body, '    ')}"
+        for name, body in hooks.items()
+    ]
+    return "@dataclass(frozen=True)\nclass Method(Algorithm):\n" + indent(
+        "\n".join([field, *bodies]), "    "
+    )
 
 
 # What is wrong -> its source, the check that fails, and words of the reason.
@@ -92,7 +100,10 @@ WRONG = {
         method(WEIGHT, loss=CROSS_ENTROPY + " * self.weight", __post_init__="pass"),
         {"hyperparameters": "weight=-1"},
     ),
-    "writes to the message": (method(first='message["params"]["head.bias"] *= 0.9'), {"contract": "message"}),
+    "writes to the message": (
+        method(first='message["params"]["head.bias"] *= 0.9'),
+        {"contract": "message"},
+    ),
     "state in itself": (
         method(
             "seen: dict = field(default_factory=dict, init=False)",
@@ -116,12 +127,18 @@ WRONG = {
         method(teachers='return {"half": {n: w / 2 for n, w in message["params"].items()}}'),
         {"contract": "'half'"},
     ),
-    "a text in the memory": (method(init_client='return {"state": "new"}'), {"contract": "init_client"}),
+    "a text in the memory": (
+        method(init_client='return {"state": "new"}'),
+        {"contract": "init_client"},
+    ),
     "asks a packable number": (
         method(WEIGHT, loss=CROSS_ENTROPY + " * (2 if self.weight > 0.3 else 1)"),
         {"backends": "weight"},
     ),
-    "asks for the round": (method(loss=CROSS_ENTROPY + " * (2 if plan.round > 1 else 1)"), {"contract": "local_loss"}),
+    "asks for the round": (
+        method(loss=CROSS_ENTROPY + " * (2 if plan.round > 1 else 1)"),
+        {"contract": "local_loss"},
+    ),
     "climbs": (method(loss="-" + CROSS_ENTROPY), {"learns": "0.33"}),
     "does not end": (
         method(
@@ -151,7 +168,9 @@ WRONG = {
 
 
 @pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[str], str]:
+def outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[[str], str]:
     """Writes a module, and gives its name, which no other test uses: modules stay imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -169,7 +188,9 @@ def certificate(captured: pytest.CaptureFixture[str], *arguments: str) -> Simple
     status = main([*arguments, "--json"])
     out, err = captured.readouterr()
     found = json.loads(out)["certificates"][0]
-    return SimpleNamespace(status=status, checks={o["check"]: o for o in found["outcomes"]}, err=err, **found)
+    return SimpleNamespace(
+        status=status, checks={o["check"]: o for o in found["outcomes"]}, err=err, **found
+    )
 
 
 def test_an_algorithm_from_outside_is_certified(
@@ -207,13 +228,17 @@ def test_nothing_more_is_checked_after_an_error_of_the_algorithms_own(
 ) -> None:
     name = f"{outside(FAILING)}:Method"
     found = certificate(capsys, name)
-    assert {check: outcome["status"] for check, outcome in found.checks.items()} == {"contract": "failed"}
+    assert {check: outcome["status"] for check, outcome in found.checks.items()} == {
+        "contract": "failed"
+    }
     assert (found.status, found.passed) == (1, False)
     assert main([name]) == 1
     assert capsys.readouterr().out.count("no such thing") == 1
 
 
-@pytest.mark.parametrize("change", [{"mu": 0.02}, {"prox_reduction": "mean_per_tensor"}], ids=["limits", "formulas"])
+@pytest.mark.parametrize(
+    "change", [{"mu": 0.02}, {"prox_reduction": "mean_per_tensor"}], ids=["limits", "formulas"]
+)
 def test_a_wrong_built_in_is_found_out(change: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """FedProx that ignores a value: at mu=0 it is not FedAvg, or its term is not the printed one."""
 
@@ -221,7 +246,9 @@ def test_a_wrong_built_in_is_found_out(change: dict, monkeypatch: pytest.MonkeyP
         return build(self.name, **values | (change if self.name == "fedprox" else {}))
 
     monkeypatch.setattr(Candidate, "build", deaf)
-    outcome = run_check(Candidate("fedprox", entry("fedprox")), "reductions" if "mu" in change else "equations")
+    outcome = run_check(
+        Candidate("fedprox", entry("fedprox")), "reductions" if "mu" in change else "equations"
+    )
     assert outcome.status == "failed"
     assert all("differ" in problem for problem in outcome.problems)
 
@@ -246,7 +273,9 @@ class OtherRounding(TorchDispatchMode):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["fedavg", "fedbn", "feddf"])
-def test_rounding_differently_is_no_fault(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_differently_is_no_fault(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FedDF's Adam turns the rounding of a gradient near zero into a whole step."""
     advance = Simulation.advance
 
@@ -276,7 +305,9 @@ def counted_padding(right: Any, active: Any) -> Any:
 
 
 def sharper_teachers(right: Any, steps: Any) -> Any:
-    return {name: Outputs(1.5 * out.logits, out.features) for name, out in right.fget(steps).items()}
+    return {
+        name: Outputs(1.5 * out.logits, out.features) for name, out in right.fget(steps).items()
+    }
 
 
 def one_step_less(right: Any, steps: Any, *arguments: Any) -> Any:
@@ -293,7 +324,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "part", "fault"), FAULTS, ids=[fault[-1].__name__ for fault in FAULTS])
+@pytest.mark.parametrize(
+    ("name", "place", "part", "fault"), FAULTS, ids=[fault[-1].__name__ for fault in FAULTS]
+)
 def test_a_fault_of_one_backend_shows_in_float32(
     name: str, place: Any, part: str, fault: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +393,8 @@ def test_eleven_hooks_are_watched() -> None:
         (["nowhere:Method"], "'nowhere'"),
     ],
 )
-def test_a_wrong_request_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_request_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     assert words in capsys.readouterr().err

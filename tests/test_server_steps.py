@@ -59,7 +59,11 @@ def falls(net: Any, state: Any, one: Any, given: Any) -> Any:
 @pytest.mark.parametrize("way", WAYS)
 def test_each_input_moves_the_state_on(way: str) -> None:
     server, start = steps_of(way), torch.tensor([1.0, -2.0], dtype=torch.float64)
-    for lr, count in ((0.1, 3), (0.25, 2), (0.05, 5)):  # other numbers, and other numbers of steps, in each round
+    for lr, count in (
+        (0.1, 3),
+        (0.25, 2),
+        (0.05, 5),
+    ):  # other numbers, and other numbers of steps, in each round
         to = torch.arange(2.0 * count, dtype=torch.float64).view(count, 2)
         found = server.repeat(falls, {"x": start, "made": 0}, {"to": to}, {"lr": lr})
         x = [1.0, -2.0]
@@ -183,8 +187,12 @@ class Drifts(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         mean = cohort.mean(uploads["params"])
-        drawn = torch.rand(3, generator=fed.stream("drift", server.round)).to(next(iter(mean.values())))
-        return server.next(fed.repeat(self.drift, mean, drawn, {"scale": self.share / (1 + server.round)}))
+        drawn = torch.rand(3, generator=fed.stream("drift", server.round)).to(
+            next(iter(mean.values()))
+        )
+        return server.next(
+            fed.repeat(self.drift, mean, drawn, {"scale": self.share / (1 + server.round)})
+        )
 
     def drift(self, net: Any, state: Any, one: Any, given: Any) -> Any:
         return {name: value + given["scale"] * one for name, value in state.items()}
@@ -192,7 +200,9 @@ class Drifts(Algorithm):
 
 def test_runs_of_a_pack_have_steps_of_their_own() -> None:
     def runs(share: float, seed: int) -> tuple[Simulation, Simulation]:
-        one, other = (simulate(Drifts(share), backend, seed=seed) for backend in ("loop", "stacked"))
+        one, other = (
+            simulate(Drifts(share), backend, seed=seed) for backend in ("loop", "stacked")
+        )
         return one, other
 
     pairs = [runs(0.1, 0), runs(0.3, 0), runs(0.3, 1)]
@@ -209,18 +219,28 @@ def test_adam_is_torchs() -> None:
     """In float32, too, where 1 - 0.999 ** 1 has an error of 1e-5, and with a weight decay."""
     for dtype, tolerance in ((torch.float64, 1e-14), (torch.float32, 5e-6)):
         generator = torch.Generator().manual_seed(0)
-        params = {"a": torch.randn(3, 2, generator=generator, dtype=dtype), "b": torch.zeros((), dtype=dtype)}
+        params = {
+            "a": torch.randn(3, 2, generator=generator, dtype=dtype),
+            "b": torch.zeros((), dtype=dtype),
+        }
         leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-        optimizer, state = torch.optim.Adam(leaves.values(), 1.0, weight_decay=0.1), adam_init(params)
+        optimizer, state = (
+            torch.optim.Adam(leaves.values(), 1.0, weight_decay=0.1),
+            adam_init(params),
+        )
         for _ in range(5):
             slopes = {
-                name: torch.randn(value.shape, generator=generator, dtype=dtype) for name, value in params.items()
+                name: torch.randn(value.shape, generator=generator, dtype=dtype)
+                for name, value in params.items()
             }
             for name, leaf in leaves.items():
                 leaf.grad = slopes[name]
             optimizer.step()
             params, state = adam_step(params, slopes, state, 1.0, 0.1)
-            assert all(torch.allclose(params[name], leaves[name], rtol=0, atol=tolerance) for name in params)
+            assert all(
+                torch.allclose(params[name], leaves[name], rtol=0, atol=tolerance)
+                for name in params
+            )
 
 
 class Counted(ServerSteps):

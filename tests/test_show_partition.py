@@ -26,7 +26,9 @@ def printed(capsys, *options):
 
 def test_the_counts_are_those_of_a_run(capsys):
     labels = data.load("digits").train_y
-    expected = split(Setting(dataset="digits", partition="lda", alpha=0.3, num_clients=7), labels, 5)
+    expected = split(
+        Setting(dataset="digits", partition="lda", alpha=0.3, num_clients=7), labels, 5
+    )
     found = json.loads(printed(capsys, "--seed", "5", "--json"))
     assert found["partition_hash"] == expected.hash
     for index, row in zip(expected.clients, found["counts"], strict=True):
@@ -57,7 +59,10 @@ def test_the_table_has_the_counts_and_their_sums(capsys):
 
 def test_a_terminal_of_eighty_columns_shows_every_number(capsys, monkeypatch):
     counts = np.random.RandomState(0).randint(0, 5000, (20, 100))
-    shown = json.loads(printed(capsys, "--json")) | {"counts": counts.tolist(), "samples": int(counts.sum())}
+    shown = json.loads(printed(capsys, "--json")) | {
+        "counts": counts.tolist(),
+        "samples": int(counts.sum()),
+    }
     monkeypatch.setattr(show_partition, "console", lambda: Console(width=80, highlight=False))
     show_partition._print(shown)
     tables = capsys.readouterr().out.split("smallest:")[0]

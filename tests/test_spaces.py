@@ -38,7 +38,11 @@ def configurations(space: Space) -> list[dict]:
     found = entry(space.algorithm)
     values = {name: Grid(value) for name, value in space.fixed.items()} | dict(space.grid)
     resolved = [found.resolve(values) for values in combinations(values)]
-    return [values for values in resolved if all(holds(relation, values) for relation in (*found.where, *space.where))]
+    return [
+        values
+        for values in resolved
+        if all(holds(relation, values) for relation in (*found.where, *space.where))
+    ]
 
 
 @pytest.mark.parametrize("key", [key for key in SETTINGS if key[0] != "fedkd"], ids="-".join)
@@ -54,7 +58,10 @@ def test_shares_give_the_printed_numbers_of_samples(key: tuple[str, str]) -> Non
     held_out = share_of(setting.validation_fraction, kept)
     classes = {"cifar10": 10, "cifar100": 100}.get(setting.dataset, 0)
     shared = kept - held_out - setting.auxiliary_per_class * classes
-    assert (shared - share_of(setting.local_test_fraction, shared), held_out) == (trained, validating)
+    assert (shared - share_of(setting.local_test_fraction, shared), held_out) == (
+        trained,
+        validating,
+    )
     assert DATASETS[setting.dataset].train_size == pool
 
 
@@ -62,7 +69,9 @@ def test_shares_give_the_printed_numbers_of_samples(key: tuple[str, str]) -> Non
 def test_spaces_are_as_printed(key: tuple[str, str, str]) -> None:
     space, row, found = PRINTED[key], paper_tables.ROWS[key], ALGORITHMS[key[2]]
     assert {name: grid.values for name, grid in space.grid.items()} == row.tried
-    assert {name: grid.values for name, grid in space.tuned.items()} == paper_tables.TUNED.get(key, {})
+    assert {name: grid.values for name, grid in space.tuned.items()} == paper_tables.TUNED.get(
+        key, {}
+    )
     assert space.chosen == row.reported
     assert found.resolve(space.fixed) == found.defaults() | row.fixed
 
@@ -78,7 +87,9 @@ def test_a_space_resolves_and_names_what_there_is(key: tuple[str, str, str]) -> 
     assert configurations(space)
     entry(algorithm).resolve(space.reported())
     main = SETTINGS[paper, dataset]
-    assert dataclasses.replace(space.setting, model=main.model) == main, "only the model may be an algorithm's own"
+    assert dataclasses.replace(space.setting, model=main.model) == main, (
+        "only the model may be an algorithm's own"
+    )
     assert space.setting.normalization in DATASETS[dataset].normalizations
     assert space.setting.partition in PARTITIONS
     check_model(space.setting.model, DATASETS[dataset].sized(space.setting.image_size).input_shape)
@@ -86,7 +97,9 @@ def test_a_space_resolves_and_names_what_there_is(key: tuple[str, str, str]) -> 
 
 @pytest.mark.parametrize("key", SETTINGS, ids="-".join)
 def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]) -> None:
-    for space in (space for (paper, dataset, _), space in SPACES.items() if (paper, dataset) == key):
+    for space in (
+        space for (paper, dataset, _), space in SPACES.items() if (paper, dataset) == key
+    ):
         plan = make_plan(Request((space.algorithm,), dataset=key[1], paper=key[0]))
         tried = list(product(combinations(space.tuned), configurations(space)))
         assert [unit.hyperparameters for unit in plan.units] == [values for _, values in tried]
@@ -96,14 +109,24 @@ def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]
 
 def test_all_algorithms_on_the_embedded_data_are_few_runs() -> None:
     sizes = {name: len(configurations(SPACES["fedkd", "digits", name])) for name in ALGORITHMS}
-    assert max(sizes[name] for name in ("fedgen", "fedkf", "feddf", "feddkd", "feddkd_max", "feddkd_bn")) <= 2
+    assert (
+        max(
+            sizes[name]
+            for name in ("fedgen", "fedkf", "feddf", "feddkd", "feddkd_max", "feddkd_bn")
+        )
+        <= 2
+    )
     plan = make_plan(Request(("all",)))
     assert len(ALGORITHMS) <= len(plan.units) <= 2 * len(ALGORITHMS)
-    assert {suffixed for unit in plan.units for suffixed in ALGORITHMS[unit.algorithm].rows.values()} == set(ALGORITHMS)
+    assert {
+        suffixed for unit in plan.units for suffixed in ALGORITHMS[unit.algorithm].rows.values()
+    } == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize(("key", "values"), paper_tables.REPORTED_AT.items(), ids=str)
-def test_the_reported_value_follows_alpha(key: tuple[str, str, str], values: dict[float, dict]) -> None:
+def test_the_reported_value_follows_alpha(
+    key: tuple[str, str, str], values: dict[float, dict]
+) -> None:
     for alpha, expected in values.items():
         reported = SPACES[key].reported(alpha)
         assert {name: reported[name] for name in expected} == expected
@@ -112,7 +135,9 @@ def test_the_reported_value_follows_alpha(key: tuple[str, str, str], values: dic
     assert SPACES[key].reported() == SPACES[key].reported(own)
 
 
-@pytest.mark.parametrize("space", SPACES.values(), ids=lambda space: f"{space.algorithm}-{space.setting.dataset}")
+@pytest.mark.parametrize(
+    "space", SPACES.values(), ids=lambda space: f"{space.algorithm}-{space.setting.dataset}"
+)
 def test_what_a_paper_reports_with_is_among_what_it_tried(space: Space) -> None:
     assert not set(space.grid) & set(space.fixed)
     for values in (space.chosen, *space.chosen_at.values()):

@@ -17,7 +17,9 @@ GROUPS = np.random.RandomState(1).randint(0, 10, len(LABELS))
 SETTING = Setting(partition="lda", alpha=0.5, num_clients=10)
 
 
-FULL = replace(SETTING, fraction=0.8, auxiliary_per_class=5, validation_fraction=0.1, local_test_fraction=0.2)
+FULL = replace(
+    SETTING, fraction=0.8, auxiliary_per_class=5, validation_fraction=0.1, local_test_fraction=0.2
+)
 
 
 def problem_for(name):
@@ -51,27 +53,45 @@ def test_sizes_of_a_split_are_those_asked_for():
 
 def test_fedgkd_validates_on_the_last_tenth_of_the_file():
     labels = np.repeat(np.arange(10), 5000)
-    setting = Setting(partition="fedgkd_groups", num_clients=20, validation_fraction=0.1, validation_rule="last")
+    setting = Setting(
+        partition="fedgkd_groups", num_clients=20, validation_fraction=0.1, validation_rule="last"
+    )
     found = split(setting, labels[np.random.RandomState(0).permutation(50_000)], 0)
     np.testing.assert_array_equal(found.validation, np.arange(45_000, 50_000))
     assert {len(part) for part in found.clients} == {2250}
 
 
 @pytest.mark.parametrize(
-    "change", [{"validation_fraction": 0.3}, {"alpha": 0.1}, {"num_clients": 4}, {"local_test_fraction": 0.0}]
+    "change",
+    [
+        {"validation_fraction": 0.3},
+        {"alpha": 0.1},
+        {"num_clients": 4},
+        {"local_test_fraction": 0.0},
+    ],
 )
 def test_the_auxiliary_draw_stays_when_later_parts_change(change):
-    np.testing.assert_array_equal(split(FULL, LABELS, 0).auxiliary, split(replace(FULL, **change), LABELS, 0).auxiliary)
+    np.testing.assert_array_equal(
+        split(FULL, LABELS, 0).auxiliary, split(replace(FULL, **change), LABELS, 0).auxiliary
+    )
 
 
 def test_the_hash_tells_seeds_and_parts_apart():
-    settings = [SETTING, FULL, replace(FULL, auxiliary_per_class=4), replace(FULL, validation_rule="last")]
+    settings = [
+        SETTING,
+        FULL,
+        replace(FULL, auxiliary_per_class=4),
+        replace(FULL, validation_rule="last"),
+    ]
     hashes = [split(setting, LABELS, seed).hash for setting in settings for seed in (0, 1)]
     assert len(set(hashes)) == len(hashes)
 
 
 def test_a_setting_and_a_seed_mean_the_same_split_for_good():
-    assert split(FULL, LABELS, 3).hash == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
+    assert (
+        split(FULL, LABELS, 3).hash
+        == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +120,11 @@ def test_a_split_that_cannot_be_made_names_the_field(change, message):
 
 @pytest.mark.parametrize(
     ("dataset", "partition", "groups"),
-    [("cifar10", "by_writer", None), ("cifar10", "by_source", None), ("digits5", "by_writer", GROUPS)],
+    [
+        ("cifar10", "by_writer", None),
+        ("cifar10", "by_source", None),
+        ("digits5", "by_writer", GROUPS),
+    ],
 )
 def test_a_partition_that_needs_groups_is_refused_without_them(dataset, partition, groups):
     setting = replace(SETTING, dataset=dataset, partition=partition)

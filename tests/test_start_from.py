@@ -48,14 +48,22 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def key_of(out: Path, algorithm: str) -> str:
     """Of its run that begins with drawn weights."""
     runs = Store(out).runs()
-    return str(runs[(runs.algorithm == algorithm) & ~runs.setting_json.str.contains("start_from")].run_key.item())
+    return str(
+        runs[
+            (runs.algorithm == algorithm) & ~runs.setting_json.str.contains("start_from")
+        ].run_key.item()
+    )
 
 
 def test_only_a_start_is_in_the_key() -> None:
     fresh, started = Setting(), Setting(start_from="a" * 64)
     assert "start_from" not in setting_identity(fresh)
     expected = run_key(
-        "fedavg", ALGORITHMS["fedavg"].version, {}, setting_identity(fresh) | {"start_from": "a" * 64}, 0
+        "fedavg",
+        ALGORITHMS["fedavg"].version,
+        {},
+        setting_identity(fresh) | {"start_from": "a" * 64},
+        0,
     )
     assert RunSpec("fedavg", {}, started, 0).key == expected != RunSpec("fedavg", {}, fresh, 0).key
     assert setting_of(json.dumps(setting_identity(started))) == started
@@ -66,7 +74,17 @@ def test_only_a_start_is_in_the_key() -> None:
 
 def test_w_0_is_the_given_model_bit_for_bit() -> None:
     def simulation(seed: int, initial: Any = None) -> Simulation:
-        return Simulation(make("fedavg"), TINY, seed, toy_dataset(), INFO, toy_split(), "cpu", "loop", initial=initial)
+        return Simulation(
+            make("fedavg"),
+            TINY,
+            seed,
+            toy_dataset(),
+            INFO,
+            toy_split(),
+            "cpu",
+            "loop",
+            initial=initial,
+        )
 
     first = simulation(0)
     first.advance(2)
@@ -81,7 +99,16 @@ def test_w_0_is_the_given_model_bit_for_bit() -> None:
 def test_runs_begin_with_the_stored_model(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By a part of its key; the whole one is stored, with the model's own digits; seeds share it; no rounds are run."""
     start = key_of(swept, "fedavg")
-    given = ("--algo", "fedavg,fedlsd", "--rounds", "1", "--set", "distillation_weight=0.3", "--start-from", start[:9])
+    given = (
+        "--algo",
+        "fedavg,fedlsd",
+        "--rounds",
+        "1",
+        "--set",
+        "distillation_weight=0.3",
+        "--start-from",
+        start[:9],
+    )
     assert run(swept, *given, "--dry-run", "--json") == 0
     planned = json.loads(capsys.readouterr().out)["trials"]
     assert {one["setting"]["start_from"] for one in planned} == {start}
@@ -100,7 +127,9 @@ def test_runs_begin_with_the_stored_model(swept: Path, capsys: pytest.CaptureFix
     cells = board.groupby("cell")["setting_json"].unique()
     assert all(len({json.loads(text).get("start_from") for text in texts}) == 1 for texts in cells)
     (spec,) = [
-        one.spec() for one in FIGURES["fedcad-1"].find(read([swept], {})).sketches if "start_from" + start in one.name
+        one.spec()
+        for one in FIGURES["fedcad-1"].find(read([swept], {})).sketches
+        if "start_from" + start in one.name
     ]
     below = spec["vconcat"][1]["hconcat"][0]["data"]["values"]
     names = list(dict.fromkeys(row["name"] for row in below))
@@ -112,7 +141,9 @@ def test_runs_begin_with_the_stored_model(swept: Path, capsys: pytest.CaptureFix
 def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
     """One that learns next to nothing is as right as the model that it begins with."""
     start, before = key_of(swept, "fedavg"), set(Store(swept).runs().run_key)
-    assert run(swept, "--algo", "fedavg", "--rounds", "1", "--lr", "1e-12", "--start-from", start) == 0
+    assert (
+        run(swept, "--algo", "fedavg", "--rounds", "1", "--lr", "1e-12", "--start-from", start) == 0
+    )
     (key,) = set(Store(swept).runs().run_key) - before
     accuracy = Store(swept).runs().set_index("run_key").final_accuracy
     assert accuracy[key] == accuracy[start]
@@ -120,7 +151,9 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
 
 
 def trial(out: Path, unit: RunSpec, **options: Any) -> RunGroup:
-    return RunGroup([unit], Execution(str(out), rounds_per_report=1, provenance=command_columns([]), **options))
+    return RunGroup(
+        [unit], Execution(str(out), rounds_per_report=1, provenance=command_columns([]), **options)
+    )
 
 
 def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:

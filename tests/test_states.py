@@ -96,7 +96,9 @@ def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
     assert not folder.path.exists()
 
 
-def test_a_removal_that_is_killed_leaves_no_state(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_is_killed_leaves_no_state(
+    folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(folder)
     unlink = Path.unlink
     deleted: list[str] = []

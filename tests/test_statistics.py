@@ -12,7 +12,13 @@ from scipy import stats
 
 from leaderboards.board import leaderboard
 from leaderboards.rows.frames import to_pandas
-from leaderboards.stats.aggregate import Improvement, critical_difference, improvement, iqm_interval, pooled
+from leaderboards.stats.aggregate import (
+    Improvement,
+    critical_difference,
+    improvement,
+    iqm_interval,
+    pooled,
+)
 from leaderboards.stats.seeds import (
     Interval,
     Seeds,
@@ -39,14 +45,16 @@ from leaderboards.stats.seeds import (
 #   fedprox  30 31 | 32 36 38 40 56 | 58 60                            202 / 5 = 40.4
 #   fedgkd   10 20 | 20 22 24 30 52 | 52 52                            148 / 5 = 29.6
 #
-#   runs of fedavg that beat one of fedprox, of 9 pairs, ties half
-#   cell 1: 40 beats 36 38 and ties 40, 42 and 44 beat 3 each = 8.5;  cell 2: 1/2 + 1/2 + 3 = 4;  cell 3: 0
+#   runs of fedavg that beat one of fedprox, of 9 pairs, ties half cell 1: 40 beats 36 38 and ties
+#   40, 42 and 44 beat 3 each = 8.5;  cell 2: 1/2 + 1/2 + 3 = 4;  cell 3: 0
 VALUES = {
     "cell 1": {"fedavg": (40, 42, 44), "fedprox": (36, 38, 40), "fedgkd": (10, 20, 30)},
     "cell 2": {"fedavg": (30, 30, 33), "fedprox": (30, 31, 32), "fedgkd": (20, 22, 24)},
     "cell 3": {"fedavg": (50, 52, 54), "fedprox": (56, 58, 60), "fedgkd": (52, 52, 52)},
 }
-T2 = math.sqrt(2) * 0.95 / math.sqrt(1 - 0.95**2)  # the 0.975 quantile of Student's t with 2 degrees of freedom, 4.303
+T2 = (
+    math.sqrt(2) * 0.95 / math.sqrt(1 - 0.95**2)
+)  # the 0.975 quantile of Student's t with 2 degrees of freedom, 4.303
 
 
 def by_seed(cell: dict[str, tuple[float, ...]]) -> dict[str, Seeds]:
@@ -79,9 +87,21 @@ def test_values_that_are_not_finite_are_refused() -> None:
 
 
 def test_a_leaderboard_has_these_intervals() -> None:
-    accuracies = {"few": [1.0, 1.0, 0.9], "many": [0.99, *np.linspace(0.7, 0.8, 11)], "two": [0.5, 0.6]}
+    accuracies = {
+        "few": [1.0, 1.0, 0.9],
+        "many": [0.99, *np.linspace(0.7, 0.8, 11)],
+        "two": [0.5, 0.6],
+    }
     rows = [
-        make_row(name, {}, {}, seed, best_accuracy=float(value), bytes_up=1_000_000 * (seed + 1), amp=None)
+        make_row(
+            name,
+            {},
+            {},
+            seed,
+            best_accuracy=float(value),
+            bytes_up=1_000_000 * (seed + 1),
+            amp=None,
+        )
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
@@ -130,7 +150,9 @@ def test_who_lacks_a_cell_or_seeds_in_one_is_left_out_also_as_a_rival() -> None:
         assert ("moon" in costs) == by_cost, "a cost is known from one seed"
     values["cell 2"]["moon"] = ()
     values["cell 1"] = {name: (1, 2) for name in values["cell 1"]} | {"moon": (5, 6, 7)}
-    assert {one.algorithm for one in pooled(values).standings} == VALUES["cell 1"].keys(), "moon is out in any case"
+    assert {one.algorithm for one in pooled(values).standings} == VALUES["cell 1"].keys(), (
+        "moon is out in any case"
+    )
     alone = {key: {"fedavg": (1, 2), "moon": (3,)} for key in VALUES}
     assert not pooled(alone).left_out, "where nobody has three"
 
@@ -189,7 +211,8 @@ def test_complete_separation_claims_no_certainty() -> None:
 
 
 def test_a_comparison_is_the_one_computed_by_hand() -> None:
-    # fedgkd - fedavg in cell 1: -30 -22 -14, mean -22, standard deviation 8; fedprox - fedavg: -4 -4 -4
+    # fedgkd - fedavg in cell 1: -30 -22 -14, mean -22, standard deviation 8; fedprox - fedavg: -4
+    # -4 -4
     prox, gkd = compared(by_seed(VALUES["cell 1"]), "fedavg")
     t = 22 * math.sqrt(3) / 8
     p = 1 - t / math.sqrt(t * t + 2)  # with 2 degrees of freedom it has a closed form
@@ -198,7 +221,9 @@ def test_a_comparison_is_the_one_computed_by_hand() -> None:
     assert gkd.p == pytest.approx(p) == pytest.approx(0.0414, abs=1e-4)
     assert gkd.adjusted == pytest.approx(2 * p)
     assert not gkd.separable  # it would be, without correction
-    assert limits(gkd.interval) == pytest.approx((-22 - T2 * 8 / math.sqrt(3), -22 + T2 * 8 / math.sqrt(3)))
+    assert limits(gkd.interval) == pytest.approx(
+        (-22 - T2 * 8 / math.sqrt(3), -22 + T2 * 8 / math.sqrt(3))
+    )
     assert (prox.difference, prox.p, prox.adjusted) == (-4, 0.25, 0.25)
 
 
@@ -209,7 +234,9 @@ def test_p_values_are_those_of_scipy(n: int) -> None:
     comparison = paired({"a": dict(enumerate(first)), "b": dict(enumerate(second))}, "a", "b")
     expected = stats.ttest_rel(first, second)
     assert comparison.p == pytest.approx(expected.pvalue, rel=1e-10)
-    assert limits(comparison.interval) == pytest.approx(tuple(expected.confidence_interval(0.95)), rel=1e-9)
+    assert limits(comparison.interval) == pytest.approx(
+        tuple(expected.confidence_interval(0.95)), rel=1e-9
+    )
 
 
 def test_only_common_seeds_count() -> None:
@@ -225,7 +252,12 @@ def test_fewer_than_three_common_seeds_are_not_tested(common: int) -> None:
     first = {seed: float(seed) for seed in range(3)}
     second = {seed + 3 - common: 10.0 + seed**2 for seed in range(3)}
     (comparison,) = compared({"a": first, "b": second}, "b")
-    assert (comparison.n, comparison.interval, comparison.p, comparison.adjusted) == (common, None, None, None)
+    assert (comparison.n, comparison.interval, comparison.p, comparison.adjusted) == (
+        common,
+        None,
+        None,
+        None,
+    )
     assert (comparison.difference is None) == (common == 0)
     assert not comparison.separable
 
@@ -233,7 +265,11 @@ def test_fewer_than_three_common_seeds_are_not_tested(common: int) -> None:
 @pytest.mark.parametrize(("n", "separable"), [(3, False), (5, False), (6, True), (10, True)])
 def test_a_constant_difference_has_the_p_value_of_sign_flips(n: int, separable: bool) -> None:
     first = {seed: 0.1 + seed / 7 for seed in range(n)}
-    values = {"a": first, "b": {seed: value - 0.01 for seed, value in first.items()}, "c": dict(first)}
+    values = {
+        "a": first,
+        "b": {seed: value - 0.01 for seed, value in first.items()},
+        "c": dict(first),
+    }
     constant, equal = compared({"b": values["b"], "a": first}, "b")[0], paired(values, "a", "c")
     assert len({first[seed] - values["b"][seed] for seed in first}) > 1, "constant up to rounding"
     flips = np.array(np.meshgrid(*[[-1, 1]] * n)).reshape(n, -1).T  # every choice of signs
@@ -249,7 +285,8 @@ def test_a_reference_without_values_is_an_error() -> None:
 
 
 def test_holm_on_a_worked_example() -> None:
-    # m = 4, sorted: 0.005 x 4 = 0.02, 0.01 x 3 = 0.03, 0.03 x 2 = 0.06, 0.04 x 1 = 0.04 -> the 0.06 before it
+    # m = 4, sorted: 0.005 x 4 = 0.02, 0.01 x 3 = 0.03, 0.03 x 2 = 0.06, 0.04 x 1 = 0.04 -> the 0.06
+    # before it
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
     assert holm([0.6, 0.9]) == (1.0, 1.0), "never above 1"
     assert holm([]) == ()
@@ -265,7 +302,8 @@ def test_what_was_not_tested_is_not_in_the_family() -> None:
 
 # Shared ranks
 
-# Five algorithms, three seeds. Differences by seed, their mean, standard deviation and p (2 degrees of freedom):
+# Five algorithms, three seeds. Differences by seed, their mean, standard deviation and p (2 degrees
+# of freedom):
 #
 #            0    1    2    mean    - a: mean, std, p                  - c: mean, std, p
 #   a       60   60   60    60      best of the first group
@@ -273,7 +311,13 @@ def test_what_was_not_tested_is_not_in_the_family() -> None:
 #   c       40   40.5 39.5  40      -20    0.5   2e-4   not            best of the second group
 #   d       39.5 39.5 40    39.67   -20.3  0.289 7e-5   not            -0.33  0.764  0.529  shares it
 #   e       10   10   11    10.33   -49.7  0.577 5e-5   not            -29.7  1.041  4e-4   not: a group of its own
-GROUPS = {"a": (60, 60, 60), "b": (59, 61, 57), "c": (40, 40.5, 39.5), "d": (39.5, 39.5, 40), "e": (10, 10, 11)}
+GROUPS = {
+    "a": (60, 60, 60),
+    "b": (59, 61, 57),
+    "c": (40, 40.5, 39.5),
+    "d": (39.5, 39.5, 40),
+    "e": (10, 10, 11),
+}
 GROUP_RANKS = {"a": 1, "b": 1, "c": 3, "d": 3, "e": 5}
 
 
@@ -299,7 +343,11 @@ def test_shared_ranks_depend_on_neither_order_nor_unit() -> None:
 
 
 def test_wide_spread_shares_a_rank_that_a_better_mean_does_not() -> None:
-    assert ranks(by_seed({"a": (60, 60, 60), "b": (58, 58, 58.125), "c": (40, 55, 65)})) == {"a": 1, "c": 1, "b": 3}
+    assert ranks(by_seed({"a": (60, 60, 60), "b": (58, 58, 58.125), "c": (40, 55, 65)})) == {
+        "a": 1,
+        "c": 1,
+        "b": 3,
+    }
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -313,7 +361,9 @@ def test_a_lucky_single_seed_separates_nothing() -> None:
     places = {one.algorithm: one for one in shared_ranks(by_seed(GROUPS) | {"lucky": {0: 61.0}})}
     assert (places["lucky"].rank, places["lucky"].n, places["lucky"].untested) == (1, 1, True)
     assert {name: places[name].rank - 1 for name in GROUPS} == GROUP_RANKS
-    assert all(places[name].untested for name in GROUPS)  # one place down by the plain order of means
+    assert all(
+        places[name].untested for name in GROUPS
+    )  # one place down by the plain order of means
 
 
 def test_a_lone_algorithm_is_first_and_nothing_is_ranked_to_nothing() -> None:

@@ -32,13 +32,25 @@ def units(**values: tuple[str, ...]) -> tuple[RunSpec, ...]:
 def stored(out: Path, kept: Iterable[RunSpec]) -> Path:
     """A result folder with these runs."""
     for unit in kept:
-        Store(out).write(make_row() | identity_columns(*unit.identity(entry(unit.algorithm))), CURVE)
+        Store(out).write(
+            make_row() | identity_columns(*unit.identity(entry(unit.algorithm))), CURVE
+        )
     return out
 
 
 def dry_run(out: Path, *arguments: str) -> int:
     """Of the same runs."""
-    asked = ["--algo", "fedprox", "--set", f"mu={','.join(MUS)}", "--seeds", "2", "--dry-run", "--out", str(out)]
+    asked = [
+        "--algo",
+        "fedprox",
+        "--set",
+        f"mu={','.join(MUS)}",
+        "--seeds",
+        "2",
+        "--dry-run",
+        "--out",
+        str(out),
+    ]
     return sweep.main([*asked, *arguments])
 
 
@@ -56,13 +68,19 @@ def test_stored_runs_are_named_in_words(tmp_path: Path, capsys: pytest.CaptureFi
     assert "{" not in capsys.readouterr().out
 
 
-def test_status_says_why_runs_failed_or_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_why_runs_failed_or_diverged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     planned = make_plan(Request(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)).units
     for unit in planned[:8]:
-        Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedavg"))), CURVE)
+        Store(tmp_path).write(
+            failed_row() | identity_columns(*unit.identity(entry("fedavg"))), CURVE
+        )
     loss = "round 3, client 1: loss of 'a:key:b' [bold]"  # neither an emoji nor markup
     diverged = {"diverged": True, "error": loss}
-    Store(tmp_path).write(make_row() | identity_columns(*planned[8].identity(entry("fedprox"))) | diverged, CURVE)
+    Store(tmp_path).write(
+        make_row() | identity_columns(*planned[8].identity(entry("fedprox"))) | diverged, CURVE
+    )
     keys = [unit.key[:16] for unit in planned]
     for words in ([], ["--algo", "fedavg,fedprox", "--set", "mu=1", "--seeds", "8"]):
         assert status.main(["--out", str(tmp_path), *words]) == 0
@@ -76,7 +94,11 @@ def test_status_says_why_runs_failed_or_diverged(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("own", "others", "said"),
-    [("failed", "finished", "failed"), ("finished", "failed", "failed"), ("stopped", "finished", "stopped")],
+    [
+        ("failed", "finished", "failed"),
+        ("finished", "failed", "failed"),
+        ("stopped", "finished", "stopped"),
+    ],
 )
 def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
     own: str, others: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -85,22 +107,40 @@ def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
     for suffix, key in unit.rows.items():
         status_of = own if key == unit.key else others
         row = make_row() if status_of == "finished" else failed_row(status=status_of)
-        Store(tmp_path).write(row | identity_columns(*unit.identity(row_entry("fedavg_t1", suffix))), CURVE)
-    assert status.main(["--out", str(tmp_path), "--algo", "fedavg_t1", "--seeds", "1", "--json"]) == 0
+        Store(tmp_path).write(
+            row | identity_columns(*unit.identity(row_entry("fedavg_t1", suffix))), CURVE
+        )
+    assert (
+        status.main(["--out", str(tmp_path), "--algo", "fedavg_t1", "--seeds", "1", "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["counts"] == {said: 1}
 
 
-def test_a_dry_run_says_which_packs_would_be_formed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_says_which_packs_would_be_formed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert dry_run(tmp_path, "--pack", "3", "--json") == 0
     assert json.loads(capsys.readouterr().out)["packs"] == [2, 2]
 
 
-@pytest.mark.parametrize("search", ["--scheduler asha --set mu=0.1,1", "--search optuna --num-samples 2"])
+@pytest.mark.parametrize(
+    "search", ["--scheduler asha --set mu=0.1,1", "--search optuna --num-samples 2"]
+)
 def test_a_dry_run_counts_trials_and_not_their_seeds(
     search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bench.sweep.plan_report.cpu_count", lambda: 16)
-    command = ["--algo", "fedprox", "--seeds", "3", *search.split(), "--dry-run", "--json", "--out", str(tmp_path)]
+    command = [
+        "--algo",
+        "fedprox",
+        "--seeds",
+        "3",
+        *search.split(),
+        "--dry-run",
+        "--json",
+        "--out",
+        str(tmp_path),
+    ]
     assert sweep.main(command) == 0
     assert json.loads(capsys.readouterr().out)["trials_at_once"] == 2
 
@@ -114,7 +154,9 @@ def test_a_dry_run_asks_no_mirror_on_the_network(
     assert dry_run(tmp_path, "--offline") == 2
 
 
-def test_an_option_that_would_not_be_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_would_not_be_read_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert status.main(["--out", str(tmp_path), "--dataset", "digits"]) == 2
     assert "--dataset describes a sweep" in capsys.readouterr().err
 
@@ -122,7 +164,9 @@ def test_an_option_that_would_not_be_read_is_refused(tmp_path: Path, capsys: pyt
 def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # this machine's paces may be known
+    monkeypatch.setenv(
+        "XDG_CACHE_HOME", str(tmp_path / "cache")
+    )  # this machine's paces may be known
 
     def said(*more: str) -> str:
         assert dry_run(tmp_path, "--executor", "inline", *more) == 0
@@ -140,16 +184,23 @@ def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(
     assert "0 to do" in said()
 
 
-def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_run_without_a_row_has_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, two, three, _ = units()
     stored(tmp_path, [one])
     longer = replace(one, setting=replace(one.setting, rounds=50))
     for unit in (two, three, longer):
         StateFolder(tmp_path / "state" / unit.key, unit.named_by).save(3, {}, {}, {})
-    StateFolder(tmp_path / "state" / "0000").save(5, {}, {}, {})  # of a state that does not say whose it is
+    StateFolder(tmp_path / "state" / "0000").save(
+        5, {}, {}, {}
+    )  # of a state that does not say whose it is
     assert status.main(["--out", str(tmp_path), "--json"]) == 0
     lines = json.loads(capsys.readouterr().out)["runs"]
-    said = [(line["run"].rpartition("participation=0.5 ")[2], line["status"], line["saved_round"]) for line in lines]
+    said = [
+        (line["run"].rpartition("participation=0.5 ")[2], line["status"], line["saved_round"])
+        for line in lines
+    ]
     assert said == [
         ("rounds=20 mu=0.01 seed 0", "finished", None),
         ("rounds=20 mu=0.01 seed 1", "saved", 3),
@@ -185,13 +236,19 @@ def test_a_damaged_state_hides_no_other(
     assert lines[1]["run"] == "(no row yet)"
 
 
-def listed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, int | None]]:
+def listed(
+    out: Path, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> list[tuple[str, int | None]]:
     """Status and saved round of each run that `bench.status` lists."""
     assert status.main(["--out", str(out), "--json", *arguments]) == 0
-    return [(run["status"], run["saved_round"]) for run in json.loads(capsys.readouterr().out)["runs"]]
+    return [
+        (run["status"], run["saved_round"]) for run in json.loads(capsys.readouterr().out)["runs"]
+    ]
 
 
-def test_a_run_at_work_is_running_whatever_came_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_at_work_is_running_whatever_came_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, two = units()[:2]
     row = failed_row() | identity_columns(*one.identity(entry("fedprox")))
     Store(tmp_path).write(row, [])

@@ -65,7 +65,9 @@ def test_the_run_key_is_what_earlier_versions_gave():
 
 
 def test_canonical_json_is_sorted_and_dense():
-    assert canonical_json({"b": 1, "a": [1.0, None, True, "ä"]}) == '{"a":[1.0,null,true,"ä"],"b":1}'
+    assert (
+        canonical_json({"b": 1, "a": [1.0, None, True, "ä"]}) == '{"a":[1.0,null,true,"ä"],"b":1}'
+    )
 
 
 @pytest.mark.parametrize("mapping", [{"a": math.nan}, {"a": math.inf}, {"a": {1, 2}}, {1: 2}])
@@ -77,8 +79,17 @@ def test_canonical_json_refuses_what_has_no_one_text(mapping):
 def test_the_environment_key_ignores_the_host_but_not_the_device():
     row = make_row()
     assert len(environment_key(row)) == 8
-    assert environment_key(row) == environment_key(row | {"host": "elsewhere", "seconds": 1.0, "seed": 9})
-    changes = [{"device": "gpu"}, {"cpu": "x"}, {"threads": 2}, {"backend": "stacked"}, {"pack": 4}, {"versions": {}}]
+    assert environment_key(row) == environment_key(
+        row | {"host": "elsewhere", "seconds": 1.0, "seed": 9}
+    )
+    changes = [
+        {"device": "gpu"},
+        {"cpu": "x"},
+        {"threads": 2},
+        {"backend": "stacked"},
+        {"pack": 4},
+        {"versions": {}},
+    ]
     assert len({environment_key(row | change) for change in changes} | {environment_key(row)}) == 7
 
 
@@ -112,7 +123,9 @@ def test_a_wrong_row_is_refused_by_name(change, problem):
         check_row(make_row("fedgkd", {"gamma": 0.2}) | change)
 
 
-@pytest.mark.parametrize("curve", [[(1, "accuracy")], [("1", "a", 0.5)], [(-1, "a", 0.5)], [(1, "a", "0.5")]])
+@pytest.mark.parametrize(
+    "curve", [[(1, "accuracy")], [("1", "a", 0.5)], [(-1, "a", 0.5)], [(1, "a", "0.5")]]
+)
 def test_a_wrong_curve_is_refused(curve):
     with pytest.raises(ValueError, match="a point is"):
         check_curve(curve)
@@ -182,8 +195,8 @@ def done(accuracy, **columns):
     return make_row(best_accuracy=accuracy, **columns)
 
 
-# Rows in the order in which they are written, then those that `--force` writes; the accuracy or status of the row that
-# counts, and of all that are kept.
+# Rows in the order in which they are written, then those that `--force` writes; the accuracy or
+# status of the row that counts, and of all that are kept.
 DISAGREEING = "of unlike results of one environment the last counts"
 PRECEDENCE = {
     "of several environments the one that finished first counts": (
@@ -194,8 +207,18 @@ PRECEDENCE = {
     ),
     "a finished row replaces a failed one": ([failed_row(), done(0.5)], [], 0.5, [0.5]),
     "no failed row replaces a finished one": ([done(0.5), failed_row(**LATER)], [], 0.5, [0.5]),
-    "no stopped row replaces a finished one": ([done(0.5), failed_row(status="stopped", **LATER)], [], 0.5, [0.5]),
-    "a failed row elsewhere counts less": ([failed_row(**GPU_LATER), done(0.5)], [], 0.5, ["failed", 0.5]),
+    "no stopped row replaces a finished one": (
+        [done(0.5), failed_row(status="stopped", **LATER)],
+        [],
+        0.5,
+        [0.5],
+    ),
+    "a failed row elsewhere counts less": (
+        [failed_row(**GPU_LATER), done(0.5)],
+        [],
+        0.5,
+        ["failed", 0.5],
+    ),
     "of rows that did not finish the latest counts": (
         [failed_row(status="stopped", **GPU_LATER), failed_row()],
         [],
@@ -203,10 +226,25 @@ PRECEDENCE = {
         ["failed", "stopped"],
     ),
     DISAGREEING: ([done(0.5), done(0.625), done(0.5)], [], 0.625, [0.625]),
-    "a forced row replaces whatever was stored": ([done(0.5), done(0.625)], [done(0.75)], 0.75, [0.75]),
+    "a forced row replaces whatever was stored": (
+        [done(0.5), done(0.625)],
+        [done(0.75)],
+        0.75,
+        [0.75],
+    ),
     "a forced row that failed replaces no finished one": ([done(0.5)], [failed_row()], 0.5, [0.5]),
-    "a forced row counts before others elsewhere": ([done(0.5)], [done(0.625, threads=2)], 0.625, [0.5, 0.625]),
-    "of forced rows the last counts": ([], [done(0.625, threads=2), done(0.75)], 0.75, [0.625, 0.75]),
+    "a forced row counts before others elsewhere": (
+        [done(0.5)],
+        [done(0.625, threads=2)],
+        0.625,
+        [0.5, 0.625],
+    ),
+    "of forced rows the last counts": (
+        [],
+        [done(0.625, threads=2), done(0.75)],
+        0.75,
+        [0.625, 0.75],
+    ),
 }
 
 
@@ -220,14 +258,18 @@ def test_of_several_rows_of_a_run_one_counts(store, rule):
 
     def outcomes(runs):
         results = zip(runs["status"], runs["best_accuracy"], strict=True)
-        return sorted((accuracy if status == "finished" else status for status, accuracy in results), key=str)
+        return sorted(
+            (accuracy if status == "finished" else status for status, accuracy in results), key=str
+        )
 
     assert outcomes(store.runs()) == [counting]
     assert outcomes(store.runs(replicates=True)) == sorted(kept, key=str)
     assert list(store.status().values()) == ["finished" if finished else counting]
     assert len(store.finished()) == finished
     assert store.curves()["value"].tolist() == [counting] * finished
-    disagreeing = [finding for finding in validate(store.out).findings if "disagree" in finding.problem]
+    disagreeing = [
+        finding for finding in validate(store.out).findings if "disagree" in finding.problem
+    ]
     assert bool(disagreeing) == (rule == DISAGREEING)
 
 
@@ -277,8 +319,16 @@ def _rewritten(path: Path, **metadata: str) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], type[StoreError], str]] = {
     "truncated": (_cut, BrokenFileError, "delete"),
-    "foreign": (lambda path: pq.write_table(pa.table({"a": [1]}), path), BrokenFileError, "not written by fedkd-bench"),
-    "newer": (lambda path: _rewritten(path, fedkd_schema_version="2"), StoreError, "upgrade fedkd-bench"),
+    "foreign": (
+        lambda path: pq.write_table(pa.table({"a": [1]}), path),
+        BrokenFileError,
+        "not written by fedkd-bench",
+    ),
+    "newer": (
+        lambda path: _rewritten(path, fedkd_schema_version="2"),
+        StoreError,
+        "upgrade fedkd-bench",
+    ),
 }
 
 

@@ -29,22 +29,33 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_command_is_quoted_where_a_shell_would_take_it_apart(folder: Path) -> None:
-    plain = shell_command("bench.sweep", "reproduce", "3fa1", "--out", "runs/a", "--set", "mu=0.1,1")
+    plain = shell_command(
+        "bench.sweep", "reproduce", "3fa1", "--out", "runs/a", "--set", "mu=0.1,1"
+    )
     assert plain == "python -m bench.sweep reproduce 3fa1 --out runs/a --set mu=0.1,1"
     printing = "import sys; print(sys.argv[1:])"
     words = shell_command("bench.status", "--out", folder).split("bench.status ")[1]
-    done = subprocess.run(f'{sys.executable} -c "{printing}" {words}', shell=True, capture_output=True, text=True)
+    done = subprocess.run(
+        f'{sys.executable} -c "{printing}" {words}', shell=True, capture_output=True, text=True
+    )
     assert done.stdout == f"{['--out', str(folder)]}\n"
 
 
-# What is asked of a folder without what it takes, by a function of it, and the words of the command that is suggested.
+# What is asked of a folder without what it takes, by a function of it, and the words of the command
+# that is suggested.
 ASKED: dict[str, tuple[Callable[[str], int], str]] = {
-    "compare": (lambda out: compare.main(["--out", out]), "bench.sweep --algo fedavg,fedprox --dataset digits --out"),
+    "compare": (
+        lambda out: compare.main(["--out", out]),
+        "bench.sweep --algo fedavg,fedprox --dataset digits --out",
+    ),
     "report": (
         lambda out: report.main(["--out", out, "--to", "page.html"]),
         "bench.sweep --algo fedavg,fedprox --dataset digits --out",
     ),
-    "diff": (lambda out: compare.main(["diff", "xyz", "fedcad/cifar10", "--out", out]), "bench.status --out"),
+    "diff": (
+        lambda out: compare.main(["diff", "xyz", "fedcad/cifar10", "--out", out]),
+        "bench.status --out",
+    ),
     "reproduce": (lambda out: reproduce.main(["xyz", "--out", out]), "bench.status --out"),
 }
 
@@ -89,4 +100,7 @@ def test_a_sweep_shows_one_table_over_what_was_tuned_and_the_command_for_it(
     assert sweep.main([*SWEEP, "--budget", "2", "-q", "--out", str(folder)]) == 0
     output = capsys.readouterr()
     assert output.out.count("Configurations tried: fedavg 2") == 1
-    assert f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n" in output.err
+    assert (
+        f"again: python -m bench.compare --tuned lr --out {shlex.quote(str(folder))}\n"
+        in output.err
+    )

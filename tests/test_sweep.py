@@ -63,7 +63,9 @@ def test_a_sweep_ends_in_rows_curves_and_a_leaderboard(swept: Path) -> None:
     assert len(runs) == 6
     assert set(runs.status) == {"finished"}
     assert set(runs.selected_on) == {"validation"}
-    assert runs.partition_hash.nunique() == 2, "one partition per seed, the same for every algorithm"
+    assert runs.partition_hash.nunique() == 2, (
+        "one partition per seed, the same for every algorithm"
+    )
     assert (runs.auxiliary_per_class == 8).all()
     curves = Store(swept).curves()
     assert set(curves["round"]) == {1, 2}
@@ -78,8 +80,19 @@ def test_the_same_command_again_runs_nothing(
     assert "6 already stored, 0 to do" in capsys.readouterr().err
 
 
-def test_a_wider_grid_adds_only_the_new_cells(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wider = ("--algo", "fedcad", "--set", "beta=0,0.3,0.5", "gamma=0.5", *QUICK, "--dry-run", "--json")
+def test_a_wider_grid_adds_only_the_new_cells(
+    swept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = (
+        "--algo",
+        "fedcad",
+        "--set",
+        "beta=0,0.3,0.5",
+        "gamma=0.5",
+        *QUICK,
+        "--dry-run",
+        "--json",
+    )
     assert run(swept, *wider) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["runs"], plan["to_do"]) == (6, 2)
@@ -127,12 +140,24 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
 
 
 @pytest.mark.parametrize(
-    ("executor", "number"), [("inline", "--num-samples"), ("inline", "--budget"), ("ray", "--budget")]
+    ("executor", "number"),
+    [("inline", "--num-samples"), ("inline", "--budget"), ("ray", "--budget")],
 )
 def test_optuna_goes_on_with_the_trial_that_was_interrupted(
     executor: str, number: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--local-epochs", "1", number, "3")
+    search = (
+        "--algo",
+        "fedprox",
+        "--search",
+        "optuna",
+        "--rounds",
+        "2",
+        "--local-epochs",
+        "1",
+        number,
+        "3",
+    )
     search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
     key = interrupted_search(tmp_path, monkeypatch, *search)
     assert sweep.main([*search, "--executor", executor, "--out", str(tmp_path), "-q"]) == 0
@@ -143,25 +168,49 @@ def test_optuna_goes_on_with_the_trial_that_was_interrupted(
     assert not list((tmp_path / "state").glob("*/manifest.json"))
 
 
-def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_own(tmp_path: Path) -> None:
+def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_own(
+    tmp_path: Path,
+) -> None:
     mu = "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3"
-    search = ("--algo", "fedprox", "--set", mu, "--rounds", "1", "--search", "optuna", "--num-samples", "1")
+    search = (
+        "--algo",
+        "fedprox",
+        "--set",
+        mu,
+        "--rounds",
+        "1",
+        "--search",
+        "optuna",
+        "--num-samples",
+        "1",
+    )
     assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
-    request = Request(("fedprox",), values={"mu": tuple(mu[3:].split(",")), "rounds": ("1",)}, search="optuna", seeds=2)
+    request = Request(
+        ("fedprox",),
+        values={"mu": tuple(mu[3:].split(",")), "rounds": ("1",)},
+        search="optuna",
+        seeds=2,
+    )
     plan = make_plan(request)
     assert histories(plan, plan.searches, str(tmp_path)) == [History()], "one seed of another sweep"
-    unit = make_plan(replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")).units[1]
+    unit = make_plan(
+        replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")
+    ).units[1]
     Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedprox"))), [])
     assert run(tmp_path, *search, "--seeds", "2") == 0
     runs = Store(tmp_path).runs()
     assert (list(hyperparameter(runs, "mu")), set(runs.status)) == ([0.5, 0.5], {"finished"})
 
 
-def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_without_it(tmp_path: Path) -> None:
+def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_without_it(
+    tmp_path: Path,
+) -> None:
     values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).units
-    trial = RunGroup([begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns([])))
+    trial = RunGroup(
+        [begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns([]))
+    )
     trial.step()
     trial.close()
     assert Store(tmp_path).status() == {begun.key: "stopped"}
@@ -246,7 +295,10 @@ BAD = {
     "no algorithm": ("", ["--algo"]),
     "address inline": ("--algo fedavg --address auto", ["--address"]),
     "data set": ("--algo fedavg --dataset cifar1", ["cifar1", "did you mean cifar10?"]),
-    "paper without the data set": ("--algo fedavg --paper fedcad", ["fedcad", "digits", "it has: cifar10"]),
+    "paper without the data set": (
+        "--algo fedavg --paper fedcad",
+        ["fedcad", "digits", "it has: cifar10"],
+    ),
     "setting or hyper-parameter": ("--algo fedcad --set gama=1", ["gama", "did you mean gamma?"]),
     "participation": ("--algo fedavg --participation 1.5", ["participation", "1.5"]),
     "impossible partition": ("--algo fedavg --clients 100 --alpha 0.01", ["alpha", "draws"]),
@@ -271,14 +323,26 @@ def test_bad_input_exits_2_before_anything_runs(
 
 def test_missing_data_offline_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        run(tmp_path / "out", "--algo", "fedavg", "--dataset", "cifar10", "--offline", "--data-dir", str(tmp_path)) == 3
+        run(
+            tmp_path / "out",
+            "--algo",
+            "fedavg",
+            "--dataset",
+            "cifar10",
+            "--offline",
+            "--data-dir",
+            str(tmp_path),
+        )
+        == 3
     )
     message = capsys.readouterr().err
     assert str(tmp_path) in message
     assert "--data-dir" in message
 
 
-def test_an_output_folder_that_cannot_be_written_exits_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_folder_that_cannot_be_written_exits_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("in the way")
     assert run(tmp_path / "file" / "out", "--algo", "fedavg", "--rounds", "1") == 3
     assert "--out" in capsys.readouterr().err
@@ -313,7 +377,10 @@ def test_reproduce_gives_the_row_again_from_a_folder_or_a_file_of_rows(
     write_table(run_table(stored_row(row)), file)
     monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "usual"))
     into = tmp_path / "into"
-    for words, made in (([swept, "--into", into], into), ([file], tmp_path / "usual" / "reproduced")):
+    for words, made in (
+        ([swept, "--into", into], into),
+        ([file], tmp_path / "usual" / "reproduced"),
+    ):
         assert sweep.main(["reproduce", row["run_key"][:12], "--out", *map(str, words)]) == 0
         assert "bit for bit" in capsys.readouterr().out
         assert Store(made).finished() == {row["run_key"]}
@@ -323,7 +390,9 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     three = ("--algo", "fedavg", "--seeds", "3", "--rounds", "1", "--local-epochs", "1")
-    units = make_plan(Request(("fedavg",), seeds=3, values={"rounds": ("1",), "local_epochs": ("1",)})).units
+    units = make_plan(
+        Request(("fedavg",), seeds=3, values={"rounds": ("1",), "local_epochs": ("1",)})
+    ).units
     state = tmp_path / "state" / units[1].key
     state.mkdir(parents=True)
     (state / "manifest.json").write_text("of another world")
@@ -337,7 +406,9 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed"])
-def test_only_a_finished_run_is_reproduced(status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_finished_run_is_reproduced(
+    status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Store(tmp_path).write(make_row(status=status, error=status), [(1, "accuracy", 0.5)])
     (key,) = Store(tmp_path).runs().run_key
     assert sweep.main(["reproduce", key, "--out", str(tmp_path)]) == 2
@@ -345,7 +416,12 @@ def test_only_a_finished_run_is_reproduced(status: str, tmp_path: Path, capsys: 
 
 
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
-    asked = (["--help"], ["--list"], ["--algo", "fedcad", "--dataset", "cifar10", "--dry-run"], ["--show"])
+    asked = (
+        ["--help"],
+        ["--list"],
+        ["--algo", "fedcad", "--dataset", "cifar10", "--dry-run"],
+        ["--show"],
+    )
     code = (
         "import sys\nfrom bench.sweep.command import main\n"
         f"for words in {[[*words, '--out', str(tmp_path)] for words in asked]!r}:\n"
@@ -376,7 +452,10 @@ def test_ray_gives_the_rows_of_the_inline_executor(
             claim.release()
 
     monkeypatch.setattr(Plain, "say", say)
-    assert sweep.main([*SHORT, "--executor", "ray", "--max-concurrent", "2", "--out", str(tmp_path)]) == 0
+    assert (
+        sweep.main([*SHORT, "--executor", "ray", "--max-concurrent", "2", "--out", str(tmp_path)])
+        == 0
+    )
     patience.cancel()
     assert_equal_results(swept, tmp_path)
     shown = capfd.readouterr()
@@ -397,29 +476,58 @@ def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: s
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_asha_lets_only_like_compete_with_like(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """At alpha 100 everything learns faster than at 0.05: in one contest the hard cell would lose all its runs."""
-    arguments = ["--algo", "fedprox", "--alpha", "100", "0.05", "--set", "mu=0,10,15", "--local-epochs", "1"]
-    arguments += ["--rounds", "20", "--scheduler", "asha", "--executor", "ray", "--out", str(tmp_path)]
+    arguments = [
+        "--algo",
+        "fedprox",
+        "--alpha",
+        "100",
+        "0.05",
+        "--set",
+        "mu=0,10,15",
+        "--local-epochs",
+        "1",
+    ]
+    arguments += [
+        "--rounds",
+        "20",
+        "--scheduler",
+        "asha",
+        "--executor",
+        "ray",
+        "--out",
+        str(tmp_path),
+    ]
     assert sweep.main([*arguments, "--log", "tensorboard"]) == 0
     runs = Store(tmp_path).runs()
     finished = runs.query("status == 'finished'")
     assert set(finished.alpha) == {100.0, 0.05}
     assert "stopped" in set(runs.status)
-    assert len(list((tmp_path / "logs" / "tensorboard").glob("fedprox-*/*"))) == len(runs), "each has its curve there"
+    assert len(list((tmp_path / "logs" / "tensorboard").glob("fedprox-*/*"))) == len(runs), (
+        "each has its curve there"
+    )
     capsys.readouterr()
     assert sweep.main(arguments) == 0
     assert "0 to do" in capsys.readouterr().err
 
 
-def test_a_sweep_whose_results_vanish_exits_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_whose_results_vanish_exits_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     monkeypatch.setattr(Quiet, "ended", lambda *_: shutil.rmtree(out))
     assert run(out, "--algo", "fedavg", "--rounds", "1") == 3
 
 
-@pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
-def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")]
+)
+def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(
+    error: str, status: str, tmp_path: Path
+) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
     watcher = Watcher(ray_executor.trainable_for([units], [execution]), execution, (), outcome)

@@ -80,7 +80,9 @@ def push(out: Path, there: Path) -> Moved:
     return open_mirror(str(there), out).push()
 
 
-@pytest.mark.parametrize("name", ["../../../home/id_rsa", "{home}/id_rsa", "id_rsa", "server-1.pt/../../x"])
+@pytest.mark.parametrize(
+    "name", ["../../../home/id_rsa", "{home}/id_rsa", "id_rsa", "server-1.pt/../../x"]
+)
 def test_a_push_reads_files_of_states_alone(name: str, out: Path, home: Path, there: Path) -> None:
     name = name.format(home=home)
     (out / "runs").mkdir(parents=True)
@@ -127,11 +129,14 @@ def forge(there: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     "change",
     [
         lambda content: content["files"]["server-1.pt"].update(blob="../../../../home/id_rsa"),
-        lambda content: content["files"]["server-1.pt"].update(blob="../../../../../../../../dev/zero"),
+        lambda content: content["files"]["server-1.pt"].update(
+            blob="../../../../../../../../dev/zero"
+        ),
         lambda content: content["files"]["server-1.pt"].update(bytes=1),
         lambda content: content["files"]["server-1.pt"].update(sha256="0" * 64),
         lambda content: (
-            content["files"].update({"../../x": content["files"]["server-1.pt"]}) or content.update(files={})
+            content["files"].update({"../../x": content["files"]["server-1.pt"]})
+            or content.update(files={})
         ),
         lambda content: content["manifest"]["sha256"].update({"../../../x.pt": "0" * 64}),
         lambda content: content.update(manifest=[]),
@@ -159,7 +164,9 @@ def test_a_pull_takes_what_the_manifest_may_say(
     "place",
     ["runs/x.parquet", "curves/x.parquet", "tracked/{key}.npz", "state/{key}/w/manifest.json"],
 )
-def test_a_pull_passes_over_links_and_devices(kind: str, place: str, home: Path, there: Path, tmp_path: Path) -> None:
+def test_a_pull_passes_over_links_and_devices(
+    kind: str, place: str, home: Path, there: Path, tmp_path: Path
+) -> None:
     fill(tmp_path / "out", [0])
     push(tmp_path / "out", there)
     path = there / place.format(key=KEY if "state" in place else KEY[:16])
@@ -173,7 +180,11 @@ def test_a_pull_passes_over_links_and_devices(kind: str, place: str, home: Path,
     again = tmp_path / "again"
     found = pull(again, there)
     assert (found.rows, found.tracked, found.states) == (1, 0, 0)
-    assert not [name for name in files(again) if SECRET in (again / name).read_bytes().decode(errors="ignore")]
+    assert not [
+        name
+        for name in files(again)
+        if SECRET in (again / name).read_bytes().decode(errors="ignore")
+    ]
 
 
 def test_a_mirror_behind_links_is_not_written(out: Path, home: Path, there: Path) -> None:
@@ -205,7 +216,9 @@ def test_a_file_that_grows_is_given_up(there: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["runs", "curves", "tracked", "state"])
-def test_a_folder_with_linked_parts_is_refused(part: str, out: Path, home: Path, there: Path) -> None:
+def test_a_folder_with_linked_parts_is_refused(
+    part: str, out: Path, home: Path, there: Path
+) -> None:
     fill(out, [0])
     push(out, there)
     with_link = out.with_name("linked")
@@ -287,7 +300,10 @@ def test_a_forced_model_reaches_other_machines(out: Path, there: Path, tmp_path:
     assert pull(other, there).tracked == 2
     for folder in (out, other, there):
         assert artifacts.arrays(folder, key)["classes/global"].tolist() == [2.0]
-        assert artifacts.path_of(folder, key, "safetensors").name == artifacts.path_of(out, key, "safetensors").name
+        assert (
+            artifacts.path_of(folder, key, "safetensors").name
+            == artifacts.path_of(out, key, "safetensors").name
+        )
     assert push(other, there) == pull(out, there) == Moved()
 
 
@@ -328,7 +344,9 @@ def test_only_tracked_files_travel(out: Path, home: Path, there: Path, tmp_path:
         "s3://bucket/x?a=HUSH&HUSH",
     ],
 )
-def test_a_refused_url_keeps_its_query(url: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_url_keeps_its_query(
+    url: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(out, [0])
     assert boards.main(["push", url, str(out)]) == 2
     assert "HUSH" not in capsys.readouterr().err

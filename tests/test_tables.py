@@ -44,7 +44,9 @@ def run(*arguments: str) -> int:
 @pytest.mark.parametrize(("paper", "table"), TABLES)
 def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
     cells = cells_of(paper, table)
-    assert [cell.printed for cell in cells] == [c for c in printed_cells() if (c.paper, c.table) == (paper, table)]
+    assert [cell.printed for cell in cells] == [
+        c for c in printed_cells() if (c.paper, c.table) == (paper, table)
+    ]
     for cell in cells:
         printed, setting = cell.printed, cell.setting
         assert (setting.dataset, setting.alpha, setting.num_clients) == (
@@ -52,8 +54,13 @@ def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
             printed.alpha,
             printed.num_clients,
         )
-        assert (setting.participation, setting.local_epochs) == (printed.participation, printed.local_epochs)
-        assert setting.rounds == (printed.rounds if printed.rounds and not printed.read_to else setting.rounds)
+        assert (setting.participation, setting.local_epochs) == (
+            printed.participation,
+            printed.local_epochs,
+        )
+        assert setting.rounds == (
+            printed.rounds if printed.rounds and not printed.read_to else setting.rounds
+        )
         assert {unit.algorithm for unit in cell.units} == {printed.algorithm}
         for unit in cell.units:
             assert printed.variant.items() <= unit.hyperparameters.items()
@@ -62,7 +69,11 @@ def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
 def test_cells_that_are_read_off_one_run() -> None:
     def figures(paper: str, table: str) -> tuple[int, int, int]:
         units = [unit for cell in cells_of(paper, table) for unit in cell.units]
-        return len(cells_of(paper, table)), len({unit.key for unit in units}), len(distinct_runs(units))
+        return (
+            len(cells_of(paper, table)),
+            len({unit.key for unit in units}),
+            len(distinct_runs(units)),
+        )
 
     assert figures("fedgkd", "5") == (64, 32, 32), "best and final of one run"
     assert figures("fedgkd", "6") == (32, 8, 8), "four rounds of one run"
@@ -76,13 +87,22 @@ def test_the_papers_choices() -> None:
         for cell in cells_of("fedgkd", "3")
         if cell.printed.algorithm == "fedgkd" and cell.printed.dataset != "tiny_imagenet"
     }
-    assert buffers == dict(zip(product(("cifar10", "cifar100"), (1.0, 0.5, 0.1)), (5, 1, 5, 5, 7, 5), strict=True))
-    weights = {cell.printed.alpha: cell.units[0].hyperparameters["gamma"] for cell in cells_of("fedkf", "3")[-9:]}
+    assert buffers == dict(
+        zip(product(("cifar10", "cifar100"), (1.0, 0.5, 0.1)), (5, 1, 5, 5, 7, 5), strict=True)
+    )
+    weights = {
+        cell.printed.alpha: cell.units[0].hyperparameters["gamma"]
+        for cell in cells_of("fedkf", "3")[-9:]
+    }
     assert weights == {1.0: 0.001, 0.1: 1.0, 0.01: 1.0}
 
 
 def test_every_configuration_where_the_paper_tells_no_choice() -> None:
-    cells = {cell.printed.algorithm: cell for cell in cells_of("fedcad", "2") if cell.printed.alpha == 0.5}
+    cells = {
+        cell.printed.algorithm: cell
+        for cell in cells_of("fedcad", "2")
+        if cell.printed.alpha == 0.5
+    }
     assert {name: len(cell.units) for name, cell in cells.items()} == {
         "fedavg": 1,
         "fedprox": 3,
@@ -90,13 +110,18 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
         "fedcad": 10,
     }
     assert cells["fedcad"].tried == ("beta", "gamma")
-    assert all(unit.hyperparameters["beta"] <= unit.hyperparameters["gamma"] for unit in cells["fedcad"].units)
+    assert all(
+        unit.hyperparameters["beta"] <= unit.hyperparameters["gamma"]
+        for unit in cells["fedcad"].units
+    )
 
 
 def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
     values = {"alpha": ("0.1",), "buffer": ("5",)}
     own = make_plan(Request(("fedgkd",), "cifar10", "fedgkd", values, seeds=2))
-    table = plan_of("fedgkd", "3", algorithms=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2)
+    table = plan_of(
+        "fedgkd", "3", algorithms=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2
+    )
     assert [unit.key for unit in table.units] == [unit.key for unit in own.units]
 
 
@@ -128,17 +153,29 @@ def test_runs_are_shortened() -> None:
     plan = plan_of("fedgkd", "3", dataset="cifar10", values=short)
     assert len(plan.units) == 3 * (7 + 3), "FedAvg with three learning rates"
     assert all(unit.shortened for unit in plan.units)
-    assert {(u.setting.rounds, u.setting.local_epochs, u.setting.fraction) for u in plan.units} == {(2, 1, 0.1)}
+    assert {(u.setting.rounds, u.setting.local_epochs, u.setting.fraction) for u in plan.units} == {
+        (2, 1, 0.1)
+    }
     assert plan.origins == dict.fromkeys(short, "command line")
     full = plan_of("fedgkd", "3", dataset="cifar10", values={"rounds": ["100"]})
     assert not any(unit.shortened for unit in full.units), "as many as printed"
 
 
 def test_hyperparameters_choose_among_the_configurations() -> None:
-    plan = plan_of("fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"beta": ["0.3"], "gamma": ["0.5"]})
-    assert [(u.hyperparameters["beta"], u.hyperparameters["gamma"]) for u in plan.units] == [(0.3, 0.5)]
+    plan = plan_of(
+        "fedcad",
+        "1",
+        dataset="cifar10",
+        algorithms=("fedcad",),
+        values={"beta": ["0.3"], "gamma": ["0.5"]},
+    )
+    assert [(u.hyperparameters["beta"], u.hyperparameters["gamma"]) for u in plan.units] == [
+        (0.3, 0.5)
+    ]
     assert not plan.notes
-    other = plan_of("fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"temperature": ["1"]})
+    other = plan_of(
+        "fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"temperature": ["1"]}
+    )
     assert len(other.units) == 10
     assert "beside no cell" in other.notes[0]
 
@@ -149,14 +186,22 @@ BAD = {
     "algorithm": ([*CIFAR, "--algo", "fedkf"], ["fedkf", "fedavg, fedprox, moon"]),
     "longer": ([*CIFAR, "--rounds", "200"], ["rounds=200", "100"]),
     "out of range": ([*CIFAR, "--lr", "-1"], ["error: lr must be > 0, got -1.0"]),
-    "relation": (["--paper", "fedcad", "--table", "1", "--set", "beta=0.9", "gamma=0.1"], ["beta <= gamma"]),
+    "relation": (
+        ["--paper", "fedcad", "--table", "1", "--set", "beta=0.9", "gamma=0.1"],
+        ["beta <= gamma"],
+    ),
     "search": ([*CIFAR, "--search", "random"], ["--search"]),
-    "unfit": ([*CIFAR[:4], "--rounds", "2", "--model", "lenet5"], ["FedAvg on tiny_imagenet", "lenet5"]),
+    "unfit": (
+        [*CIFAR[:4], "--rounds", "2", "--model", "lenet5"],
+        ["FedAvg on tiny_imagenet", "lenet5"],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_mistakes_end_with_2_and_what_there_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_end_with_2_and_what_there_is(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments, said = BAD[name]
     assert run(*arguments, "--dry-run", "--out", str(tmp_path)) == 2
     complaint = capsys.readouterr().err
@@ -166,12 +211,32 @@ def test_mistakes_end_with_2_and_what_there_is(name: str, tmp_path: Path, capsys
 # What the dry run says.
 
 
-@pytest.mark.parametrize(("paper", "table"), [("fedgkd", "fig2"), ("feddkd", "III"), ("fedcad", "2"), ("fedkf", "3")])
+@pytest.mark.parametrize(
+    ("paper", "table"), [("fedgkd", "fig2"), ("feddkd", "III"), ("fedcad", "2"), ("fedkf", "3")]
+)
 def test_dry_runs_count_cells_models_and_runs(
-    paper: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    paper: str,
+    table: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("FEDKD_DATA", str(tmp_path))  # counts need no data, and drawing partitions takes a while
-    assert run("--paper", paper, "--table", table.lower(), "--dry-run", "--json", "--out", str(tmp_path)) == 0
+    monkeypatch.setenv(
+        "FEDKD_DATA", str(tmp_path)
+    )  # counts need no data, and drawing partitions takes a while
+    assert (
+        run(
+            "--paper",
+            paper,
+            "--table",
+            table.lower(),
+            "--dry-run",
+            "--json",
+            "--out",
+            str(tmp_path),
+        )
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert said["printed_cells"] == COUNTS[paper][table]
     assert said["runs"] == said["to_do"] <= said["models_evaluated"]
@@ -183,24 +248,44 @@ def test_dry_runs_count_cells_models_and_runs(
 
 def cell(algorithm: str = "fedavg", paper: str = "fedgkd", table: str = "9", **where: Any) -> Cell:
     where = {"dataset": "cifar10", "algorithm": algorithm} | where
-    found = [c for c in cells_of(paper, table) if all(getattr(c.printed, k) == v for k, v in where.items())]
+    found = [
+        c
+        for c in cells_of(paper, table)
+        if all(getattr(c.printed, k) == v for k, v in where.items())
+    ]
     return found[0]
 
 
-def store_run(out: Path, unit: RunSpec, seed: int = 0, curve: list[Any] | None = None, **columns: Any) -> None:
+def store_run(
+    out: Path, unit: RunSpec, seed: int = 0, curve: list[Any] | None = None, **columns: Any
+) -> None:
     found = entry(unit.algorithm)
     setting = columns.pop("setting", {})
     make = failed_row if columns.get("status") == "failed" else make_row
     row = make(
-        unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict() | setting, seed, found.version, **columns
+        unit.algorithm,
+        dict(unit.hyperparameters),
+        unit.setting.as_dict() | setting,
+        seed,
+        found.version,
+        **columns,
     )
     Store(out).write(row, curve or [(1, "accuracy", columns.get("best_accuracy", 0.5))])
 
 
 def beside_of(
-    out: Path, capsys: pytest.CaptureFixture[str], *arguments: str, paper: str = "fedgkd", table: str = "9"
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    *arguments: str,
+    paper: str = "fedgkd",
+    table: str = "9",
 ) -> list[dict[str, Any]]:
-    assert compare.main(["--paper", paper, "--table", table, "--format", "json", "--out", str(out), *arguments]) == 0
+    assert (
+        compare.main(
+            ["--paper", paper, "--table", table, "--format", "json", "--out", str(out), *arguments]
+        )
+        == 0
+    )
     (document,) = json.loads(capsys.readouterr().out)["tables"]
     return list(document["cells"])
 
@@ -216,7 +301,9 @@ def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
     ours = found[0]
     assert (ours["n"], ours["printed"], ours["printed_std"]) == (3, 0.6922, 0.0091)
-    assert (ours["ours"], ours["ours_std"], ours["difference"]) == pytest.approx((0.70, 0.01, 0.0078))
+    assert (ours["ours"], ours["ours_std"], ours["difference"]) == pytest.approx(
+        (0.70, 0.01, 0.0078)
+    )
     assert ours["overlap"] is True
     assert ours["shortened"] == ""
     assert found[1]["ours"] is None, "what was not run is not made up"
@@ -226,7 +313,9 @@ def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     store_run(tmp_path, cell().units[0], best_accuracy=0.80)
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (fedavg,) = [line.split("  ") for line in lines if line.startswith("FedAvg") and "80.00" in line]
+    (fedavg,) = [
+        line.split("  ") for line in lines if line.startswith("FedAvg") and "80.00" in line
+    ]
     assert [word.strip() for word in fedavg if word.strip()][:4] == [
         "FedAvg",
         "80.00 (1)",
@@ -237,10 +326,19 @@ def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text.index("FedGKD-MSE[M=1]") < text.index("FedGKD[M=1]"), "rows in the order of print"
 
 
-@pytest.mark.parametrize(("style", "row"), [("md", "| FedAvg | 80.00 (1) |"), ("latex", "FedAvg & 80.00 (1) &")])
-def test_the_table_in_other_formats(style: str, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("style", "row"), [("md", "| FedAvg | 80.00 (1) |"), ("latex", "FedAvg & 80.00 (1) &")]
+)
+def test_the_table_in_other_formats(
+    style: str, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store_run(tmp_path, cell().units[0], best_accuracy=0.80)
-    assert compare.main(["--paper", "fedgkd", "--table", "9", "--format", style, "--out", str(tmp_path)]) == 0
+    assert (
+        compare.main(
+            ["--paper", "fedgkd", "--table", "9", "--format", style, "--out", str(tmp_path)]
+        )
+        == 0
+    )
     assert row in capsys.readouterr().out
 
 
@@ -252,7 +350,9 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     store_run(tmp_path, unit, 0, setting=short, best_accuracy=0.2, shortened=True)
     store_run(tmp_path, unit, 1, setting=short | {"rounds": 5}, best_accuracy=0.3, shortened=True)
     found = beside_of(tmp_path, capsys)[0]
-    assert (found["ours"], found["n"]) == (0.3, 1), "runs of unlike length are not averaged: the longer counts"
+    assert (found["ours"], found["n"]) == (0.3, 1), (
+        "runs of unlike length are not averaged: the longer counts"
+    )
     assert found["shortened"] == "fraction=0.1, local_epochs=1, rounds=5"
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     assert "30.00 (1)†" in capsys.readouterr().out
@@ -267,17 +367,23 @@ def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
     unit, version = cell().units[0], entry("fedavg").version
     setting = unit.setting.as_dict() | {"model": "mine:net", "model_version": "1"}
     row = make_row("fedavg", {}, unit.setting.as_dict(), best_accuracy=0.3)
-    Store(tmp_path).write(row | identity_columns("fedavg", version, {}, setting, 0), [(1, "accuracy", 0.5)])
+    Store(tmp_path).write(
+        row | identity_columns("fedavg", version, {}, setting, 0), [(1, "accuracy", 0.5)]
+    )
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     assert "model mine:net for resnet8" in capsys.readouterr().out
 
 
-def test_runs_of_another_problem_stand_for_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_another_problem_stand_for_no_cell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for setting in ({"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"augmentation": "none"}):
         store_run(tmp_path, cell().units[0], setting=setting)
     unit = cell("fedgkd").units[0]
     store_run(tmp_path, replace(unit, hyperparameters={**unit.hyperparameters, "buffer": 3}))
-    assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {"missing"}
+    assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {
+        "missing"
+    }
 
 
 def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,7 +399,9 @@ def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "70.00 (1)§" in out
 
 
-def test_seeds_on_several_copies_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_on_several_copies_are_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store_run(tmp_path, cell().units[0], 0, best_accuracy=0.3)
     store_run(tmp_path, cell().units[0], 1, best_accuracy=0.5, dataset_hash="ef56")
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
@@ -303,26 +411,43 @@ def test_seeds_on_several_copies_are_marked(tmp_path: Path, capsys: pytest.Captu
 def curve_of(accuracy: list[float], per_round: int) -> list[tuple[int, str, float]]:
     points = [(at, "accuracy", value) for at, value in enumerate(accuracy, 1)]
     points += [(at, "val_accuracy", value) for at, value in enumerate(accuracy, 1)]
-    return points + [(at, "communications", float(per_round * at)) for at in range(1, len(accuracy) + 1)]
+    return points + [
+        (at, "communications", float(per_round * at)) for at in range(1, len(accuracy) + 1)
+    ]
 
 
-def test_targets_that_some_seeds_miss_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_that_some_seeds_miss_are_not_averaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     unit = cell("feddkd", "feddkd", "III").units[0]
     store_run(tmp_path, unit, 0, curve_of([0.5, 0.75, 0.8], 4))
     one = ("--algo", "feddkd")
-    found = {(c["printed_as"], c["metric"]): c for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")}
+    found = {
+        (c["printed_as"], c["metric"]): c
+        for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")
+    }
     assert found["FedDKD", "rounds_to_acc_0.74"]["ours"] == 2
     assert found["FedDKD", "comm_rounds_to_acc_0.74"]["ours"] == 8
     assert found["FedDKD@87", "rounds_to_acc_0.74"]["ours"] == 2
     store_run(tmp_path, unit, 1, curve_of([0.5, 0.6, 0.7], 4))
-    found = {(c["printed_as"], c["metric"]): c for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")}
+    found = {
+        (c["printed_as"], c["metric"]): c
+        for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")
+    }
     missed = found["FedDKD", "rounds_to_acc_0.74"]
-    assert (missed["state"], missed["ours"], missed["with_value"], missed["n"]) == ("unreached", None, 1, 2)
+    assert (missed["state"], missed["ours"], missed["with_value"], missed["n"]) == (
+        "unreached",
+        None,
+        1,
+        2,
+    )
     assert compare.main(["--paper", "feddkd", "--table", "III", *one, "--out", str(tmp_path)]) == 0
     assert "reached 1 of 2" in capsys.readouterr().out
 
 
-def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_refuses_what_a_table_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for arguments, said in (
         (["--paper", "fedgkd", "--table", "10"], "it has: 3, 4"),
         (["--paper", "fedgkd"], "go together"),
@@ -332,7 +457,12 @@ def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pyte
         (["--paper", "fedgkd", "--table", "3", "--confirmed"], "--confirmed"),
         (["--paper", "fedgkd", "--table", "3", "--board", "reference"], "leave out --board\n"),
     ):
-        assert compare.main([*arguments, *([] if "--board" in arguments else ["--out", str(tmp_path)])]) == 2
+        assert (
+            compare.main(
+                [*arguments, *([] if "--board" in arguments else ["--out", str(tmp_path)])]
+            )
+            == 2
+        )
         assert said in capsys.readouterr().err
 
 
@@ -347,7 +477,9 @@ def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pyte
         ((0.64, 0.66), 0.05, True),
     ],
 )
-def test_overlap(values: tuple[float, ...], printed_std: float | None, expected: bool | None) -> None:
+def test_overlap(
+    values: tuple[float, ...], printed_std: float | None, expected: bool | None
+) -> None:
     printed: PrintedCell = replace(printed_cells()[0], value=0.70, std=printed_std)
     asked = Candidate(printed, "fedavg", "{}", {}, "")
     assert Replication(asked, "value", values, len(values)).overlap is expected
@@ -355,9 +487,15 @@ def test_overlap(values: tuple[float, ...], printed_std: float | None, expected:
 
 def test_every_setting_of_a_paper_is_in_some_table() -> None:
     """So that none can be wrong without a printed cell to be held against."""
-    used = {(paper, cell.dataset) for (paper, table) in SPACES_TABLES for cell in SPACES_TABLES[paper, table].settings}
+    used = {
+        (paper, cell.dataset)
+        for (paper, table) in SPACES_TABLES
+        for cell in SPACES_TABLES[paper, table].settings
+    }
     subsets = {("fedcad", "femnist_letters"), ("fedcad", "femnist_digits")}
-    others = {key for key in SETTINGS if key[0] in ("fedkd", "fedkf_printed")}  # printed, but not as a table
+    others = {
+        key for key in SETTINGS if key[0] in ("fedkd", "fedkf_printed")
+    }  # printed, but not as a table
     assert used == set(SETTINGS) - others - subsets
     for key in subsets:
         assert replace(SETTINGS[key], dataset="femnist") == SETTINGS["fedcad", "femnist"]

@@ -36,7 +36,11 @@ TREES = {
     "dev": "(4 fines)\n",
     "test": "(0 (2 a) (0 (0 bad) (2 film)))\n(2 (2 it) (2 is))\n",
 }
-SENTENCES = {"train": ["It is a Fine film", "( bad )", "A ."], "dev": ["fines"], "test": ["a bad film", "it is"]}
+SENTENCES = {
+    "train": ["It is a Fine film", "( bad )", "A ."],
+    "dev": ["fines"],
+    "test": ["a bad film", "it is"],
+}
 TARGETS = {"train": [3, 1, 2], "dev": [4], "test": [0, 2]}
 
 
@@ -58,7 +62,8 @@ def sst5() -> TextSource:
 def ag_news(train: bytes, test: bytes) -> TextSource:
     vocabulary = replace(VOCABULARY, md5=md5(VOCABULARY_BLOB).hexdigest())
     files = [
-        replace(file, md5=md5(blob).hexdigest()) for file, blob in zip(AG_NEWS.files[1:], (train, test), strict=True)
+        replace(file, md5=md5(blob).hexdigest())
+        for file, blob in zip(AG_NEWS.files[1:], (train, test), strict=True)
     ]
     return small(AG_NEWS, 3, 1, files=(vocabulary, *files))
 
@@ -70,7 +75,10 @@ def put_trees(folder: Path, place: str = "sst5/trees") -> None:
 
 def put_table(folder: Path, form: str, names: dict[str, str]) -> None:
     for part, name in names.items():
-        rows = [{"text": text, "label": label} for text, label in zip(SENTENCES[part], TARGETS[part], strict=True)]
+        rows = [
+            {"text": text, "label": label}
+            for text, label in zip(SENTENCES[part], TARGETS[part], strict=True)
+        ]
         if form == "jsonl":
             put(folder / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
         else:
@@ -92,9 +100,18 @@ def test_the_trees_of_sst5_are_read_as_whole_sentences(folder):
         ["[CLS]", "a", ".", "[SEP]"],
         ["[CLS]", "fine", "##s", "[SEP]"],
     ]
-    assert found.train_y.tolist() == [3, 1, 2, 4]  # the development set stands behind the training set
+    assert found.train_y.tolist() == [
+        3,
+        1,
+        2,
+        4,
+    ]  # the development set stands behind the training set
     assert found.test_y.tolist() == [0, 2]
-    assert (found.train_x.dtype, found.train_x.shape, found.test_x.shape) == (np.int32, (4, 7), (2, 7))
+    assert (found.train_x.dtype, found.train_x.shape, found.test_x.shape) == (
+        np.int32,
+        (4, 7),
+        (2, 7),
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +218,13 @@ def test_the_tokenizer_is_that_of_transformers():
 
     real("sst5")
     vocabulary = VOCABULARY.find(Path(os.environ["FEDKD_DATA"]))
-    texts = ["It 's Café-like: naïve, UNBELIEVABLE!", "你好 world", "a\tb\nc", "", "xyzzyqwert " * 90]
+    texts = [
+        "It 's Café-like: naïve, UNBELIEVABLE!",
+        "你好 world",
+        "a\tb\nc",
+        "",
+        "xyzzyqwert " * 90,
+    ]
     theirs = DistilBertTokenizer(vocab=str(vocabulary), do_lower_case=True)
     expected = theirs(texts, truncation=True, max_length=128)["input_ids"]
     ids = tokens(texts, vocabulary)
@@ -227,13 +250,29 @@ def toy_texts(longest: int = 24) -> Dataset:
 
 TEXT_INFO = replace(data.info("sst5"), name="toy_texts", num_classes=3, train_size=66, test_size=30)
 TEXT_SETTING = replace(
-    TINY, dataset="sst5", model="distilbert_tiny", normalization="none", optimizer="adam", lr=1e-3, rounds=2
+    TINY,
+    dataset="sst5",
+    model="distilbert_tiny",
+    normalization="none",
+    optimizer="adam",
+    lr=1e-3,
+    rounds=2,
 )
 
 
-def text_run(algorithm: str, backend: str = "loop", dataset: Dataset | None = None, **changes: object) -> Simulation:
+def text_run(
+    algorithm: str, backend: str = "loop", dataset: Dataset | None = None, **changes: object
+) -> Simulation:
     setting = replace(TEXT_SETTING, **changes)
-    return Simulation(build(algorithm), setting, 0, dataset or toy_texts(), TEXT_INFO, toy_split(), backend=backend)
+    return Simulation(
+        build(algorithm),
+        setting,
+        0,
+        dataset or toy_texts(),
+        TEXT_INFO,
+        toy_split(),
+        backend=backend,
+    )
 
 
 def test_a_batch_is_as_long_as_its_longest_text():
@@ -247,7 +286,10 @@ def test_a_batch_is_as_long_as_its_longest_text():
     assert part.by_cost(None).tolist() == [0, 1, 2]
     assert part.by_cost(torch.tensor([2, 0])).tolist() == [0, 2]
     assert part.batch(torch.tensor([1]), None, 16).tolist() == [[5] * 9 + [0] * 7]
-    assert Texts(np.zeros((2, 20), np.int32), torch.tensor([0, 1])).at(slice(0, 2)).shape == (2, 8), "without a token"
+    assert Texts(np.zeros((2, 20), np.int32), torch.tensor([0, 1])).at(slice(0, 2)).shape == (
+        2,
+        8,
+    ), "without a token"
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
@@ -282,7 +324,10 @@ def test_stacked_equals_loop_on_texts(algorithm):
 
 
 def test_what_only_images_have_is_no_part_of_a_run_on_texts():
-    assert canonical(replace(SETTINGS["fedgkd", "sst5"], normalization="standard")).normalization == "none"
+    assert (
+        canonical(replace(SETTINGS["fedgkd", "sst5"], normalization="standard")).normalization
+        == "none"
+    )
     assert canonical(SETTINGS["fedgkd", "ag_news"]).image_size == "own"
     with pytest.raises(UsageError, match="flip_crop"):
         canonical(replace(SETTINGS["fedgkd", "sst5"], augmentation="flip_crop"))

@@ -25,7 +25,11 @@ def run(algorithm: str, backend: str = "loop", **changes: object) -> Simulation:
 
 def test_points_fill_the_square_and_classes_are_its_quadrants():
     found = data.load("toy2d")
-    assert (found.train_x.dtype, found.train_x.shape, found.test_x.shape) == (np.float32, (1000, 2), (1000, 2))
+    assert (found.train_x.dtype, found.train_x.shape, found.test_x.shape) == (
+        np.float32,
+        (1000, 2),
+        (1000, 2),
+    )
     for x, y in ((found.train_x, found.train_y), (found.test_x, found.test_y)):
         assert -4 <= x.min() < -3.9
         assert 3.9 < x.max() <= 4

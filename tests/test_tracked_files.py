@@ -128,7 +128,9 @@ def endless() -> bytes:
     """An array of 2^53 bytes that is not there."""
     header = io.BytesIO()
     made = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)}
+    )
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("classes/global.npy", header.getvalue())
     return made.getvalue()

@@ -64,13 +64,17 @@ def toy(
     if isinstance(algorithm, str):
         setting = replace(setting, model=supplied(setting.model, entry(algorithm).needs))
     dataset = dataset or toy_dataset()
-    return Simulation(made, setting, seed, dataset, INFO, toy_split(), "cpu", backend, folder, track)
+    return Simulation(
+        made, setting, seed, dataset, INFO, toy_split(), "cpu", backend, folder, track
+    )
 
 
 def plain_test_set() -> tuple[Tensor, Tensor]:
     """The toy's whole test set as a network takes it, made here."""
     found = toy_dataset()
-    return (torch.tensor(found.test_x, dtype=torch.float64) / 255 - 0.5) / 0.25, torch.tensor(found.test_y)
+    return (torch.tensor(found.test_x, dtype=torch.float64) / 255 - 0.5) / 0.25, torch.tensor(
+        found.test_y
+    )
 
 
 def hits(run: Simulation, params: Params) -> Tensor:
@@ -102,18 +106,28 @@ def test_accuracies_of_local_models_and_of_classes_are_those_of_plain_passes(bac
     for number in range(1, 5):
         run.advance(1)
         clients.append(run.participants(number))
-        local.append([float(hits(run, run.memories[client]["own"]).mean()) for client in clients[-1]])
+        local.append(
+            [float(hits(run, run.memories[client]["own"]).mean()) for client in clients[-1]]
+        )
         classes.append(by_class(run, run.server.params))
-    assert len({value for values in local for value in values}) > 2, "the models differ, or nothing is tested"
-    assert curve(run, "local_accuracy") == pytest.approx({at: sum(values) / 3 for at, values in enumerate(local, 1)})
+    assert len({value for values in local for value in values}) > 2, (
+        "the models differ, or nothing is tested"
+    )
+    assert curve(run, "local_accuracy") == pytest.approx(
+        {at: sum(values) / 3 for at, values in enumerate(local, 1)}
+    )
     kept = run.tracker.arrays("")
     assert kept["local/rounds"] == kept["classes/rounds"] == [1, 2, 3, 4]
     assert kept["local/clients"] == clients
     np.testing.assert_allclose(kept["local/accuracy"], local)
     np.testing.assert_allclose(kept["classes/global"], classes)
-    np.testing.assert_allclose(np.mean(classes, 1), list(curve(run, "accuracy").values()))  # classes of one size
+    np.testing.assert_allclose(
+        np.mean(classes, 1), list(curve(run, "accuracy").values())
+    )  # classes of one size
     assert kept["classes/clients"] == clients[-1]
-    np.testing.assert_allclose(kept["classes/local"], [by_class(run, run.memories[c]["own"]) for c in clients[-1]])
+    np.testing.assert_allclose(
+        kept["classes/local"], [by_class(run, run.memories[c]["own"]) for c in clients[-1]]
+    )
     labels = toy_dataset().train_y
     counts = [np.bincount(labels[index], minlength=3) for index in toy_split().clients]
     np.testing.assert_array_equal(kept["classes/counts"], counts)
@@ -126,7 +140,9 @@ def plain_gradient(run: Simulation, params: Params, client: int) -> np.ndarray[A
     module.eval()
     found, index = toy_dataset(), toy_split().clients[client]
     x = (torch.tensor(found.train_x[index], dtype=torch.float64) / 255 - 0.5) / 0.25
-    torch.nn.CrossEntropyLoss()(module(x).logits, torch.tensor(found.train_y[index]).long()).backward()
+    torch.nn.CrossEntropyLoss()(
+        module(x).logits, torch.tensor(found.train_y[index]).long()
+    ).backward()
     return np.concatenate([value.grad.numpy().ravel() for value in module.parameters()])
 
 
@@ -150,7 +166,9 @@ def test_drift_is_that_of_plain_autograd(backend: str) -> None:
         gradients = np.array([plain_gradient(run, before, client) for client in clients])
         mean = (n @ gradients) / n.sum()
         squares = (gradients**2).sum(1)
-        moved = [weights(run, run.memories[client]["own"]) - weights(run, before) for client in clients]
+        moved = [
+            weights(run, run.memories[client]["own"]) - weights(run, before) for client in clients
+        ]
         distances = np.sqrt([own @ own for own in moved])
         values = {
             "rounds": number,
@@ -180,7 +198,9 @@ def test_the_class_weights_that_clients_receive_are_kept(tmp_path: Path) -> None
             p = (run.net.eval(run.server.params, x).logits / 2.0).softmax(1)
         own = p.gather(1, y[:, None]).squeeze(1)
         phi = own - (p.sum(1) - own)
-        expected.append([float((0.7 - 0.3) / 2 * phi[y == c].mean() + (0.7 + 0.3) / 2) for c in range(3)])
+        expected.append(
+            [float((0.7 - 0.3) / 2 * phi[y == c].mean() + (0.7 + 0.3) / 2) for c in range(3)]
+        )
         run.advance(1)
     results.write_tracked(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
     kept = artifacts.arrays(tmp_path, KEYS[""])
@@ -194,7 +214,9 @@ def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatc
         one.advance(4)
     kept, client, (x, y) = run.tracker.arrays(""), run.participants(4)[0], plain_test_set()
     assert len(set(kept["features/samples"].tolist())) == 12
-    np.testing.assert_array_equal(kept["features/samples"], other.tracker.arrays("")["features/samples"])
+    np.testing.assert_array_equal(
+        kept["features/samples"], other.tracker.arrays("")["features/samples"]
+    )
     np.testing.assert_array_equal(kept["features/labels"], y[kept["features/samples"]])
     assert kept["features/client"] == client
     own = run.memories[client]["own"]
@@ -205,14 +227,19 @@ def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
-@pytest.mark.parametrize("name", ["fedavg_t1", "fedcad", "moon", "fedkf", "feddkd", "scaffold", "fedbn"])
+@pytest.mark.parametrize(
+    "name", ["fedavg_t1", "fedcad", "moon", "fedkf", "feddkd", "scaffold", "fedbn"]
+)
 def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     """Models, memories, counters and all other points of the curves, bit for bit."""
     plain, watched = toy(name, (), backend, rounds=2), toy(name, ALL, backend, rounds=2)
     for simulation in (plain, watched):
         simulation.advance(2)
     points = watched.progress.curves
-    assert all({at for at, metric, _ in curve if metric == "local_accuracy"} == {1, 2} for curve in points.values())
+    assert all(
+        {at for at, metric, _ in curve if metric == "local_accuracy"} == {1, 2}
+        for curve in points.values()
+    )
     for suffix, curve in points.items():
         points[suffix] = [point for point in curve if point[1] != "local_accuracy"]
     assert identical(plain, watched)
@@ -292,7 +319,9 @@ def unit(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
 
 def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     """One run to its end; its last report."""
-    execution = Execution(str(out), rounds_per_report=1, track=track, provenance=command_columns([]), **options)
+    execution = Execution(
+        str(out), rounds_per_report=1, track=track, provenance=command_columns([]), **options
+    )
     return finish(RunGroup([unit()], execution))
 
 
@@ -329,7 +358,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_tracked_run_is_the_run_without(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tracked_run_is_the_run_without(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It has the same key, with the accuracy of local models beside its results; what is missing later is said."""
     assert run(tmp_path, *SHORT) == 0
     with_, without = (Store(out).runs().set_index("run_key") for out in (swept, tmp_path))
@@ -345,16 +376,22 @@ def test_a_tracked_run_is_the_run_without(swept: Path, tmp_path: Path, capsys: p
 
 @pytest.mark.usefixtures("shared_ray")
 def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -> None:
-    assert sweep.main([*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path)]) == 0
+    assert (
+        sweep.main([*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path)]) == 0
+    )
     assert_equal_results(swept, tmp_path)
     for key in Store(swept).runs().run_key:
         assert_same_arrays(artifacts.arrays(swept, key), artifacts.arrays(tmp_path, key))
-        assert_same_arrays(*(load_file(artifacts.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))
+        assert_same_arrays(
+            *(load_file(artifacts.path_of(out, key, "safetensors")) for out in (swept, tmp_path))
+        )
 
 
 def begin(out: Path, track: tuple[str, ...]) -> None:
     """One round of a run, saved."""
-    execution = Execution(str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop"))
+    execution = Execution(
+        str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop")
+    )
     made = RunGroup([unit()], execution)
     made.step()
     (out / "stop").touch()
@@ -362,10 +399,14 @@ def begin(out: Path, track: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [((), ("local", "models")), (("local",), ())])
-def test_a_run_goes_on_tracking_and_may_begin_to(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+def test_a_run_goes_on_tracking_and_may_begin_to(
+    tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...]
+) -> None:
     begin(tmp_path, before)
     track = ["--track", *now] if now else []
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
+    assert (
+        run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
+    )
     assert artifacts.tracked_names(tmp_path, unit().key) == {*before, *now}
     curves = Store(tmp_path).curves()
     rounds = set(curves[curves.metric == "local_accuracy"]["round"])
@@ -378,10 +419,21 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
     kept = []
     for device in ("cpu", "cuda"):
         made = Simulation(
-            make("fedavg"), TINY, 0, toy_dataset(), INFO, toy_split(), device, "stacked", StateFolder(tmp_path), ALL
+            make("fedavg"),
+            TINY,
+            0,
+            toy_dataset(),
+            INFO,
+            toy_split(),
+            device,
+            "stacked",
+            StateFolder(tmp_path),
+            ALL,
         )
         made.advance(4)
         results.write_tracked(made, tmp_path / device, {"": KEYS[""]}, {"": "fedavg"})
-        kept.append(artifacts.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""]))
+        kept.append(
+            artifacts.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""])
+        )
     for name in set(kept[0]) - {"run/key", "run/algorithm"}:
         np.testing.assert_allclose(kept[0][name], kept[1][name], rtol=1e-5, atol=1e-6, err_msg=name)

@@ -41,7 +41,12 @@ def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     assert {result.metrics["round"] for result in results} == {2}
     assert results.get_best_result().metrics["objective"] > 0
     runs = Store(tmp_path / "out").runs()
-    assert sorted(zip(hyperparameter(runs, "beta"), runs.seed, strict=True)) == [(0.0, 0), (0.0, 1), (0.3, 0), (0.3, 1)]
+    assert sorted(zip(hyperparameter(runs, "beta"), runs.seed, strict=True)) == [
+        (0.0, 0),
+        (0.0, 1),
+        (0.3, 0),
+        (0.3, 1),
+    ]
     assert (hyperparameter(runs, "gamma") == 0.5).all()
 
 
@@ -139,7 +144,9 @@ def reports(out: Path, **given: Any) -> list[dict[str, Any]]:
         ({"evaluate_every": 2, "rounds_per_report": 3}, [4, 5]),
     ],
 )
-def test_a_step_is_counted_in_rounds(given: dict[str, Any], rounds: list[int], tmp_path: Path) -> None:
+def test_a_step_is_counted_in_rounds(
+    given: dict[str, Any], rounds: list[int], tmp_path: Path
+) -> None:
     every = reports(tmp_path, rounds=5, **given)
     assert [report["round"] for report in every] == rounds
     assert [report["training_iteration"] for report in every] == rounds
@@ -171,7 +178,9 @@ def test_a_resumed_run_reports_its_own_rounds(tmp_path: Path) -> None:
 
 def test_ashas_rungs_are_rounds(tmp_path: Path) -> None:
     """Whatever the clock says, ASHA compares trials at the same rounds."""
-    rungs = ASHAScheduler(metric="objective", mode="max", grace_period=2, max_t=8, reduction_factor=2)
+    rungs = ASHAScheduler(
+        metric="objective", mode="max", grace_period=2, max_t=8, reduction_factor=2
+    )
     made = trainable("fedprox", dataset="digits", local_epochs=1, rounds=8, out=str(tmp_path))
     last_rounds = []
     for mu in (0.0, 5.0):
@@ -187,13 +196,22 @@ def test_ashas_rungs_are_rounds(tmp_path: Path) -> None:
 
 
 def test_missing_data_are_an_error_to_tune(tmp_path: Path) -> None:
-    trial = trainable("fedgkd", dataset="cifar10", offline=True, data_dir=str(tmp_path), out=str(tmp_path))(config={})
+    trial = trainable(
+        "fedgkd", dataset="cifar10", offline=True, data_dir=str(tmp_path), out=str(tmp_path)
+    )(config={})
     with pytest.raises(EnvironmentProblem, match="CIFAR-10"):
         trial.train()
 
 
 @pytest.mark.parametrize(
-    "config", [{"gama": 1}, {"gamma": -1}, {"setting": {"rounds": 0}}, {"dataset": "cifar11"}, {"out": "here"}]
+    "config",
+    [
+        {"gama": 1},
+        {"gamma": -1},
+        {"setting": {"rounds": 0}},
+        {"dataset": "cifar11"},
+        {"out": "here"},
+    ],
 )
 def test_a_wrong_configuration_is_refused_in_words(config: dict, tmp_path: Path) -> None:
     made = trainable("fedgkd", out=str(tmp_path))

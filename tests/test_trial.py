@@ -35,7 +35,10 @@ def unit(seed: int = 0, algorithm: str = "fedavg") -> RunSpec:
 @pytest.fixture
 def execution(tmp_path: Path) -> Execution:
     return Execution(
-        out=str(tmp_path), rounds_per_report=1, stop_file=str(tmp_path / "stop"), provenance=command_columns([])
+        out=str(tmp_path),
+        rounds_per_report=1,
+        stop_file=str(tmp_path / "stop"),
+        provenance=command_columns([]),
     )
 
 
@@ -46,7 +49,9 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
     row = Store(tmp_path).runs().iloc[0]
     assert (row.status, row.communications) == ("stopped", 1)
     again = RunGroup([unit()], execution)
-    assert again.runs[0].round == 1, "its state stays, for a command without the scheduler to go on from"
+    assert again.runs[0].round == 1, (
+        "its state stays, for a command without the scheduler to go on from"
+    )
     assert finish(again)["status"] == "finished"
     assert Store(tmp_path).runs().iloc[0].status == "finished"
 
@@ -80,7 +85,9 @@ def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Ex
     trial.close()
 
 
-def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Execution, tmp_path: Path) -> None:
+def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(
+    execution: Execution, tmp_path: Path
+) -> None:
     first = RunGroup([unit()], execution)
     first.step()
     reports = []
@@ -99,7 +106,9 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Ex
     assert len(Store(tmp_path).runs(replicates=True)) == 1
 
 
-def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(execution: Execution) -> None:
+def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(
+    execution: Execution,
+) -> None:
     finish(RunGroup([unit(0)], execution))
     trial = RunGroup([unit(0), unit(1)], execution)
     assert [trial.step()["round"] for _ in range(SETTING.rounds)] == [1, 2, 3]
@@ -119,7 +128,9 @@ def test_falling_below_guessing_is_divergence() -> None:
 
 
 @pytest.mark.parametrize("rounds", [SETTING.rounds, Setting.rounds])
-@pytest.mark.parametrize(("last", "short", "full"), [(0.4, False, False), (0.1, False, True), (0.05, True, True)])
+@pytest.mark.parametrize(
+    ("last", "short", "full"), [(0.4, False, False), (0.1, False, True), (0.05, True, True)]
+)
 def test_shortened_runs_may_end_guessing(rounds: int, last: float, short: bool, full: bool) -> None:
     curve = [
         (at, name, value)
@@ -142,7 +153,9 @@ def test_one_loss_not_finite_lowers_the_objective(execution: Execution, tmp_path
     assert first["objective"] == stored["best_val_accuracy"].iloc[0] - 1
 
 
-def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_seed_that_fails_leaves_the_others(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial = RunGroup([unit(0), unit(1)], execution)
 
     def broken() -> None:
@@ -153,7 +166,9 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     assert free(trial) == [True, False]
     report = finish(trial)
     assert report["status"] == "failed"
-    assert report["objective"] == LOST < 0, "a number: ASHA lets go of what is worse, and a NaN is not"
+    assert report["objective"] == LOST < 0, (
+        "a number: ASHA lets go of what is worse, and a NaN is not"
+    )
     assert "unlucky" in report["error"]
     runs = Store(Path(execution.out)).runs().set_index("seed")
     assert runs.status.to_dict() == {0: "failed", 1: "finished"}
@@ -161,7 +176,9 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_disk_without_locks_is_named(number: int, execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_locks_is_named(
+    number: int, execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -30,7 +30,10 @@ RATES = ("0.05", "0.1", "0.2")
 
 
 def plan_of(
-    *algorithms: str, budget: int = 6, values: dict[str, tuple[str, ...]] | None = None, **options: Any
+    *algorithms: str,
+    budget: int = 6,
+    values: dict[str, tuple[str, ...]] | None = None,
+    **options: Any,
 ) -> Plan:
     asked = {"lr": RATES, **(values or {})}
     return make_plan(Request(algorithms, tuning=TWO_STAGE, budget=budget, values=asked, **options))
@@ -43,7 +46,12 @@ def stored(out: Path, plan: Plan, best: dict[str, float]) -> pd.DataFrame:
             values = {field: unit.hyperparameters[field] for field in entry(name).defaults()}
             score = 0.9 if unit.setting.lr == best[name] else 0.5
             row = make_row(
-                name, values, unit.setting.as_dict(), unit.seed, entry(name).version, best_val_accuracy=score
+                name,
+                values,
+                unit.setting.as_dict(),
+                unit.seed,
+                entry(name).version,
+                best_val_accuracy=score,
             )
             Store(out).write(row, CURVE)
     return Store(out).runs()
@@ -65,7 +73,11 @@ def test_lacking_own_values_give_rates(tmp_path: Path) -> None:
     plan = plan_of("fedavg", "fedprox", values={"mu": ("0.01", "0.1")})
     runs = stored(tmp_path, plan, {"fedavg": 0.1, "fedprox": 0.05})
     second = second_stage(plan, runs)
-    assert [u.setting.lr for u in second.units if u.algorithm == "fedavg"] == [0.0707, 0.141, 0.0841]
+    assert [u.setting.lr for u in second.units if u.algorithm == "fedavg"] == [
+        0.0707,
+        0.141,
+        0.0841,
+    ]
     assert tried(second, "fedprox", "mu") == [(0.05, 0.1), (0.0354, 0.01), (0.0707, 0.01)]
     assert len(second.units) == 6
 
@@ -75,7 +87,12 @@ def test_the_first_stage_alone_decides(tmp_path: Path) -> None:
     runs = stored(tmp_path, plan, {"fedprox": 0.1})
     second = second_stage(plan, runs)
     for unit in second.units:  # the second stage is better at another rate, but was not asked
-        row = make_row("fedprox", unit.hyperparameters, {**unit.setting.as_dict(), "lr": 0.2}, best_val_accuracy=1.0)
+        row = make_row(
+            "fedprox",
+            unit.hyperparameters,
+            {**unit.setting.as_dict(), "lr": 0.2},
+            best_val_accuracy=1.0,
+        )
         Store(tmp_path).write(row, CURVE)
     again = second_stage(plan, Store(tmp_path).runs())
     assert [unit.key for unit in again.units] == [unit.key for unit in second.units]
@@ -93,7 +110,9 @@ def test_two_rows_follow_their_base(tmp_path: Path) -> None:
     assert [unit.setting.lr for unit in second.units] == [0.0707, 0.141, 0.0841]
 
 
-@pytest.mark.parametrize(("best", "near"), [(0.05, [0.0354, 0.0707]), (0.1, [0.0707, 0.141]), (0.2, [0.141, 0.283])])
+@pytest.mark.parametrize(
+    ("best", "near"), [(0.05, [0.0354, 0.0707]), (0.1, [0.0707, 0.141]), (0.2, [0.141, 0.283])]
+)
 def test_rates_near_the_best(best: float, near: list[float]) -> None:
     rates = list(rates_around(best, [0.05, 0.1, 0.2]))
     assert rates[:2] == near
@@ -103,31 +122,84 @@ def test_rates_near_the_best(best: float, near: list[float]) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"budget": 3}, {"budget": 0}, {"values": {"lr": ("0.1",)}}, {"search": "optuna"}, {"search": "random"}],
+    [
+        {"budget": 3},
+        {"budget": 0},
+        {"values": {"lr": ("0.1",)}},
+        {"search": "optuna"},
+        {"search": "random"},
+    ],
 )
 def test_what_has_no_two_stages_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"two-stage|--budget"):
         plan_of("fedavg", **options)
 
 
-def test_a_sweep_runs_both_stages_and_confirms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["--algo", "fedavg", "fedprox", "--dataset", "digits", "--rounds", "1", "--local-epochs", "1"]
-    command += ["--budget", "4", "--tuning", "two-stage", "--lr", "0.05", "0.1", "--set", "mu=0.01,0.1,1"]
-    command += ["--confirm", "101-102", "--replicates", "fedavg=2", "--executor", "inline", "--out", str(tmp_path)]
+def test_a_sweep_runs_both_stages_and_confirms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "--algo",
+        "fedavg",
+        "fedprox",
+        "--dataset",
+        "digits",
+        "--rounds",
+        "1",
+        "--local-epochs",
+        "1",
+    ]
+    command += [
+        "--budget",
+        "4",
+        "--tuning",
+        "two-stage",
+        "--lr",
+        "0.05",
+        "0.1",
+        "--set",
+        "mu=0.01,0.1,1",
+    ]
+    command += [
+        "--confirm",
+        "101-102",
+        "--replicates",
+        "fedavg=2",
+        "--executor",
+        "inline",
+        "--out",
+        str(tmp_path),
+    ]
     dry = [*command, "--dry-run", "--json"]
     assert sweep(dry) == 0
     before = json.loads(capsys.readouterr().out)
-    assert (before["to_do"], before["second_stage_runs"], before["second_stage_to_do"]) == (4, 4, None)
+    assert (before["to_do"], before["second_stage_runs"], before["second_stage_to_do"]) == (
+        4,
+        4,
+        None,
+    )
     assert before["confirming_runs_at_most"] == 2 * 2 + 2
     assert sweep([*command, "-q"]) == 0
     capsys.readouterr()
     runs = Store(tmp_path).runs()
     assert (runs["seed"] == 0).sum() == 8
-    assert sorted(runs.loc[(runs["algorithm"] == "fedavg") & (runs["seed"] > 0), "seed"]) == [101, 102, 1101, 1102]
-    assert sorted(runs.loc[(runs["algorithm"] == "fedprox") & (runs["seed"] > 0), "seed"]) == [101, 102]
+    assert sorted(runs.loc[(runs["algorithm"] == "fedavg") & (runs["seed"] > 0), "seed"]) == [
+        101,
+        102,
+        1101,
+        1102,
+    ]
+    assert sorted(runs.loc[(runs["algorithm"] == "fedprox") & (runs["seed"] > 0), "seed"]) == [
+        101,
+        102,
+    ]
     assert sweep(dry) == 0
     after = json.loads(capsys.readouterr().out)
-    assert (after["to_do"], after["second_stage_to_do"], after["confirming_runs_to_do"]) == (0, 0, 0)
+    assert (after["to_do"], after["second_stage_to_do"], after["confirming_runs_to_do"]) == (
+        0,
+        0,
+        0,
+    )
 
 
 # Replicates
@@ -135,20 +207,33 @@ def test_a_sweep_runs_both_stages_and_confirms(tmp_path: Path, capsys: pytest.Ca
 
 def test_replicates_share_the_partition_and_first_weights() -> None:
     first, other = (
-        simulate("fedavg", seed=seed, partition_seed=partition_seed) for seed, partition_seed in ((7, None), (1007, 7))
+        simulate("fedavg", seed=seed, partition_seed=partition_seed)
+        for seed, partition_seed in ((7, None), (1007, 7))
     )
-    assert all(torch.equal(first.server.params[name], other.server.params[name]) for name in first.net.names)
-    assert [first.participants(r) for r in range(1, 9)] != [other.participants(r) for r in range(1, 9)]
+    assert all(
+        torch.equal(first.server.params[name], other.server.params[name])
+        for name in first.net.names
+    )
+    assert [first.participants(r) for r in range(1, 9)] != [
+        other.participants(r) for r in range(1, 9)
+    ]
     labels = toy_dataset().train_y
     plain, fixed = replace(TINY, num_clients=4), replace(TINY, num_clients=4, partition_seed=7)
-    assert split(plain, labels, 7).hash == split(fixed, labels, 1007).hash != split(plain, labels, 1007).hash
+    assert (
+        split(plain, labels, 7).hash
+        == split(fixed, labels, 1007).hash
+        != split(plain, labels, 1007).hash
+    )
 
 
 def test_the_runs_own_seed_as_partition_seed_is_the_default() -> None:
     unit = RunSpec("fedavg", {}, TINY, 7)
     assert replace(unit, setting=replace(TINY, partition_seed=7)).key == unit.key
     assert replace(unit, setting=replace(TINY, partition_seed=8)).key != unit.key
-    assert trained("fedavg", seed=7).progress.curves == trained("fedavg", seed=7, partition_seed=7).progress.curves
+    assert (
+        trained("fedavg", seed=7).progress.curves
+        == trained("fedavg", seed=7, partition_seed=7).progress.curves
+    )
 
 
 def test_replicates_are_numbered_by_their_partition() -> None:
@@ -169,13 +254,24 @@ def test_replicates_are_numbered_by_their_partition() -> None:
 
 
 def test_confirmation_has_given_seeds_and_replicates(tmp_path: Path) -> None:
-    plan = make_plan(Request(("fedprox",), values={"mu": ("0.1", "1")}, confirm=(101, 105), replicates={"fedprox": 2}))
+    plan = make_plan(
+        Request(
+            ("fedprox",), values={"mu": ("0.1", "1")}, confirm=(101, 105), replicates={"fedprox": 2}
+        )
+    )
     assert [unit.seed for unit in plan.units] == [0, 0]
     assert len(stand_ins(plan)) == 4
     for unit in plan.units:
-        row = make_row("fedprox", unit.hyperparameters, unit.setting.as_dict(), 0, entry("fedprox").version)
+        row = make_row(
+            "fedprox", unit.hyperparameters, unit.setting.as_dict(), 0, entry("fedprox").version
+        )
         Store(tmp_path).write(row, CURVE)
-    assert [unit.seed for unit in confirmation(plan, Store(tmp_path).runs()).units] == [101, 1101, 105, 1105]
+    assert [unit.seed for unit in confirmation(plan, Store(tmp_path).runs()).units] == [
+        101,
+        1101,
+        105,
+        1105,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +290,9 @@ def test_wrong_replicates_are_refused(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("words", ["fedavg=0", "fedavg=x", "fedavg=1,2", "fedavg=101"])
 def test_replicates_are_whole_numbers(words: str, tmp_path: Path) -> None:
-    assert sweep(["--algo", "fedavg", "--replicates", words, "--out", str(tmp_path), "--dry-run"]) == 2
+    assert (
+        sweep(["--algo", "fedavg", "--replicates", words, "--out", str(tmp_path), "--dry-run"]) == 2
+    )
 
 
 # Seeds
@@ -202,13 +300,21 @@ def test_replicates_are_whole_numbers(words: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seeds"),
-    [("3", (1, 2, 3)), ("101-103", (101, 102, 103)), ("5,7-8", (5, 7, 8)), ("4-4", (4,)), ("1,1-2", (1, 2))],
+    [
+        ("3", (1, 2, 3)),
+        ("101-103", (101, 102, 103)),
+        ("5,7-8", (5, 7, 8)),
+        ("4-4", (4,)),
+        ("1,1-2", (1, 2)),
+    ],
 )
 def test_seeds_are_a_count_or_named(text: str, seeds: tuple[int, ...]) -> None:
     assert seeds_to_confirm(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["0", "0-3", "5-3", "a", "1-", "", "1.5", "-3", "1-1000000", "9" * 30])
+@pytest.mark.parametrize(
+    "text", ["0", "0-3", "5-3", "a", "1-", "", "1.5", "-3", "1-1000000", "9" * 30]
+)
 def test_wrong_seeds_are_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         seeds_to_confirm(text)

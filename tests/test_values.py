@@ -13,7 +13,12 @@ from bench.terminal.words import folders_of, split_list
 
 
 def test_lists_take_spaces_and_commas() -> None:
-    assert split_list(["0.1", "0.5"]) == split_list(["0.1,0.5"]) == split_list(["0.1, 0.5 ,"]) == ("0.1", "0.5")
+    assert (
+        split_list(["0.1", "0.5"])
+        == split_list(["0.1,0.5"])
+        == split_list(["0.1, 0.5 ,"])
+        == ("0.1", "0.5")
+    )
     assert split_list(None) == split_list([","]) == ()
 
 
@@ -37,7 +42,15 @@ def test_filters_take_blanks_after_commas() -> None:
     for name in ("--dataset", "--algo", "--alpha", "--participation", "--where"):
         parser.add_argument(name, nargs="+")
     given = parser.parse_args(
-        ["--algo", "fedavg, moon", "--alpha", "none, 0.5", "--where", "nesterov=true, false", "decay_exempt=none"]
+        [
+            "--algo",
+            "fedavg, moon",
+            "--alpha",
+            "none, 0.5",
+            "--where",
+            "nesterov=true, false",
+            "decay_exempt=none",
+        ]
     )
     assert filters(given) == {
         "algorithm": ["fedavg", "moon"],

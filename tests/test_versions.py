@@ -36,7 +36,9 @@ BOUNDS = {
 
 def test_oldest_versions_are_the_lower_bounds() -> None:
     oldest = pins("constraints-oldest.txt")
-    required = {plain(found[1]) for found in map(REQUIREMENT.fullmatch, PROJECT["dependencies"]) if found}
+    required = {
+        plain(found[1]) for found in map(REQUIREMENT.fullmatch, PROJECT["dependencies"]) if found
+    }
     assert len(required) == len(PROJECT["dependencies"])
     assert required <= set(oldest)
     for name, version in oldest.items():

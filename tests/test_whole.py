@@ -142,4 +142,6 @@ def test_a_folder_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "out")
     with pytest.raises(StoreError):
         part_of(tmp_path / "out", "runs")
-    assert part_of(tmp_path / "link", "state") == tmp_path / "link" / "state", "the folder itself is the user's choice"
+    assert part_of(tmp_path / "link", "state") == tmp_path / "link" / "state", (
+        "the folder itself is the user's choice"
+    )

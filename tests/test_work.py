@@ -27,37 +27,62 @@ def run_of(algorithm: str, setting: Setting) -> RunSpec:
 
 
 def test_samples_of_fedgkds_setting() -> None:
-    # 4 of 20 clients of 2,250, 20 epochs, 100 rounds; each evaluated on 10,000 samples and 5,000 held out.
+    # 4 of 20 clients of 2,250, 20 epochs, 100 rounds; each evaluated on 10,000 samples and 5,000
+    # held out.
     assert samples_of(run_of("fedavg", FEDGKD)) == (4 * 2_250 * 20 * 100, 100 * 15_000)
-    assert samples_of(run_of("centralized", FEDGKD)) == (20 * 2_250 * 20 * 100, 100 * 15_000), "on all data"
+    assert samples_of(run_of("centralized", FEDGKD)) == (20 * 2_250 * 20 * 100, 100 * 15_000), (
+        "on all data"
+    )
 
 
 def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
     store, setting = Store(tmp_path), replace(FEDGKD, dataset="digits", model="mlp")
     for seed, (algorithm, rate, device) in enumerate(
-        [("fedavg", 100.0, "cpu"), ("fedavg", 300.0, "cpu"), ("fedkf", 20.0, "cpu"), ("fedkf", 5000.0, "a GPU")]
+        [
+            ("fedavg", 100.0, "cpu"),
+            ("fedavg", 300.0, "cpu"),
+            ("fedkf", 20.0, "cpu"),
+            ("fedkf", 5000.0, "a GPU"),
+        ]
     ):
         fields = {"dataset": "digits", "model": "mlp"}
-        store.write(make_row(algorithm, setting=fields, seed=seed, samples_per_second=rate, device=device), [])
-    store.write(failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), [])  # it trained nothing
+        store.write(
+            make_row(algorithm, setting=fields, seed=seed, samples_per_second=rate, device=device),
+            [],
+        )
+    store.write(
+        failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), []
+    )  # it trained nothing
     fedavg, fedkf = run_of("fedavg", setting), run_of("fedkf", setting)
     rates, trained = recorded_rates(store, "cpu"), samples_of(fedavg)[0]
     assert recorded_time(rates, fedavg).middle == pytest.approx(trained / 200)
     assert recorded_time(rates, fedkf).middle == pytest.approx(trained / 20)
-    assert not recorded_time(rates, run_of("moon", setting)).known, "another algorithm's rate is not its own"
-    assert recorded_time(rates, fedavg, of_all=True).middle == pytest.approx(trained / 100), "the median of all three"
-    assert recorded_time(recorded_rates(store, "cuda"), fedkf).middle == pytest.approx(trained / 5000)
+    assert not recorded_time(rates, run_of("moon", setting)).known, (
+        "another algorithm's rate is not its own"
+    )
+    assert recorded_time(rates, fedavg, of_all=True).middle == pytest.approx(trained / 100), (
+        "the median of all three"
+    )
+    assert recorded_time(recorded_rates(store, "cuda"), fedkf).middle == pytest.approx(
+        trained / 5000
+    )
     assert not recorded_time(rates, run_of("fedavg", replace(setting, model="cnn_digits"))).known
     assert recorded_rates(Store(tmp_path / "none"), "cpu") == {}
 
 
 def test_a_rate_is_of_as_many_steps_of_the_server(tmp_path: Path) -> None:
     one = run_of("feddf", replace(FEDGKD, dataset="digits", model="mlp"))
-    columns = {"setting": {"dataset": "digits", "model": "mlp"}, "samples_per_second": 100.0, "device": "cpu"}
+    columns = {
+        "setting": {"dataset": "digits", "model": "mlp"},
+        "samples_per_second": 100.0,
+        "device": "cpu",
+    }
     Store(tmp_path).write(make_row("feddf", dict(one.hyperparameters), **columns), [])
     rates = recorded_rates(Store(tmp_path), "cpu")
     assert recorded_time(rates, one).known
-    assert not recorded_time(rates, replace(one, hyperparameters={**one.hyperparameters, "max_steps": 10})).known
+    assert not recorded_time(
+        rates, replace(one, hyperparameters={**one.hyperparameters, "max_steps": 10})
+    ).known
 
 
 class Sweep:
@@ -83,7 +108,9 @@ class Sweep:
 
 def test_time_left_goes_by_work_and_not_by_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Sweep(monkeypatch, 10, 10, 180)
-    assert math.isnan(sweep.report(100, 0, 5).seconds_left), "what came before the first report is start-up"
+    assert math.isnan(sweep.report(100, 0, 5).seconds_left), (
+        "what came before the first report is start-up"
+    )
     tally = sweep.report(105, 0, 10, "finished")  # 5 of the 200 in 5 s
     assert (tally.fraction, tally.seconds_left) == (pytest.approx(0.05), pytest.approx(190))
     tally = sweep.report(115, 1, 10, "finished")

@@ -1,7 +1,7 @@
 """Measure how heavy the repository is: `make weight`.
 
-The figures are those of docs/design.md. Only the Python standard library is used but for the one inline sweep, whose
-files are counted by running it.
+The figures are those of docs/design.md. Only the Python standard library is used but for the one
+inline sweep, whose files are counted by running it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from statistics import median, quantiles
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("algorithms", "bench", "search_spaces", "leaderboards")
-ENGINE_HALF = ("algorithms", "search_spaces", "bench/engine", "bench/models", "bench/data", "bench/planning")
+ENGINE_HALF = (
+    "algorithms",
+    "search_spaces",
+    "bench/engine",
+    "bench/models",
+    "bench/data",
+    "bench/planning",
+)
 # Runs a small sweep and prints the files of this repository of which a function ran.
 COUNT_FILES = """
 import sys
@@ -39,7 +46,11 @@ print(len({name for name in ran if name.startswith(sys.argv[2]) and "/.venv/" no
 
 def main() -> None:
     """Print each figure with its name."""
-    product = {file: file.read_text(encoding="utf-8") for package in PACKAGES for file in _python(ROOT / package)}
+    product = {
+        file: file.read_text(encoding="utf-8")
+        for package in PACKAGES
+        for file in _python(ROOT / package)
+    }
     tests = {file: file.read_text(encoding="utf-8") for file in _python(ROOT / "tests")}
     lengths = [length for text in product.values() for length in _function_lengths(ast.parse(text))]
     called_once, helpers = _helpers_named_once(product)
@@ -50,7 +61,9 @@ def main() -> None:
         "files that one inline sweep runs code of": _files_of_a_sweep(),
         "modules of an import circle, if there is one": len(import_circle(product)),
         "private helpers named once beyond their definition, engine half": f"{called_once} of {helpers}",
-        "asserts on phrases of three words or more": sum(_phrase_asserts(ast.parse(text)) for text in tests.values()),
+        "asserts on phrases of three words or more": sum(
+            _phrase_asserts(ast.parse(text)) for text in tests.values()
+        ),
         "function length, median / 90th percentile": f"{median(lengths):.0f} / {quantiles(lengths, n=10)[-1]:.0f}",
     }
     for name, figure in figures.items():
@@ -60,7 +73,9 @@ def main() -> None:
 def import_circle(sources: dict[Path, str]) -> list[str]:
     """Modules that import each other, if any do; imports in functions and for types alone count."""
     names = {_module(file): file for file in sources}
-    graph = {name: {*_imports(ast.parse(sources[file]), names)} - {name} for name, file in names.items()}
+    graph = {
+        name: {*_imports(ast.parse(sources[file]), names)} - {name} for name, file in names.items()
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -119,7 +134,9 @@ def _phrase_asserts(tree: ast.Module) -> int:
             texts = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
         else:
             continue
-        count += any(isinstance(text, str) and len(re.findall(r"\b[a-z]{2,}\b", text)) > 2 for text in texts)
+        count += any(
+            isinstance(text, str) and len(re.findall(r"\b[a-z]{2,}\b", text)) > 2 for text in texts
+        )
     return count
 
 
@@ -127,7 +144,9 @@ def _files_of_a_sweep() -> int:
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-c", COUNT_FILES, out, str(ROOT)]
         quiet = os.environ | {"FEDKD_MEASURE_SECONDS": "0"}
-        done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=True
+        )
     return int(done.stdout.split()[-1])
 
 

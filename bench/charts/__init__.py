@@ -1,5 +1,6 @@
 """Chart specifications, shared by the report's page and the papers' figures: Vega-Lite as plain dicts, no packages.
 
-Each function takes rows (mappings of plain values) and returns a specification with its data. The look is separate:
-`theme.config(dark)` is passed with it to vega-embed or vl-convert. Accuracies come as fractions and are shown in %.
+Each function takes rows (mappings of plain values) and returns a specification with its data. The
+look is separate: `theme.config(dark)` is passed with it to vega-embed or vl-convert. Accuracies
+come as fractions and are shown in %.
 """

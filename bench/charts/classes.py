@@ -8,12 +8,28 @@ from typing import Any
 from bench.charts.panels import PALE, SIDE, panel
 from bench.charts.theme import BACKGROUNDS, FAINT, GRIDS, INKS, LIGHT, ROUND, Spec
 
-# Colours of classes, not of algorithms: Tableau's, with which points of ten classes can be told apart.
-_TEN = ("#4E79A7", "#F28E2B", "#E15759", "#76B7B2", "#59A14F", "#EDC948", "#B07AA1", "#FF9DA7", "#9C755F", "#8A8580")
+# Colours of classes, not of algorithms: Tableau's, with which points of ten classes can be told
+# apart.
+_TEN = (
+    "#4E79A7",
+    "#F28E2B",
+    "#E15759",
+    "#76B7B2",
+    "#59A14F",
+    "#EDC948",
+    "#B07AA1",
+    "#FF9DA7",
+    "#9C755F",
+    "#8A8580",
+)
 _SIDE = 210  # pixels of a panel of points
 _LIGHTER = 0.62  # how far towards white the colour of a region is from that of its points
 # Pixels of strips.
-_FIELD, _NARROW, _ROOM = 34, 3, 1000  # width of a field, the least, and of all fields with their numbers
+_FIELD, _NARROW, _ROOM = (
+    34,
+    3,
+    1000,
+)  # width of a field, the least, and of all fields with their numbers
 _HEIGHT = 26
 _EVERY = 10  # class has its number below if fields are too narrow for their own
 _CHARACTER = 6.4
@@ -33,8 +49,8 @@ def points(
 ) -> Spec:
     """Draw one panel of points `x`, `y` and `class`, 0 to `classes` - 1, each class in its colour.
 
-    `regions` are rectangles `x`, `x2`, `y`, `y2` and `class` below the points; then there is no legend. Without them
-    the axes have no numbers: only distances mean anything, as in an embedding.
+    `regions` are rectangles `x`, `x2`, `y`, `y2` and `class` below the points; then there is no
+    legend. Without them the axes have no numbers: only distances mean anything, as in an embedding.
     """
     scale = {"zero": False, "nice": False, "padding": 0 if regions else 6}
     axis = {"grid": False, "tickCount": 5, "labelFlush": False} if regions else None
@@ -47,15 +63,31 @@ def points(
     frame = {"mark": rim, "encoding": corners, "data": {"values": [{}]}}
     around = {"stroke": INKS[0], "strokeWidth": 0.4} if regions else {}
     dots = {
-        "mark": {"type": "circle", "size": 14 if regions else 9, "opacity": 1 if regions else 0.75, **around},
+        "mark": {
+            "type": "circle",
+            "size": 14 if regions else 9,
+            "opacity": 1 if regions else 0.75,
+            **around,
+        },
         "encoding": {**place, "color": _class_colours(classes, with_legend=not regions)},
     }
     # Regions have edges of their own colour, because hairlines would show between the rectangles.
-    fill = {"field": "class", "type": "nominal", "legend": None, "scale": _class_scale(classes, lighter=True)}
+    fill = {
+        "field": "class",
+        "type": "nominal",
+        "legend": None,
+        "scale": _class_scale(classes, lighter=True),
+    }
     below = {
         "data": {"values": [dict(region) for region in regions]},
         "mark": {"type": "rect", "strokeWidth": 0.7},
-        "encoding": {**place, "x2": {"field": "x2"}, "y2": {"field": "y2"}, "fill": fill, "stroke": fill},
+        "encoding": {
+            **place,
+            "x2": {"field": "x2"},
+            "y2": {"field": "y2"},
+            "fill": fill,
+            "stroke": fill,
+        },
     }
     return panel(rows, title, _SIDE, _SIDE, layer=[*([below] if regions else []), dots, frame])
 
@@ -93,32 +125,58 @@ def strips(
     numbered: bool = True,
     label_width: float = 0.0,
 ) -> Spec:
-    """Draw one panel of strips, from top to bottom. `rows` have `name`, `class`, `value` (None for none) and `print`.
+    """Draw one panel of strips, from top to bottom.
 
-    `quantity` is what a colour stands for, in the legend; there is none if the numbers are printed. `most` is the value
-    of the colour `dark`; the lightest is 0. `numbered` classes have their numbers below. `label_width`, as the function
-    returns it, aligns panels below each other.
+    `rows` have `name`, `class`, `value` (None for none) and `print`.
+
+    `quantity` is what a colour stands for, in the legend; there is none if the numbers are printed.
+    `most` is the value of the colour `dark`; the lightest is 0. `numbered` classes have their
+    numbers below. `label_width`, as the function returns it, aligns panels below each other.
     """
     printed = classes * _FIELD <= _ROOM
     field_width = _FIELD if printed else max(_NARROW, _ROOM // classes)
-    axis = {"ticks": False, "domain": False, "grid": False, "labelAngle": 0, "labelOverlap": "greedy"}
-    across: Spec = {"field": "class", "type": "ordinal", "scale": {"domain": list(range(classes)), "padding": 0.04}}
+    axis = {
+        "ticks": False,
+        "domain": False,
+        "grid": False,
+        "labelAngle": 0,
+        "labelOverlap": "greedy",
+    }
+    across: Spec = {
+        "field": "class",
+        "type": "ordinal",
+        "scale": {"domain": list(range(classes)), "padding": 0.04},
+    }
     across |= {"title": "class" if numbered else None, "axis": axis | {"labels": numbered}}
     across["axis"]["values"] = list(range(0, classes, 1 if printed else _EVERY))
-    down: Spec = {"field": "name", "type": "nominal", "scale": {"domain": list(names), "padding": 0.06}}
+    down: Spec = {
+        "field": "name",
+        "type": "nominal",
+        "scale": {"domain": list(names), "padding": 0.06},
+    }
     down |= {"title": None, "axis": axis | {"labelLimit": 400, "minExtent": label_width}}
     shade: Spec = {"field": "value", "type": "quantitative"}
     shade["scale"] = {"domain": [0, most], "range": [PALE, dark]}
-    shade["legend"] = None if printed else {"title": quantity, "gradientLength": 140, "tickCount": 3}
+    shade["legend"] = (
+        None if printed else {"title": quantity, "gradientLength": 140, "tickCount": 3}
+    )
     layers: list[Spec] = [{"mark": "rect", "encoding": {"color": shade}}]
     if printed:
-        ink = {"condition": {"test": f"datum.value > {_WHITE * most}", "value": BACKGROUNDS[0]}, "value": INKS[0]}
+        ink = {
+            "condition": {"test": f"datum.value > {_WHITE * most}", "value": BACKGROUNDS[0]},
+            "value": INKS[0],
+        }
         layers.append(
-            {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "print"}, "color": ink}}
+            {
+                "mark": {"type": "text", "fontSize": 11},
+                "encoding": {"text": {"field": "print"}, "color": ink},
+            }
         )
     filled = {"filter": "isValid(datum.value)"}
     size = (field_width * classes, _HEIGHT * len(names))
-    return panel(rows, "", *size, transform=[filled], encoding={"x": across, "y": down}, layer=layers)
+    return panel(
+        rows, "", *size, transform=[filled], encoding={"x": across, "y": down}, layer=layers
+    )
 
 
 def label_width(names: Sequence[str]) -> float:
@@ -127,12 +185,18 @@ def label_width(names: Sequence[str]) -> float:
 
 
 def holdings(
-    counts: Sequence[Sequence[int]], *, most: int, title: str = "", shaded: bool = False, side: int = SIDE
+    counts: Sequence[Sequence[int]],
+    *,
+    most: int,
+    title: str = "",
+    shaded: bool = False,
+    side: int = SIDE,
 ) -> Spec:
     """Draw one panel of (K, C) samples, clients from left to right and classes upwards, as bubbles.
 
-    `most`: samples of the largest of all panels of the picture. `shaded`: fields whose colour tells the samples,
-    instead of bubbles whose area does. `side`: of the panel as far as its fields allow, in pixels.
+    `most`: samples of the largest of all panels of the picture. `shaded`: fields whose colour tells
+    the samples, instead of bubbles whose area does. `side`: of the panel as far as its fields
+    allow, in pixels.
     """
     clients, classes = len(counts), len(counts[0])
     rows = [
@@ -150,13 +214,19 @@ def holdings(
     samples = {"field": "samples", "type": "quantitative"}
     if shaded:
         scale = {"domain": [0, most], "range": [PALE, LIGHT[0]]}
-        channel = {"color": {**samples, "scale": scale, "legend": {**legend, "gradientLength": 160}}}
+        channel = {
+            "color": {**samples, "scale": scale, "legend": {**legend, "gradientLength": 160}}
+        }
         layer = {"mark": "rect", "encoding": channel}
     else:
         scale = {"domain": [0, most], "range": [0, 0.95 * min(across, up) ** 2]}
-        channel = {"size": {**samples, "scale": scale, "legend": {**legend, "symbolFillColor": LIGHT[0]}}}
+        channel = {
+            "size": {**samples, "scale": scale, "legend": {**legend, "symbolFillColor": LIGHT[0]}}
+        }
         layer = {"mark": {"type": "circle", "opacity": 1, "color": LIGHT[0]}, "encoding": channel}
-    return panel(rows, title, across * clients, up * classes, encoding={"x": x, "y": y}, layer=[layer])
+    return panel(
+        rows, title, across * clients, up * classes, encoding={"x": x, "y": y}, layer=[layer]
+    )
 
 
 def _axis(name: str, count: int, step: int, grid: bool) -> Spec:

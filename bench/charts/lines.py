@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.panels import SIDE, panel
-from bench.charts.theme import FAINT, HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, whole, whole_numbers
+from bench.charts.theme import (
+    FAINT,
+    HIDDEN,
+    SHOWN,
+    TICKS,
+    Spec,
+    colour,
+    dash,
+    shape,
+    whole,
+    whole_numbers,
+)
 
 MARKED = 24  # points of a line up to which each has a sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
@@ -33,7 +44,8 @@ class Axis:
 class Keys:
     """Algorithms and their signs in a picture, so that one legend serves all panels.
 
-    `algorithms` has every name, including those of other pictures beside this one, in the order of the colours.
+    `algorithms` has every name, including those of other pictures beside this one, in the order of
+    the colours.
     """
 
     algorithms: Sequence[str]
@@ -65,8 +77,8 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
 def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:
     """Draw one panel of a still picture: a line per algorithm through its means, a band from lowest to highest seed.
 
-    `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there is one seed).
-    The width is that of the plot, in pixels.
+    `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there
+    is one seed). The width is that of the plot, in pixels.
     """
     layers = [*_band(rows, y), _line(keys, y, "x")]
     if keys.signs:
@@ -79,14 +91,16 @@ def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: i
 def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec:
     """Draw one panel of a still picture: a sign per algorithm, its spread, and the front from cheap to good.
 
-    `rows` are as for `lines`, one for each algorithm; a row is on the front if no row with less `x` has a higher
-    `mean`.
+    `rows` are as for `lines`, one for each algorithm; a row is on the front if no row with less `x`
+    has a higher `mean`.
     """
     front: list[Mapping[str, Any]] = []
     for row in sorted(rows, key=lambda row: (row["x"], -row["mean"])):
         if not front or row["mean"] > front[-1]["mean"]:
             front.append(row)
-    ends = [{**front[-1], "x": max(row["x"] for row in rows)}]  # the best remains the best at any higher cost
+    ends = [
+        {**front[-1], "x": max(row["x"] for row in rows)}
+    ]  # the best remains the best at any higher cost
     along = {"x": {"field": "x", **_across([row["x"] for row in rows], x)}}
     steps = {
         "data": {"values": [*map(dict, front), *ends]},
@@ -125,7 +139,8 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
         "opacity": {"condition": {**pointed, "value": 1}, "value": 0.9 if keys.signs else 0},
         "size": {"condition": {**pointed, "value": 110}, "value": 42},
         "tooltip": [
-            {"field": field, "title": name, **({"format": form} if form else {})} for field, name, form in tips
+            {"field": field, "title": name, **({"format": form} if form else {})}
+            for field, name, form in tips
         ],
     }
     along = _across([x.factor * row[x.field] for row in rows], x)
@@ -133,7 +148,11 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
         rows,
         height=240,
         params=[HIDDEN],
-        transform=[SHOWN, *_scaled(y), {"calculate": f"{x.factor} * datum.{x.field}", "as": "along"}],
+        transform=[
+            SHOWN,
+            *_scaled(y),
+            {"calculate": f"{x.factor} * datum.{x.field}", "as": "along"},
+        ],
         encoding={"x": {"field": "along", **along}, "color": _named(colour, keys)},
         layer=[*_band(rows, y), _line(keys, y, "along"), signs],
     )
@@ -146,20 +165,33 @@ def _named(channel: Any, keys: Keys) -> Spec:
 
 def _up(y: Axis, field: str = "middle") -> Spec:
     axis = {"format": _EXACT}
-    return {"field": field, "type": "quantitative", "title": y.title, "scale": {"zero": False}, "axis": axis}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": y.title,
+        "scale": {"zero": False},
+        "axis": axis,
+    }
 
 
 def _line(keys: Keys, y: Axis, along: str) -> Spec:
-    # With signs, a legend has no dashes, which would break up the outlines of the signs. Vega-Lite merges the legends
-    # of all channels with one domain, hidden ones included; so this channel then has a domain of its own.
+    # With signs, a legend has no dashes, which would break up the outlines of the signs. Vega-Lite
+    # merges the legends of all channels with one domain, hidden ones included; so this channel then
+    # has a domain of its own.
     dashes = dash([*keys.algorithms, ""], field="algorithm") if keys.signs else _named(dash, keys)
     order = {"field": along, "type": "quantitative"}
-    return {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": _up(y), "strokeDash": dashes, "order": order}}
+    return {
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {"y": _up(y), "strokeDash": dashes, "order": order},
+    }
 
 
 def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
     shapes = _named(shape, keys) if keys.signs else shape([*keys.algorithms, ""], field="algorithm")
-    return {"mark": {"type": "point", "filled": True, **mark}, "encoding": {"y": _up(y), "shape": shapes}}
+    return {
+        "mark": {"type": "point", "filled": True, **mark},
+        "encoding": {"y": _up(y), "shape": shapes},
+    }
 
 
 def _band(rows: Rows, y: Axis) -> list[Spec]:
@@ -172,13 +204,21 @@ def _band(rows: Rows, y: Axis) -> list[Spec]:
 
 
 def _across(values: Sequence[float], x: Axis) -> Spec:
-    ticks: Spec = {"grid": False, "labelOverlap": "greedy", "labelSeparation": 6, "labelFlush": False}
+    ticks: Spec = {
+        "grid": False,
+        "labelOverlap": "greedy",
+        "labelSeparation": 6,
+        "labelFlush": False,
+    }
     if x.ticks:
         ticks |= {"values": list(x.ticks), "format": _EXACT}
     elif all(float(value).is_integer() for value in values):
         ticks |= {"values": whole_numbers(round(min(values)), round(max(values))), "format": ",d"}
     else:
-        ticks |= {"tickCount": TICKS, "format": _EXACT}  # with explicit values a count would thin them
+        ticks |= {
+            "tickCount": TICKS,
+            "format": _EXACT,
+        }  # with explicit values a count would thin them
     if max(values) >= _LONG:
         ticks["format"] = "~s"
     scale: Spec = {"type": "log"} if x.log else {"zero": False}

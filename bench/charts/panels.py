@@ -44,7 +44,13 @@ def drawn(spec: Spec, form: str) -> bytes:
 def print_config() -> Spec:
     """Return the Vega-Lite configuration of pictures: the light theme on white."""
     base = config(dark=False)
-    title = {"anchor": "start", "frame": "bounds", "offset": 14, "fontWeight": 600, "subtitleColor": FAINT[0]}
+    title = {
+        "anchor": "start",
+        "frame": "bounds",
+        "offset": 14,
+        "fontWeight": 600,
+        "subtitleColor": FAINT[0],
+    }
     title |= {"subtitleFont": base["font"], "subtitleFontSize": 11, "subtitlePadding": 5}
     return base | {
         "background": BACKGROUNDS[0],
@@ -58,7 +64,11 @@ def print_config() -> Spec:
 
 
 def picture(
-    title: str, notes: Sequence[str], panels: Sequence[Sequence[Spec]], beside: float = _AROUND, **parts: Any
+    title: str,
+    notes: Sequence[str],
+    panels: Sequence[Sequence[Spec]],
+    beside: float = _AROUND,
+    **parts: Any,
 ) -> Spec:
     """Combine panels into a complete specification: rows from top to bottom, under a title and small `notes`.
 
@@ -81,8 +91,19 @@ def panel(rows: Sequence[Any], title: str, width: int, height: int, **parts: Any
     The title is a layer too, because Vega's own would be higher if the numbers of an axis are.
     """
     place = {"x": {"value": 0}, "y": {"value": -8}, "text": {"value": title}}
-    words = {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "fontWeight": 500, "color": INKS[0]}
-    head = {"data": {"values": [{}]}, "mark": words, "encoding": place | {"color": None, "order": None}}
+    words = {
+        "type": "text",
+        "align": "left",
+        "baseline": "bottom",
+        "fontSize": 12,
+        "fontWeight": 500,
+        "color": INKS[0],
+    }
+    head = {
+        "data": {"values": [{}]},
+        "mark": words,
+        "encoding": place | {"color": None, "order": None},
+    }
     return {
         "data": {"values": [dict(row) for row in rows]},
         "width": width,

@@ -1,6 +1,7 @@
 """The look of charts: colours that the colour-blind can tell apart, dashes, shapes and fonts, for light and dark.
 
-A name has one of eight colours and one of five dashes, so that forty are distinct, and five even without colour.
+A name has one of eight colours and one of five dashes, so that forty are distinct, and five even
+without colour.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Any
 
 Spec = dict[str, Any]
 
-# Contrast with the background is 3 or more; any two of a set differ by 0.1 or more in Oklab, also for protanopes and
-# deuteranopes (Machado et al. 2009). Both are tested.
+# Contrast with the background is 3 or more; any two of a set differ by 0.1 or more in Oklab, also
+# for protanopes and deuteranopes (Machado et al. 2009). Both are tested.
 LIGHT = ("#004EB7", "#C4861C", "#2E8360", "#D12D10", "#411B88", "#6E84EA", "#724A77", "#8C81A7")
 DARK = ("#2F7AA6", "#DEDC31", "#00AF98", "#FF6B15", "#C74BFF", "#E8DAFF", "#E498FF", "#FFFFC0")
 BACKGROUNDS = ("#FFFFFF", "#15181D")
@@ -23,21 +24,44 @@ DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 4))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 TICKS = 5  # of an axis, at most one more
-ROUND = tuple(size * 10**power for power in range(9) for size in (1, 2, 5))  # steps between the numbers of an axis
+ROUND = tuple(
+    size * 10**power for power in range(9) for size in (1, 2, 5)
+)  # steps between the numbers of an axis
 
 
 def config(dark: bool = False) -> Spec:
     """Return the Vega-Lite configuration of one theme; the background stays transparent."""
     ink, faint, grid = INKS[dark], FAINT[dark], GRIDS[dark]
-    words = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 500}
+    words = {
+        "labelFont": FONT,
+        "titleFont": FONT,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": 500,
+    }
     return {
         "background": None,
         "font": FONT,
         "view": {"stroke": None},
-        "range": {"category": list(DARK if dark else LIGHT), "ordinal": list(DARK if dark else LIGHT)},
-        "axis": {**words, "labelColor": faint, "titleColor": ink, "gridColor": grid, "domainColor": faint}
+        "range": {
+            "category": list(DARK if dark else LIGHT),
+            "ordinal": list(DARK if dark else LIGHT),
+        },
+        "axis": {
+            **words,
+            "labelColor": faint,
+            "titleColor": ink,
+            "gridColor": grid,
+            "domainColor": faint,
+        }
         | {"tickColor": faint, "titlePadding": 8},
-        "legend": {**words, "labelColor": ink, "titleColor": ink, "symbolStrokeWidth": 2, "labelLimit": 260}
+        "legend": {
+            **words,
+            "labelColor": ink,
+            "titleColor": ink,
+            "symbolStrokeWidth": 2,
+            "labelLimit": 260,
+        }
         | {"symbolLimit": 0, "orient": "bottom", "titleAnchor": "start", "symbolOpacity": 1},
         "title": {"color": ink, "font": FONT, "fontSize": 13},
         "text": {"color": ink, "font": FONT},
@@ -51,7 +75,10 @@ def colour(names: Sequence[str], **more: Any) -> Spec:
 
 def dash(names: Sequence[str], **more: Any) -> Spec:
     """Return the dash channel of `names`."""
-    scale = {"domain": list(names), "range": [list(DASHES[i % len(DASHES)]) for i in range(len(names))]}
+    scale = {
+        "domain": list(names),
+        "range": [list(DASHES[i % len(DASHES)]) for i in range(len(names))],
+    }
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
 
@@ -70,7 +97,12 @@ def whole_numbers(first: int, last: int) -> list[int]:
 def whole(rows: Sequence[Any], **parts: Any) -> Spec:
     """Return a specification for the page: data, the width of its container, and `parts`."""
     fit = {"type": "fit-x", "contains": "padding"}
-    return {"data": {"values": [dict(row) for row in rows]}, "width": "container", "autosize": fit, **parts}
+    return {
+        "data": {"values": [dict(row) for row in rows]},
+        "width": "container",
+        "autosize": fit,
+        **parts,
+    }
 
 
 # Algorithms that the reader has switched off; the page sets it.

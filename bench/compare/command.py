@@ -1,7 +1,7 @@
 """`python -m bench.compare`: leaderboard tables of result folders, for the terminal, Markdown, LaTeX, CSV or JSON.
 
-Tables go to standard output, everything else to standard error. Exit status: 0; 2 if the request is wrong or there is
-nothing to show; 3 if a file cannot be read.
+Tables go to standard output, everything else to standard error. Exit status: 0; 2 if the request is
+wrong or there is nothing to show; 3 if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ _NOT_BESIDE_PRINT = (  # options that a paper's table does not read
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status. `argv`: arguments, None for those of the process."""
+    """Run the command and return its exit status.
+
+    `argv`: arguments, None for those of the process.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["diff"]:
         from bench.compare.diff import main as diff
@@ -77,22 +80,37 @@ def _parser() -> Parser:
         prog="python -m bench.compare",
         description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
         "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
-        epilog=_EPILOG.format(numbers=" ".join(number.short for number in NUMBERS.values()), forms="; ".join(FORMS)),
+        epilog=_EPILOG.format(
+            numbers=" ".join(number.short for number in NUMBERS.values()), forms="; ".join(FORMS)
+        ),
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
     filter_options(parser)
     add("--metric", nargs="+", metavar="NAME", help="columns (default: best final)")
-    add("--by", nargs="+", metavar="FIELD", help="fields side by side (default: alpha participation)")
+    add(
+        "--by",
+        nargs="+",
+        metavar="FIELD",
+        help="fields side by side (default: alpha participation)",
+    )
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
     add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
-    add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
+    add(
+        "--over-cells",
+        action="store_true",
+        help="also ranks, wins and interquartile means over all cells",
+    )
     selection_options(parser)
     beside = "default: table; with --reference or --over-cells, csv and json hold these alone"
     add("--format", choices=STYLES, default="table", help=beside)
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
     add("--table", metavar="T", help="of --paper, as printed (3, IV)")
-    add("--all-configurations", action="store_true", help="also those that were not selected on validation")
+    add(
+        "--all-configurations",
+        action="store_true",
+        help="also those that were not selected on validation",
+    )
     return parser
 
 
@@ -111,7 +129,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     tuned = selected.tuned
     where = filters(arguments)
     if conflicts := sorted(set(by) & set(tuned)):
-        raise UsageError(f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
+        raise UsageError(
+            f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned"
+        )
     source, runs = _runs(folders, selected)
     runs = chosen(runs, where, _joined(folders))
     note_superseded(runs, tuned)
@@ -119,7 +139,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
     board = with_seeds(board, runs, metrics, tuned)
-    tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
+    tables = tables_of(
+        board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned
+    )
     sheets = _sheets(arguments, tables, metrics)
     if not sheets or arguments.format in ("table", "md", "latex"):
         render(tables, arguments.format)
@@ -129,24 +151,41 @@ def _compare(arguments: argparse.Namespace) -> None:
         render_sheets(sheets, arguments.format)
 
 
-def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]) -> list[Sheet]:
+def _sheets(
+    arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]
+) -> list[Sheet]:
     """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
     from leaderboards.tables.sheets import against, over_cells, pooled_against
 
     sheets: list[Sheet] = []
-    if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
-        sheets = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
+    if arguments.reference and not (
+        arguments.over_cells and arguments.format == "csv"
+    ):  # one kind of record a file
+        sheets = [
+            sheet for table in tables if (sheet := against(table, arguments.reference)) is not None
+        ]
         if not sheets:
-            competing = {row.algorithm for table in tables for row in table.rows if any(c.competes for c in row.cells)}
+            competing = {
+                row.algorithm
+                for table in tables
+                for row in table.rows
+                if any(c.competes for c in row.cells)
+            }
             names = sorted(competing - {arguments.reference})
             choices = ", ".join(names) + nearest(arguments.reference, names) or "none"
-            raise UsageError(f"no results to compare with {arguments.reference}; others with results: {choices}")
+            raise UsageError(
+                f"no results to compare with {arguments.reference}; others with results: {choices}"
+            )
     if not arguments.over_cells:
         return sheets
     if arguments.reference and arguments.format != "csv":
         differences = [pooled_against(tables, metric, arguments.reference) for metric in metrics]
         sheets += [sheet for sheet in differences if sheet is not None]
-    pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
+    pooled = [
+        sheet
+        for metric in metrics
+        if (sheet := over_cells(tables, metric, arguments.reference)) is not None
+    ]
     if not pooled:
         raise UsageError(
             "--over-cells takes two algorithms with results in two cells (settings) or more, of three seeds where "
@@ -180,7 +219,10 @@ def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) 
 
 def _metrics(names: Sequence[str] | None) -> list[Number]:
     try:
-        metrics = [number_named(name) for name in (("best", "final") if names is None else split_list(names))]
+        metrics = [
+            number_named(name)
+            for name in (("best", "final") if names is None else split_list(names))
+        ]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
     if not metrics:
@@ -200,12 +242,17 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
         raise UsageError("--paper and --table go together: whose table, and which")
     unread = [name for name in _NOT_BESIDE_PRINT if getattr(arguments, name) not in (None, False)]
     if unread:
-        names = ", ".join(map(flag, unread[:1] if arguments.board else unread))  # a board brings options of its own
+        names = ", ".join(
+            map(flag, unread[:1] if arguments.board else unread)
+        )  # a board brings options of its own
         raise UsageError(f"--table shows all that the paper prints, beside ours: leave out {names}")
     missing = [folder for folder in folders if arguments.out and not folder.exists()]
     if missing:
         say(f"nothing is in {_joined(missing)}, which does not exist")
-    values = {"alpha": split_list(arguments.alpha), "participation": split_list(arguments.participation)}
+    values = {
+        "alpha": split_list(arguments.alpha),
+        "participation": split_list(arguments.participation),
+    }
     request = Request(
         algorithms=split_list(arguments.algo),
         dataset=",".join(split_list(arguments.dataset)),
@@ -224,7 +271,9 @@ def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.Dat
 
     source = source_of(folders, *selected)
     runs = source.runs()
-    counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
+    counts = ", ".join(
+        f"{count} {status}" for status, count in runs["status"].value_counts().items()
+    )
     kind = "run" if selected.confirmed_at is None else "confirming run"
     sys.stderr.write(f"{counted(len(runs), kind)} in {_joined(folders)}: {counts}\n")
     return source, runs

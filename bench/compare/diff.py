@@ -43,9 +43,13 @@ def _parser() -> Parser:
         description="Show every field in which two stored runs differ: who they are, what came out, where they ran.",
         epilog=_EPILOG,
     )
-    parser.add_argument("first", metavar="A", help="a run key, or its first characters; or PAPER/DATASET")
+    parser.add_argument(
+        "first", metavar="A", help="a run key, or its first characters; or PAPER/DATASET"
+    )
     parser.add_argument("second", metavar="B", help="likewise")
-    parser.add_argument("--out", nargs="+", metavar="DIR", help="result folders (default as for compare)")
+    parser.add_argument(
+        "--out", nargs="+", metavar="DIR", help="result folders (default as for compare)"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     return parser
 
@@ -58,12 +62,22 @@ def _diff(arguments: argparse.Namespace) -> None:
         {"setting": _setting(name)} if "/" in name else _run(name, source)
         for name in (arguments.first, arguments.second)
     )
-    groups = [name for name in (*_GROUPS, "hyper-parameters", "setting") if name in first and name in second]
-    differing = {group: pairs for group in groups if (pairs := _differing_fields(first[group], second[group]))}
+    groups = [
+        name
+        for name in (*_GROUPS, "hyper-parameters", "setting")
+        if name in first and name in second
+    ]
+    differing = {
+        group: pairs
+        for group in groups
+        if (pairs := _differing_fields(first[group], second[group]))
+    }
     if arguments.json:
         sys.stdout.write(json.dumps(differing, indent=1, ensure_ascii=False, default=str) + "\n")
         return
-    names = [name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second)]
+    names = [
+        name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second)
+    ]
     _print(differing, names, sorted(groups))
 
 
@@ -94,14 +108,18 @@ def _run(start: str, source: Folders) -> Fields:
         group: {
             column.name: row[column.name]
             for column in COLUMNS
-            if column.group == group and column.name in row and (group != "identity" or column.name not in shown_below)
+            if column.group == group
+            and column.name in row
+            and (group != "identity" or column.name not in shown_below)
         }
         for group in _GROUPS
     }
     return fields | {"hyper-parameters": json.loads(row["hp_json"]), "setting": setting}
 
 
-def _print(differing: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], groups: Sequence[str]) -> None:
+def _print(
+    differing: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], groups: Sequence[str]
+) -> None:
     from rich.table import Table
 
     screen = console()
@@ -119,10 +137,18 @@ def _print(differing: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str
 
 
 def _difference(first: Any, second: Any) -> str:
-    numbers = [value for value in (first, second) if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [
+        value
+        for value in (first, second)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
     if len(numbers) < 2:
         return ""
-    return f"{second - first:+d}" if all(isinstance(value, int) for value in numbers) else f"{second - first:+.6g}"
+    return (
+        f"{second - first:+d}"
+        if all(isinstance(value, int) for value in numbers)
+        else f"{second - first:+.6g}"
+    )
 
 
 def _text(value: Any) -> str:

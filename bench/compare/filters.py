@@ -23,8 +23,19 @@ from search_spaces.bounds import cast, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
-BOARDS = Path(leaderboards.__file__).parent  # the folder of the result folders that ship with the package
+TUNABLE = (
+    "lr",
+    "lr_decay",
+    "momentum",
+    "weight_decay",
+    "clip_norm",
+    "batch_size",
+    "optimizer",
+    "nesterov",
+)
+BOARDS = Path(
+    leaderboards.__file__
+).parent  # the folder of the result folders that ship with the package
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
@@ -33,7 +44,9 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
         "dataset": list(split_list(arguments.dataset)),
         "algorithm": list(split_list(arguments.algo)),
         "alpha": [_value("alpha", text) for text in split_list(arguments.alpha)],
-        "participation": [_value("participation", text) for text in split_list(arguments.participation)],
+        "participation": [
+            _value("participation", text) for text in split_list(arguments.participation)
+        ],
     }
     options = {name for name, values in where.items() if values}
     for text in arguments.where or []:
@@ -42,7 +55,9 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
         if not requested:
             raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
         if _field("--where", name) in options:
-            raise UsageError(f"--{name} and --where {name}= are the same thing, and both are given: leave one out")
+            raise UsageError(
+                f"--{name} and --where {name}= are the same thing, and both are given: leave one out"
+            )
         where.setdefault(name, []).extend(_value(name, value) for value in requested)
     return {name: values for name, values in where.items() if values}
 
@@ -55,19 +70,48 @@ def layout(texts: Sequence[str] | None) -> tuple[str, ...]:
 def filter_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `filters` reads."""
     add = parser.add_argument
-    add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
+    add(
+        "--dataset",
+        nargs="+",
+        metavar="NAME",
+        help="only these data sets; lists take spaces or commas",
+    )
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
-    add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
+    add(
+        "--alpha",
+        nargs="+",
+        metavar="A",
+        help="only these concentrations; `none` is a partition without one",
+    )
     add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
-    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    add(
+        "--where",
+        nargs="+",
+        metavar="FIELD=V",
+        help="only these values of any field of the setting",
+    )
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
     """Add `--tuned` and `--confirmed`, how configurations are selected and what is reported of them, and `--board`."""
     add = parser.add_argument
-    add("--board", metavar="NAME", help="results that ship with this package, instead of --out, and their options")
-    add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
-    add("--chosen-by", choices=tuple(RULES), default=DEFAULT_RULE, help=f"{CHOSEN_BY} ({DEFAULT_RULE})")
+    add(
+        "--board",
+        metavar="NAME",
+        help="results that ship with this package, instead of --out, and their options",
+    )
+    add(
+        "--tuned",
+        nargs="+",
+        metavar="FIELD",
+        help="setting fields selected over on validation, such as lr",
+    )
+    add(
+        "--chosen-by",
+        choices=tuple(RULES),
+        default=DEFAULT_RULE,
+        help=f"{CHOSEN_BY} ({DEFAULT_RULE})",
+    )
     add(
         "--confirmed",
         nargs="*",
@@ -82,7 +126,8 @@ def with_board(
 ) -> argparse.Namespace:
     """Put a board's folder, and the options that its `board.toml` lists, before those of the command line.
 
-    `board_metrics` of the result has the metrics that the board reports, the primary one first; None if it names none.
+    `board_metrics` of the result has the metrics that the board reports, the primary one first;
+    None if it names none.
     """
     arguments.board_metrics = None
     if arguments.board is None:
@@ -106,7 +151,8 @@ class Selection(NamedTuple):
 
     Args:
         tuned: setting fields over which configurations are selected.
-        confirmed_at: setting field -> value in the cells that were tuned; None shows all seeds, confirming or not.
+        confirmed_at: setting field -> value in the cells that were tuned; None shows all seeds,
+            confirming or not.
         chosen_by: rule of `leaderboards.selection.RULES`.
     """
 
@@ -128,7 +174,9 @@ def selection(arguments: argparse.Namespace) -> Selection:
     for text in split_list(arguments.confirmed):
         name, _, value = text.partition("=")
         if not value or name in (*tuned_at, *tuned):
-            raise UsageError(f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}")
+            raise UsageError(
+                f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}"
+            )
         tuned_at[name] = _value(_field("--confirmed", name), value)
     return Selection(tuned, tuned_at, arguments.chosen_by)
 
@@ -140,7 +188,9 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         UsageError: a value occurs nowhere, or no run has all the values together.
     """
     mask = runs.index == runs.index
-    settings = runs["setting_json"].map({text: json.loads(text) for text in runs["setting_json"].unique()})
+    settings = runs["setting_json"].map(
+        {text: json.loads(text) for text in runs["setting_json"].unique()}
+    )
     for name, values in where.items():
         column = runs[name] if name == "algorithm" else settings.map(partial(_value_in, name))
         columns = [column.map(show)]
@@ -150,11 +200,15 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         for value in map(show, values):
             if value not in present:
                 hint = nearest(value, present)
-                raise UsageError(f"no {name} {value} in {source}; there are: {', '.join(present)}{hint}")
+                raise UsageError(
+                    f"no {name} {value} in {source}; there are: {', '.join(present)}{hint}"
+                )
         matches = [each.isin({show(value) for value in values}) for each in columns]
         mask &= matches[0] | matches[-1]
     if not mask.any():
-        request = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
+        request = ", ".join(
+            f"{name} {'/'.join(map(show, values))}" for name, values in where.items()
+        )
         raise UsageError(f"no results in {source} with {request} together: ask for fewer of these")
     return runs[mask]
 
@@ -172,11 +226,18 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
     source = ", ".join(map(str, folders))
     if matches.empty:
         commands = " and ".join(
-            f"`{shell_command('bench.status', '--out', out)}`" for out in folders if not out.is_file()
+            f"`{shell_command('bench.status', '--out', out)}`"
+            for out in folders
+            if not out.is_file()
         )
-        raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
+        raise UsageError(
+            f"no run begins with {start!r} in {source}"
+            + (commands and f"; the keys are in {commands}")
+        )
     listed = run_keys(list(matches["run_key"]))
-    raise UsageError(f"{len(matches)} runs begin with {start!r} in {source}, give more characters: {listed}")
+    raise UsageError(
+        f"{len(matches)} runs begin with {start!r} in {source}, give more characters: {listed}"
+    )
 
 
 def show(value: Any) -> str:

@@ -1,10 +1,11 @@
 """Data sets by name: `info` describes one, `load` fetches and reads it, `read` reads it without fetching.
 
-`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages. The table imports neither numpy
-nor torch; the loader of a data set is imported on first use. `bench.data.splits` gives the samples to clients.
+`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages. The table
+imports neither numpy nor torch; the loader of a data set is imported on first use.
+`bench.data.splits` gives the samples to clients.
 
-`info`, `load`, `read` and `source` raise UsageError if no data set has that name, or if one from another package is
-invalid; the message lists the data sets available, or gives the reason.
+`info`, `load`, `read` and `source` raise UsageError if no data set has that name, or if one from
+another package is invalid; the message lists the data sets available, or gives the reason.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def info(name: str) -> DatasetInfo:
 def load(name: str, folder: Path | str | None = None, offline: bool = False) -> Dataset:
     """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
-    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original ones. `folder`: as
-    for `data_dir`. `offline`: never use the network.
+    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original
+    ones. `folder`: as for `data_dir`. `offline`: never use the network.
     """
     data_folder = data_dir(folder)
     try:

@@ -1,4 +1,7 @@
-"""The command line of `bench.data`. Imports neither torch nor ray, nor numpy before data are read."""
+"""The command line of `bench.data`.
+
+Imports neither torch nor ray, nor numpy before data are read.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,17 @@ Where: --data-dir, else $FEDKD_DATA, else ~/.local/share/fedkd-bench.
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
 
 INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
-LISTED = ("name", "title", "num_classes", "kind", "input_shape", "train_size", "test_size", "groups", "download")
+LISTED = (
+    "name",
+    "title",
+    "num_classes",
+    "kind",
+    "input_shape",
+    "train_size",
+    "test_size",
+    "groups",
+    "download",
+)
 
 
 def make_parser() -> Parser:
@@ -42,12 +55,18 @@ def make_parser() -> Parser:
     shared = Parser(add_help=False)
     shared.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     listing = commands.add_parser("list", parents=[shared], help="every data set")
-    listing.add_argument("names", nargs="*", metavar="NAME", help="these only, module:name included (default all)")
+    listing.add_argument(
+        "names", nargs="*", metavar="NAME", help="these only, module:name included (default all)"
+    )
     listing.add_argument("--json", action="store_true", help="machine-readable output")
     preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare")
-    preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, weights.PRETRAINED])}")
+    preparing.add_argument(
+        "names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, weights.PRETRAINED])}"
+    )
     preparing.add_argument("--offline", action="store_true", help="never use the network")
-    commands.add_parser("partition", help="show a partition; its --help has details", add_help=False)
+    commands.add_parser(
+        "partition", help="show a partition; its --help has details", add_help=False
+    )
     return parser
 
 
@@ -59,7 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return show(argv[1:])
     args = make_parser().parse_args(argv)
-    action: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[args.command]
+    action: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[
+        args.command
+    ]
     return exit_status(lambda: action(args))
 
 
@@ -86,7 +107,15 @@ def _list(args: argparse.Namespace) -> None:
         inputs = INPUTS[row["kind"]].format("x".join(map(str, row["input_shape"])))
         sizes = [f"{row[name]:,}" for name in ("train_size", "test_size")]
         here = "yes" if row["here"] else "no"
-        table.add_row(row["name"], row["title"], str(row["num_classes"]), inputs, *sizes, _size(row["download"]), here)
+        table.add_row(
+            row["name"],
+            row["title"],
+            str(row["num_classes"]),
+            inputs,
+            *sizes,
+            _size(row["download"]),
+            here,
+        )
     console().print(table)
     console().print(f"folder: {folder}", soft_wrap=True)
     for reason in broken:
@@ -99,7 +128,9 @@ def _prepare(args: argparse.Namespace) -> None:
     infos = {name: data.info(name) for name in names if name != weights.PRETRAINED}
     if weights.PRETRAINED in names:
         file = weights.fetch(folder, args.offline)
-        sys.stdout.write(f"{weights.PRETRAINED}: ready, {_size(file.stat().st_size)} of weights in {file}\n")
+        sys.stdout.write(
+            f"{weights.PRETRAINED}: ready, {_size(file.stat().st_size)} of weights in {file}\n"
+        )
     for name, info in infos.items():
         dataset = data.load(name, folder, args.offline)
         megabytes = (dataset.train_x.nbytes + dataset.test_x.nbytes) / 1e6

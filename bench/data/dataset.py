@@ -35,14 +35,18 @@ class MissingData(EnvironmentProblem):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set in memory. Images are integers; the trainer divides them by the scale and normalises them.
+    """A data set in memory.
+
+    Images are integers; the trainer divides them by the scale and normalises them.
 
     The arrays are read-only, because every run of a process shares them.
 
     Args:
-        train_x, test_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L) token ids, int32, padded
+        train_x, test_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L)
+        token ids, int32, padded
             with 0 to the longest; of vectors (N, D), float32.
-        train_groups, test_groups: (N,) source or writer of each sample, int64 from 0; None if that is not known.
+        train_groups, test_groups: (N,) source or writer of each sample, int64 from 0; None if that
+        is not known.
     """
 
     name: str
@@ -91,7 +95,11 @@ class Source(Protocol):
 # Cached because all runs of a process use the same images, and making them takes seconds.
 @lru_cache(maxsize=2)
 def _sized(dataset: Dataset, image_size: str) -> Dataset:
-    if image_size == "own" or dataset.train_x.ndim != 4 or dataset.train_x.shape[2:] == (SIDE, SIDE):
+    if (
+        image_size == "own"
+        or dataset.train_x.ndim != 4
+        or dataset.train_x.shape[2:] == (SIDE, SIDE)
+    ):
         return dataset
     resize = padded if image_size == "pad32" else resized
     train, test = (resize(cast("Images", x), SIDE) for x in (dataset.train_x, dataset.test_x))
@@ -118,7 +126,9 @@ def resized(images: Images, side: int) -> Images:
 
     pixels = np.empty((*images.shape[:2], side, side), np.uint8)
     for channel in np.ndindex(pixels.shape[:2]):
-        pixels[channel] = Image.fromarray(images[channel]).resize((side, side), Image.Resampling.BILINEAR)
+        pixels[channel] = Image.fromarray(images[channel]).resize(
+            (side, side), Image.Resampling.BILINEAR
+        )
     return pixels
 
 

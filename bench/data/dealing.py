@@ -1,9 +1,9 @@
 """Partitions without a concentration, and the code that all partitions share: the request, redraws, dealing.
 
-A partition takes the labels and returns, for each client, the ascending positions of its samples; it raises UsageError
-if no draw gives every client samples, there are fewer samples than clients, or the data lack the classes, sources or
-writers that it needs. Draws come from numpy's RandomState, whose stream numpy never changes, so a seed always gives
-the same clients.
+A partition takes the labels and returns, for each client, the ascending positions of its samples;
+it raises UsageError if no draw gives every client samples, there are fewer samples than clients, or
+the data lack the classes, sources or writers that it needs. Draws come from numpy's RandomState,
+whose stream numpy never changes, so a seed always gives the same clients.
 
 Axes: N samples, C classes, K clients, T tries.
 """
@@ -25,10 +25,11 @@ Owned = NDArray[np.bool_]
 Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
 
 MAX_TRIES = 100_000
-# Limits the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers
-# drawn, C*K for each try. It reduces MAX_TRIES only if C*K > 1,000.
+# Limits the time of a request that cannot be met (a few seconds), in a unit that is the same on
+# every machine: numbers drawn, C*K for each try. It reduces MAX_TRIES only if C*K > 1,000.
 MAX_NUMBERS = 100_000_000
-# Batches of tries grow from one (most first draws are accepted) to as many as fit into the processor's cache.
+# Batches of tries grow from one (most first draws are accepted) to as many as fit into the
+# processor's cache.
 GROWTH = 4
 LARGEST_BATCH = 200_000
 PATHOLOGICAL_CLASSES = 6
@@ -40,13 +41,16 @@ class Wanted:
     """A request for a partition.
 
     Args:
-        alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
+        alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal
+            evenly.
     """
 
     labels: Positions  # (N,) labels of the samples to share out
     num_clients: int  # clients K
     alpha: float | None = None
-    groups: Positions | None = None  # (N,) the source or the writer of each sample, if the data set records it
+    groups: Positions | None = (
+        None  # (N,) the source or the writer of each sample, if the data set records it
+    )
     max_tries: int = MAX_TRIES  # draws before giving up
     classes_per_client: int = 2  # classes, or shards, of each client, for partitions that need it
 
@@ -71,10 +75,14 @@ class Wanted:
 class Partition:
     """A way to give samples to clients."""
 
-    function: Partitioner  # takes the request and the generator; returns K ascending arrays of positions
+    function: (
+        Partitioner  # takes the request and the generator; returns K ascending arrays of positions
+    )
     needs_alpha: bool
     summary: str  # one line on what clients get
-    groups: str = ""  # needed of each sample besides its class: `source`, `writer`, or empty for nothing
+    groups: str = (
+        ""  # needed of each sample besides its class: `source`, `writer`, or empty for nothing
+    )
     needs_classes: bool = False  # whether it depends on `Wanted.classes_per_client`
 
 
@@ -130,9 +138,10 @@ def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as FedDKD does for FEMNIST: each client draws 6 classes; clients with the same class share it equally.
 
-    The paper says that 6 of 26 classes are drawn for each client, but not how clients share a class; its step counts
-    determine only the clients' mean size. Decided here: in equal parts without overlap, and all clients draw again
-    until every class has an owner, so that every sample is used.
+    The paper says that 6 of 26 classes are drawn for each client, but not how clients share a
+    class; its step counts determine only the clients' mean size. Decided here: in equal parts
+    without overlap, and all clients draw again until every class has an owner, so that every sample
+    is used.
 
     Source: Li et al., FedDKD (2022), section IV.
     """
@@ -150,10 +159,11 @@ def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def shards(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Sort the samples by class, cut them into K times `classes_per_client` shards, and give each client that many.
 
-    Shards are equal but for one sample; one that lies across a border has samples of both classes. The paper's MNIST
-    has 100 clients with two shards of 300 each.
+    Shards are equal but for one sample; one that lies across a border has samples of both classes.
+    The paper's MNIST has 100 clients with two shards of 300 each.
 
-    Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data (2017), section 3.
+    Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
+    Data (2017), section 3.
     """
     count = wanted.num_clients * wanted.classes_per_client
     if count > len(wanted.labels):
@@ -169,10 +179,11 @@ def shards(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Give each client `classes_per_client` classes; clients with the same class share it equally.
 
-    Client i has class i modulo C, in the order of the labels, and others that are drawn. With fewer clients than
-    classes some classes may have no owner; their samples are unused, as in the source.
+    Client i has class i modulo C, in the order of the labels, and others that are drawn. With fewer
+    clients than classes some classes may have no owner; their samples are unused, as in the source.
 
-    Source: Li et al., NIID-Bench (2022), quantity-based label imbalance (`noniid-#label2`), and its code.
+    Source: Li et al., NIID-Bench (2022), quantity-based label imbalance (`noniid-#label2`), and its
+    code.
     """
     sizes, classes = class_sizes(wanted.labels)
     if wanted.classes_per_client > len(sizes):
@@ -195,7 +206,8 @@ def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Make each source of a data set composed of several a client, in their order; nothing is drawn.
 
-    Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of digits.
+    Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of
+    digits.
     """
     source_of, sources = _group_indices(wanted)
     if sources != wanted.num_clients:
@@ -218,7 +230,8 @@ def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Draw 2,000 writers and split them into K equal groups, as `by_writer` does; other writers are unused.
 
-    The paper deals "approximately 2000 writers" but does not say which. Decided here: 2,000, drawn anew for each seed.
+    The paper deals "approximately 2000 writers" but does not say which. Decided here: 2,000, drawn
+    anew for each seed.
 
     Source: He et al., FedCAD (2022), section Experiments, Dataset.
     """
@@ -228,7 +241,9 @@ def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions
             f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {writers:,}; "
             "use by_writer, which deals all there are, or more of the training data"
         )
-    return _deal_writers("by_writer_2000", writer_of, rng.permutation(writers)[:DRAWN_WRITERS], wanted.num_clients)
+    return _deal_writers(
+        "by_writer_2000", writer_of, rng.permutation(writers)[:DRAWN_WRITERS], wanted.num_clients
+    )
 
 
 def _shared_equally(owned: Owned, sizes: tuple[int, ...]) -> Counts:
@@ -271,7 +286,9 @@ def _group_indices(wanted: Wanted) -> tuple[Positions, int]:
     return indices, len(groups)
 
 
-def _deal_writers(name: str, writer_of: Positions, writers: Positions, clients: int) -> list[Positions]:
+def _deal_writers(
+    name: str, writer_of: Positions, writers: Positions, clients: int
+) -> list[Positions]:
     """Deal `clients` clients equal parts of `writers`, and return their positions; (N,) `writer_of` has all writers."""
     if len(writers) < clients:
         raise UsageError(

@@ -1,10 +1,11 @@
 """Digits-5: five sources of the same ten digits, one per client; and two of them, SynthDigits and MNIST-M.
 
-Sources: X. Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization (2021), and its code:
-the published parts of a source are merged; a stratified fifth is the test part, and the first 743 of the other samples,
-a tenth of those of USPS, are the training part. Images become 28x28 with three channels. Y. Ganin and V.
-Lempitsky, Unsupervised Domain Adaptation by Backpropagation (2015): SynthDigits, and MNIST's digits blended with
-patches of photographs, here in the forms that FedBN's code reads.
+Sources: X. Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization
+(2021), and its code: the published parts of a source are merged; a stratified fifth is the test
+part, and the first 743 of the other samples, a tenth of those of USPS, are the training part.
+Images become 28x28 with three channels. Y. Ganin and V. Lempitsky, Unsupervised Domain Adaptation
+by Backpropagation (2015): SynthDigits, and MNIST's digits blended with patches of photographs, here
+in the forms that FedBN's code reads.
 
 MNIST-M is a pickle without a published checksum, which `bench.data.pickled` reads.
 """
@@ -71,11 +72,15 @@ class MnistM(FileSource):
         if file.stat().st_size > MOST_BYTES:
             raise ForbiddenPickle(f"more than {MOST_BYTES:,} bytes")
         content = load_arrays(file.read_bytes())
-        arrays = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+        arrays = {
+            key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()
+        }
 
         def part(*names: str) -> tuple[Images, Labels]:
             pixels = np.concatenate([arrays[name] for name in names]).transpose(0, 3, 1, 2)
-            labels = np.concatenate([np.ravel(arrays[f"{name}_label"]) for name in names]).astype(np.int64)
+            labels = np.concatenate([np.ravel(arrays[f"{name}_label"]) for name in names]).astype(
+                np.int64
+            )
             return np.ascontiguousarray(pixels), labels
 
         return Dataset.of(self.name, part("train", "valid"), part("test"))
@@ -108,10 +113,15 @@ class Sources(PreparedSource):
         """Concatenate the parts of the sources."""
         parts = [_parts(source.read(folder), self.trained) for source in self._sources()]
         (train_x, train_y), (test_x, test_y) = (
-            tuple(np.concatenate([part[which][array] for part in parts]) for array in (0, 1)) for which in (0, 1)
+            tuple(np.concatenate([part[which][array] for part in parts]) for array in (0, 1))
+            for which in (0, 1)
         )
-        train_groups, test_groups = (_groups([len(part[which][1]) for part in parts]) for which in (0, 1))
-        return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups)
+        train_groups, test_groups = (
+            _groups([len(part[which][1]) for part in parts]) for which in (0, 1)
+        )
+        return Dataset.of(
+            self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups
+        )
 
     def identity(self) -> list[str]:
         """Return the sources and their number of training samples."""
@@ -130,7 +140,10 @@ def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=TEST_SHARE, random_state=0)
     train, test = next(iter(splitter.split(labels, labels)))
     first = train[:trained]
-    return (_as_28x28_rgb(pixels[first]), labels[first]), (_as_28x28_rgb(pixels[test]), labels[test])
+    return (_as_28x28_rgb(pixels[first]), labels[first]), (
+        _as_28x28_rgb(pixels[test]),
+        labels[test],
+    )
 
 
 def _as_28x28_rgb(images: Images) -> Images:
@@ -147,7 +160,8 @@ SYNTHDIGITS = SynthDigits(
     info=DATASETS["synthdigits"],
     form="a MATLAB file of images X and labels y",
     files=tuple(
-        Original(f"SynthDigits/synth_{part}_32x32.mat", also=(f"synth_{part}_32x32.mat",)) for part in ("train", "test")
+        Original(f"SynthDigits/synth_{part}_32x32.mat", also=(f"synth_{part}_32x32.mat",))
+        for part in ("train", "test")
     ),
     archive=FEDBN_DIGITS,
 )

@@ -1,15 +1,16 @@
 """Partitions that divide each class among clients by Dirichlet draws, as in the papers and in other benchmarks.
 
-The rule is that of FedMA (Wang et al. 2020, https://arxiv.org/abs/2002.06440), NIID-Bench and FedDF: for each class,
-draw shares p ~ Dir(alpha) over the clients, set p = 0 for clients that already hold their fair part of all samples,
-renormalise p and cut the class at the cumulative sums; repeat the whole draw until the smallest client is large enough.
-A pool that is not balanced skips the zeros. The same alpha gives other data in each benchmark, because they disagree on
-the smallest client and on balancing; each is here under its own name.
+The rule is that of FedMA (Wang et al. 2020, https://arxiv.org/abs/2002.06440), NIID-Bench and
+FedDF: for each class, draw shares p ~ Dir(alpha) over the clients, set p = 0 for clients that
+already hold their fair part of all samples, renormalise p and cut the class at the cumulative sums;
+repeat the whole draw until the smallest client is large enough. A pool that is not balanced skips
+the zeros. The same alpha gives other data in each benchmark, because they disagree on the smallest
+client and on balancing; each is here under its own name.
 
-Only the counts are drawn, many tries at once: if three draws in ten thousand are accepted, cutting the samples for each
-would take minutes. Every partition takes the request and a random generator, and returns the ascending positions of
-each client's samples; it raises UsageError if no draw gives every client enough samples, there are fewer samples than
-clients, or alpha is not usable.
+Only the counts are drawn, many tries at once: if three draws in ten thousand are accepted, cutting
+the samples for each would take minutes. Every partition takes the request and a random generator,
+and returns the ascending positions of each client's samples; it raises UsageError if no draw gives
+every client enough samples, there are fewer samples than clients, or alpha is not usable.
 
 Axes: N samples, C classes, K clients, T tries, M clients of a group.
 """
@@ -22,7 +23,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.data.dealing import Counts, Positions, Wanted, batches, check_none_empty, class_sizes, deal, tries
+from bench.data.dealing import (
+    Counts,
+    Positions,
+    Wanted,
+    batches,
+    check_none_empty,
+    class_sizes,
+    deal,
+    tries,
+)
 from bench.errors import UsageError
 
 Shares = NDArray[np.float64]
@@ -55,8 +65,8 @@ class Pool:
 def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal by balanced latent Dirichlet allocation: clients differ in size and classes, and hold 10 samples or more.
 
-    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021; NIID-Bench 2022, which calls it
-    `noniid-labeldir`, and alpha beta).
+    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021; NIID-Bench 2022,
+    which calls it `noniid-labeldir`, and alpha beta).
     """
     return _deal_first_accepted("lda", wanted, rng)
 
@@ -64,8 +74,8 @@ def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as `lda` does, but take the C classes in random order, and give each client at least 10 C samples.
 
-    The order matters because the last classes go to the clients that do not have their fair part yet. The code also
-    reduces the data, to a tenth of EMNIST's letters; here `fraction` does.
+    The order matters because the last classes go to the clients that do not have their fair part
+    yet. The code also reduces the data, to a tenth of EMNIST's letters; here `fraction` does.
 
     Source: code of Zhu et al., FedGen (2021), for EMNIST.
     """
@@ -77,8 +87,8 @@ def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal by PFLlib's `dir`: balanced, at least 40 samples a client, or half of its fair part if that is fewer.
 
-    PFLlib first merges the training and the test set, and each client tests on a quarter of its samples
-    (`local_test_fraction=0.25`). Its earlier versions require one sample a client.
+    PFLlib first merges the training and the test set, and each client tests on a quarter of its
+    samples (`local_test_fraction=0.25`). Its earlier versions require one sample a client.
 
     Source: Zhang et al., PFLlib (2025), and its code.
     """
@@ -90,9 +100,9 @@ def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal by FL-bench's Dirichlet rule: NOT balanced, at least 10 samples a client (the default of its argument).
 
-    A client with many samples keeps getting more, so sizes differ far more than under `lda`. FL-bench first merges the
-    training and the test set, and each client tests on a quarter of its samples (`local_test_fraction=0.25`). Its
-    earlier versions are balanced and require 40.
+    A client with many samples keeps getting more, so sizes differ far more than under `lda`.
+    FL-bench first merges the training and the test set, and each client tests on a quarter of its
+    samples (`local_test_fraction=0.25`). Its earlier versions are balanced and require 40.
 
     Source: code of FL-bench.
     """
@@ -102,18 +112,22 @@ def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as FedGKD and FedDF do: Dirichlet within groups of ten clients, then cut into K equal chunks of int(N/K).
 
-    The shuffled samples go to groups of ten clients (the last group has the remaining clients) in proportion to their
-    clients; in a group each client must get int(half of its fair part), within `max_tries` draws. The samples of all
-    clients are then concatenated and cut anew, so that all clients have equal size and borders shift a little. Fewer
-    than K samples remain at the end, unused.
+    The shuffled samples go to groups of ten clients (the last group has the remaining clients) in
+    proportion to their clients; in a group each client must get int(half of its fair part), within
+    `max_tries` draws. The samples of all clients are then concatenated and cut anew, so that all
+    clients have equal size and borders shift a little. Fewer than K samples remain at the end,
+    unused.
 
-    Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses K < 10; here fewer
-    than ten clients form one group.
+    Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses
+    K < 10; here fewer than ten clients form one group.
     """
     labels, num_clients = wanted.labels, wanted.num_clients
     groups = _group_sizes(num_clients, FEDGKD_GROUP)
     shuffled = rng.permutation(len(labels))
-    ends = [int(FEDGKD_GROUP / num_clients * len(labels)) * (index + 1) for index in range(len(groups) - 1)]
+    ends = [
+        int(FEDGKD_GROUP / num_clients * len(labels)) * (index + 1)
+        for index in range(len(groups) - 1)
+    ]
     dealt: list[Positions] = []
     for members, clients in zip(np.split(shuffled, ends), groups, strict=True):
         sizes, classes = class_sizes(labels[members])
@@ -121,30 +135,39 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
         counts = _first_accepted("fedgkd_groups", pool, wanted, rng)
         dealt += [members[part] for part in deal(classes, counts, rng)]
     chunk = len(labels) // num_clients
-    return [np.sort(part) for part in np.split(np.concatenate(dealt)[: chunk * num_clients], num_clients)]
+    return [
+        np.sort(part)
+        for part in np.split(np.concatenate(dealt)[: chunk * num_clients], num_clients)
+    ]
 
 
 def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as FedKF does: clients take turns at having the largest share of a class; there is no smallest size.
 
-    Clients form groups of as many as there are classes (the last group has the rest), and each class is divided among
-    the groups in proportion. In a group, a class's shares are drawn from a Dirichlet distribution, given that the
-    largest share goes to a client that has not had the largest share of an earlier class; once all have, all may again.
-    The remainder of a class after rounding down goes to one group, or client, drawn at random; a client may get no
-    samples if a class has hardly more than K. In the printed setting each client tests on a fifth of its samples:
-    `local_test_fraction=0.2`.
+    Clients form groups of as many as there are classes (the last group has the rest), and each
+    class is divided among the groups in proportion. In a group, a class's shares are drawn from a
+    Dirichlet distribution, given that the largest share goes to a client that has not had the
+    largest share of an earlier class; once all have, all may again. The remainder of a class after
+    rounding down goes to one group, or client, drawn at random; a client may get no samples if a
+    class has hardly more than K. In the printed setting each client tests on a fifth of its
+    samples: `local_test_fraction=0.2`.
 
-    The code redraws until the largest share falls to such a client. Because no client is special, drawing that client
-    and swapping its share with the largest one gives the same distribution at once.
+    The code redraws until the largest share falls to such a client. Because no client is special,
+    drawing that client and swapping its share with the largest one gives the same distribution at
+    once.
 
     Source: code of Zhou et al., FedKF (journal version of 2024).
     """
     alpha = wanted.concentration()
     sizes, classes = class_sizes(wanted.labels)
     groups = np.array(_group_sizes(wanted.num_clients, len(sizes)))
-    group_counts = _round_down(np.tile(groups / groups.sum(), (len(sizes), 1)), np.array(sizes), rng)
+    group_counts = _round_down(
+        np.tile(groups / groups.sum(), (len(sizes), 1)), np.array(sizes), rng
+    )
     shares = [_turns(len(sizes), clients, alpha, rng) for clients in groups]
-    counts = np.hstack([_round_down(share, size, rng) for share, size in zip(shares, group_counts.T, strict=True)])
+    counts = np.hstack(
+        [_round_down(share, size, rng) for share, size in zip(shares, group_counts.T, strict=True)]
+    )
     check_none_empty("fedkf", counts)
     return [np.sort(part) for part in deal(classes, counts, rng)]
 
@@ -152,13 +175,14 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Deal as FedAvgM's paper does: each client draws its own class shares q ~ Dir(alpha p), and samples by them.
 
-    p are the shares of the classes in the data, all alike in CIFAR-10; code of others that draws from Dir(alpha) for
-    each of C classes has an alpha of C times as much here. Clients are equal but for one sample, and take their samples
-    in turn, without replacement. A class that is used up leaves the shares, which are renormalised. If a client's
-    shares fall on such classes only, it takes the other classes as they remain, which the paper leaves open.
+    p are the shares of the classes in the data, all alike in CIFAR-10; code of others that draws
+    from Dir(alpha) for each of C classes has an alpha of C times as much here. Clients are equal
+    but for one sample, and take their samples in turn, without replacement. A class that is used up
+    leaves the shares, which are renormalised. If a client's shares fall on such classes only, it
+    takes the other classes as they remain, which the paper leaves open.
 
-    Source: Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-    Classification (2019), section 3.
+    Source: Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated
+    Visual Classification (2019), section 3.
     """
     alpha = wanted.concentration()
     sizes, classes = class_sizes(wanted.labels)
@@ -175,7 +199,9 @@ def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
-def _take(shares: NDArray[np.float64], remaining: Counts, size: int, rng: np.random.RandomState) -> Counts:
+def _take(
+    shares: NDArray[np.float64], remaining: Counts, size: int, rng: np.random.RandomState
+) -> Counts:
     """Draw (C,) samples of each class, `size` in all, by (C,) `shares`, and no more than remain."""
     taken = np.zeros_like(remaining)
     while taken.sum() < size:
@@ -197,7 +223,8 @@ def propose(
 ) -> tuple[Counts, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Return (C, T, K) counts of `tries` draws, and (T,) which of them are accepted.
 
-    Classes are drawn in turn because balancing depends on the samples held so far; tries are independent.
+    Classes are drawn in turn because balancing depends on the samples held so far; tries are
+    independent.
     """
     held = np.zeros((tries, pool.num_clients), dtype=np.int64)
     valid = np.ones(tries, dtype=np.bool_)
@@ -205,12 +232,14 @@ def propose(
     concentration = np.full(pool.num_clients, alpha)
     for label, size in enumerate(pool.class_sizes):
         shares = rng.dirichlet(concentration, tries)
-        # At a tiny alpha all of a draw's gamma variates can underflow, which makes its shares NaN or infinite.
+        # At a tiny alpha all of a draw's gamma variates can underflow, which makes its shares NaN
+        # or infinite.
         shares[~np.isfinite(shares).all(axis=1)] = 0
         if pool.balanced:
             shares *= held < sum(pool.class_sizes) / pool.num_clients
         total = shares.sum(axis=1, keepdims=True)
-        # If no client is left to take the class, there is nothing to renormalise by, and the draw is void.
+        # If no client is left to take the class, there is nothing to renormalise by, and the draw
+        # is void.
         valid &= total[:, 0] > 0
         np.divide(shares, total, out=shares, where=total > 0)
         edges = (np.cumsum(shares, axis=1) * size).astype(np.int64)
@@ -221,7 +250,11 @@ def propose(
 
 
 def _deal_first_accepted(
-    name: str, wanted: Wanted, rng: np.random.RandomState, min_size: int = MIN_SIZE, balanced: bool = True
+    name: str,
+    wanted: Wanted,
+    rng: np.random.RandomState,
+    min_size: int = MIN_SIZE,
+    balanced: bool = True,
 ) -> list[Positions]:
     """Deal all samples to all clients by the first accepted draw; `name` is the partition's, for messages."""
     samples = len(wanted.labels)
@@ -254,13 +287,16 @@ def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.Random
         if _hopeless(served / made, made, pool.num_clients, most):
             found = f"a client gets {pool.min_size:,} or more in {served / made:.0%} of cases, and in none of"
             raise _refusal(name, pool, wanted, f"{found} {most:,} draws would all of them")
-    raise _refusal(name, pool, wanted, f"none of {most:,} draws gave every client at least {pool.min_size:,}")
+    raise _refusal(
+        name, pool, wanted, f"none of {most:,} draws gave every client at least {pool.min_size:,}"
+    )
 
 
 def _hopeless(share: float, seen: int, num_clients: int, tries: int) -> bool:
     """Tell whether no draw of `tries` will serve all clients, if a client is served in this share of `seen` cases.
 
-    The clients of a draw are taken as independent. That overstates the chance: one that gets more leaves less.
+    The clients of a draw are taken as independent. That overstates the chance: one that gets more
+    leaves less.
     """
     if seen < ENOUGH_SEEN or share == 1:
         return False
@@ -286,12 +322,16 @@ def _group_sizes(num_clients: int, size: int) -> list[int]:
 def _turns(classes: int, clients: int, alpha: float, rng: np.random.RandomState) -> Shares:
     """Draw (C, M) Dirichlet shares; each client in turn has the largest, in an order drawn anew for each turn."""
     shares = rng.dirichlet(np.full(clients, alpha), classes)
-    # At a tiny alpha all of a draw's gamma variates can underflow; its limit gives all to one client.
+    # At a tiny alpha all of a draw's gamma variates can underflow; its limit gives all to one
+    # client.
     shares[~np.isfinite(shares).all(axis=1)] = np.eye(1, clients)
     rounds = math.ceil(classes / clients)
     chosen = np.concatenate([rng.permutation(clients) for _ in range(rounds)])[:classes]
     labels, largest = np.arange(classes), shares.argmax(axis=1)
-    shares[labels, chosen], shares[labels, largest] = shares[labels, largest], shares[labels, chosen]
+    shares[labels, chosen], shares[labels, largest] = (
+        shares[labels, largest],
+        shares[labels, chosen],
+    )
     return shares
 
 

@@ -24,19 +24,23 @@ from leaderboards.shell_text import shell_command
 
 APPLICATION = "fedkd-bench"
 SMALLEST = 2**26  # bytes that a file in an archive may have in any case
-TIMES = 50  # what a larger one may have, in multiples of its packed size; images take at most some ten
+TIMES = (
+    50  # what a larger one may have, in multiples of its packed size; images take at most some ten
+)
 COMPRESSED = ".gz"
 SUBFOLDERS = 1_000  # of the folder of data sets that are looked into, down to the second level
 LISTED = 8  # names in a message about what lies in a folder
-DISTILBERT = "distilbert/distilbert-base-uncased"  # its vocabulary splits texts, and its weights are read
+DISTILBERT = (
+    "distilbert/distilbert-base-uncased"  # its vocabulary splits texts, and its weights are read
+)
 
 
 def data_dir(option: Path | str | None = None) -> Path:
     """Return the folder in which data sets are looked for and downloaded to, resolved; it need not exist.
 
     Args:
-        option: the user's choice (`--data-dir`); without it $FEDKD_DATA counts, then $XDG_DATA_HOME/fedkd-bench,
-            whose default is ~/.local/share/fedkd-bench.
+        option: the user's choice (`--data-dir`); without it $FEDKD_DATA counts, then
+            $XDG_DATA_HOME/fedkd-bench, whose default is ~/.local/share/fedkd-bench.
     """
     chosen = option or os.environ.get("FEDKD_DATA")
     return resolved(str(chosen)) if chosen else _xdg("XDG_DATA_HOME", "~/.local/share")
@@ -59,15 +63,18 @@ class Original:
     path: str  # below the folder of data sets; torchvision's place if torchvision has the data set
     md5: str | None = None  # checksum, hexadecimal; None if none is published
     also: tuple[str, ...] = ()  # other places where it may lie
-    compressed: str = ""  # that of its compressed form, which is read as well (gzip); empty if it is not
+    compressed: str = (
+        ""  # that of its compressed form, which is read as well (gzip); empty if it is not
+    )
     url: str = ""  # address, if it can be downloaded from one
     repository: str = ""  # of a model on the Hugging Face hub that has the file, as owner/name
 
     def find(self, folder: Path) -> Path | None:
         """Find the file in the first of its places that has one, else in the hub client's cache; None if none has.
 
-        Besides its own places below `folder` these count: `folder` may itself be a folder of its path, and its places
-        may be one or two levels deeper. A compressed file comes before a file without a checksum, and after others.
+        Besides its own places below `folder` these count: `folder` may itself be a folder of its
+        path, and its places may be one or two levels deeper. A compressed file comes before a file
+        without a checksum, and after others.
         """
         return next((file for file in self._places(folder) if file.is_file()), None)
 
@@ -93,16 +100,21 @@ class Original:
         return forms if self.md5 else forms[::-1]
 
     def verify(self, folder: Path, name: str) -> None:
-        """Compare the file, which is present, with its checksum; raises EnvironmentProblem. `name`: the data set's.
+        """Compare the file, which is present, with its checksum; raises EnvironmentProblem.
 
-        Of a compressed file the content is compared, unless only the checksum of the whole is published.
+        `name`: the data set's.
+
+        Of a compressed file the content is compared, unless only the checksum of the whole is
+        published.
         """
         file = self.find(folder) or folder / self.path
         # MD5, which the files are published with, detects damage; it does not stop an attacker.
         packed = bool(self.compressed) and file.suffix == COMPRESSED
         expected = self.md5 or (self.compressed if packed else None)
         with gzip.open(file) if packed and self.md5 else file.open("rb") as opened:
-            md5 = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            md5 = hashlib.file_digest(
+                opened, lambda: hashlib.md5(usedforsecurity=False)
+            ).hexdigest()
         if expected not in (None, md5):
             raise EnvironmentProblem(
                 f"{file} is not the original file: expected md5 {expected}, found {file.stat().st_size:,} bytes, "
@@ -119,18 +131,25 @@ class Original:
         from torchvision.datasets.utils import download_url
 
         part = target.with_name(f".{target.name}.part")
-        part.unlink(missing_ok=True)  # torchvision would take it for complete if no checksum is published
+        part.unlink(
+            missing_ok=True
+        )  # torchvision would take it for complete if no checksum is published
         download_url(self.url, part.parent, part.name, self.md5)
         return part.replace(target)
 
 
 def snapshots(repository: str, kind: str) -> list[Path]:
-    """List a repository's version folders in the hub client's cache, newest first. `kind`: datasets or models."""
+    """List a repository's version folders in the hub client's cache, newest first.
+
+    `kind`: datasets or models.
+    """
     if not repository:
         return []
     from huggingface_hub import constants
 
-    versions = Path(constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}", "snapshots").glob("*")
+    versions = Path(
+        constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}", "snapshots"
+    ).glob("*")
     return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 
 
@@ -173,7 +192,9 @@ def fetching(name: str, title: str, folder: Path) -> Iterator[None]:
         ) from problem
 
 
-def lacking(title: str, paths: Sequence[str], folder: Path, others: Sequence[str] = ()) -> MissingData:
+def lacking(
+    title: str, paths: Sequence[str], folder: Path, others: Sequence[str] = ()
+) -> MissingData:
     """Return the error for files that are not in `folder`; each of `others` would do in their place."""
     files = " or ".join(["them", *others])
     return MissingData(
@@ -185,9 +206,15 @@ def lacking(title: str, paths: Sequence[str], folder: Path, others: Sequence[str
 def lying_there(folder: Path) -> str:
     """Say what a folder holds: its first names."""
     try:
-        names = sorted(place.name + "/" * place.is_dir() for place in islice(folder.iterdir(), SUBFOLDERS))
+        names = sorted(
+            place.name + "/" * place.is_dir() for place in islice(folder.iterdir(), SUBFOLDERS)
+        )
     except OSError as problem:
-        return f"The folder cannot be listed ({problem.strerror})" if folder.exists() else "There is no such folder"
+        return (
+            f"The folder cannot be listed ({problem.strerror})"
+            if folder.exists()
+            else "There is no such folder"
+        )
     names = [name for name in names if not name.startswith(".")]
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return f"There lie {', '.join(names[:LISTED])}{more}" if names else "The folder is empty"
@@ -203,7 +230,9 @@ def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> No
     with TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
         try:
             with zipfile.ZipFile(archive) as opened:
-                members = {PurePosixPath(member.filename).name: member for member in opened.infolist()}
+                members = {
+                    PurePosixPath(member.filename).name: member for member in opened.infolist()
+                }
                 for base in targets.keys() & members.keys():
                     _check_member(members[base])
                     with (
@@ -228,4 +257,6 @@ def _check_member(member: zipfile.ZipInfo) -> None:
     bound = max(SMALLEST, TIMES * member.compress_size)
     if member.file_size > bound:
         packed = f"{member.compress_size:,} bytes of the archive"
-        raise ValueError(f"{member.filename} would have {member.file_size:,} bytes, and {packed} may have {bound:,}")
+        raise ValueError(
+            f"{member.filename} would have {member.file_size:,} bytes, and {packed} may have {bound:,}"
+        )

@@ -1,14 +1,16 @@
 """Data sets that need no file: scikit-learn's 8x8 digits, for tests and first tries, four classes in the plane, noise.
 
-Sources: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), UCI Machine Learning Repository,
-https://doi.org/10.24432/C50P49; its test part of 1,797 images, as `sklearn.datasets.load_digits` gives it.
+Sources: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), UCI Machine
+Learning Repository, https://doi.org/10.24432/C50P49; its test part of 1,797 images, as
+`sklearn.datasets.load_digits` gives it.
 
-The plane follows FedGKD's Figure 5, for pictures of decision boundaries. Yao et al. (2021) draw points "in (-4, 4)"
-with four classes and say neither how many, nor what the classes are. Here each part has 1,000 points, uniform in the
-square, and a class is a quadrant.
+The plane follows FedGKD's Figure 5, for pictures of decision boundaries. Yao et al. (2021) draw
+points "in (-4, 4)" with four classes and say neither how many, nor what the classes are. Here each
+part has 1,000 points, uniform in the square, and a class is a quadrant.
 
-Made-up samples have another data set's shapes and classes, and take as long to train on as real ones. Images of a class
-share a pattern, so that a model learns them: a run on mere noise could diverge before it is timed.
+Made-up samples have another data set's shapes and classes, and take as long to train on as real
+ones. Images of a class share a pattern, so that a model learns them: a run on mere noise could
+diverge before it is timed.
 """
 
 from __future__ import annotations
@@ -48,16 +50,23 @@ class Embedded:
 class Digits(Embedded):
     """The `Source` of digits.
 
-    The set has no test part of its own. Ours is 20 % of each class, rounded, drawn by RandomState(0): the same 359
-    images for every seed, so that accuracies of different seeds are measured on one test set.
+    The set has no test part of its own. Ours is 20 % of each class, rounded, drawn by
+    RandomState(0): the same 359 images for every seed, so that accuracies of different seeds are
+    measured on one test set.
     """
 
     def read(self, folder: Path) -> Dataset:
         """Read the data set; both parts keep the order of the original. `folder` is not used."""
-        # Importing scikit-learn would cost a dry run a second; a line of its table has 64 pixels and the label.
-        table = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
+        # Importing scikit-learn would cost a dry run a second; a line of its table has 64 pixels
+        # and the label.
+        table = Path(
+            str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz"))
+        )
         rows = np.loadtxt(table, delimiter=",", dtype=np.int64)
-        pixels, labels = rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
+        pixels, labels = (
+            rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8),
+            rows[:, -1].astype(np.int64),
+        )
         rng = np.random.RandomState(0)
         test = np.zeros(len(labels), dtype=np.bool_)
         for label in np.unique(labels):
@@ -91,7 +100,9 @@ def made_up(
     """Make a data set like `constants` and its split: `samples` per client, `auxiliary` ones, and others held out."""
     trained = clients * samples
     dataset = Dataset.of(
-        constants.name, made_up_samples(trained + auxiliary + validation, constants), made_up_samples(tests, constants)
+        constants.name,
+        made_up_samples(trained + auxiliary + validation, constants),
+        made_up_samples(tests, constants),
     )
     order = np.arange(trained + auxiliary + validation)
     dealt, server, held_out = np.split(order, [trained, trained + auxiliary])
@@ -104,6 +115,8 @@ def made_up_samples(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.
     rng, labels = np.random.RandomState(0), np.arange(count, dtype=np.int64) % constants.num_classes
     if constants.kind == "texts":  # of full length, because shorter ones cost less
         return rng.randint(1, WORDS, (count, *constants.input_shape)).astype(np.int32), labels
-    patterns = rng.randint(0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8)
+    patterns = rng.randint(
+        0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8
+    )
     noise = rng.randint(0, constants.scale // 2 + 1, (count, *constants.input_shape), np.uint8)
     return patterns[labels] + noise, labels

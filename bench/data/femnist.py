@@ -1,9 +1,11 @@
 """FEMNIST: digits and letters of both cases with their writers, as Hugging Face's parquet files have them.
 
-`LETTERS` and `DIGITS` are parts of it: 26 letters, whose upper and lower case are one class, and ten digits.
+`LETTERS` and `DIGITS` are parts of it: 26 letters, whose upper and lower case are one class, and
+ten digits.
 
-Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018); on the hub it is `flwrlabs/femnist`. Strokes
-are dark on white, as LEAF has them. Writers are numbered in the order of their names.
+Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018); on the hub it is
+`flwrlabs/femnist`. Strokes are dark on white, as LEAF has them. Writers are numbered in the order
+of their names.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ TENTH = 10  # one sample in ten is for the test part, which the parquet files la
 class Femnist(PreparedSource):
     """The `Source` of FEMNIST, in the folder `femnist` of data sets.
 
-    The test part is a tenth of each writer's samples, drawn by RandomState(0) and rounded so that the total is a tenth.
+    The test part is a tenth of each writer's samples, drawn by RandomState(0) and rounded so that
+    the total is a tenth.
     """
 
     info: DatasetInfo
@@ -56,7 +59,11 @@ class Femnist(PreparedSource):
 
     def missing(self, folder: Path) -> list[str]:
         """Name the parquet files, unless all are present."""
-        return [] if self.present(folder) else [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
+        return (
+            []
+            if self.present(folder)
+            else [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
+        )
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files; raises as `FileSource.fetch` does."""
@@ -66,7 +73,9 @@ class Femnist(PreparedSource):
 
         place = folder / "femnist"
         with fetching("femnist", self.title, folder):
-            snapshot_download(REPOSITORY, repo_type="dataset", allow_patterns="data/*.parquet", local_dir=place)
+            snapshot_download(
+                REPOSITORY, repo_type="dataset", allow_patterns="data/*.parquet", local_dir=place
+            )
 
     def identity(self) -> list[str]:
         """Return the repository and the test part's share."""
@@ -77,11 +86,14 @@ class Femnist(PreparedSource):
 class Characters(Femnist):
     """The `Source` of some of FEMNIST's characters.
 
-    Test parts and writers' numbers are FEMNIST's, so that no sample is in the test part here and trained on there.
+    Test parts and writers' numbers are FEMNIST's, so that no sample is in the test part here and
+    trained on there.
     """
 
     counted = False  # only FEMNIST's total is published
-    classes: tuple[int, ...] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
+    classes: tuple[
+        int, ...
+    ] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
 
     def parse(self, folder: Path) -> Dataset:
         """Select FEMNIST's samples of these characters."""

@@ -1,8 +1,9 @@
 """Sources of published files: error handling around every reader, checks of the data read, and the prepared copy.
 
-A prepared copy is a folder of memory-mapped .npy files, made anew whenever in doubt. It never causes an error: if the
-folder cannot be written, or its content has changed, the originals are read. A copy is valid as long as the originals
-keep their size and modification time, and its own bytes their CRC-32.
+A prepared copy is a folder of memory-mapped .npy files, made anew whenever in doubt. It never
+causes an error: if the folder cannot be written, or its content has changed, the originals are
+read. A copy is valid as long as the originals keep their size and modification time, and its own
+bytes their CRC-32.
 """
 
 from __future__ import annotations
@@ -29,12 +30,22 @@ from leaderboards.rows.files import atomic_file
 if TYPE_CHECKING:
     from bench.data.table import DatasetInfo
 
-# Increment it when the files below change their meaning, so that older copies are not taken for new ones.
+# Increment it when the files below change their meaning, so that older copies are not taken for new
+# ones.
 LAYOUT = 1
-ARRAYS = ("train_x", "train_y", "test_x", "test_y", "train_groups", "test_groups")  # not every data set has groups
+ARRAYS = (
+    "train_x",
+    "train_y",
+    "test_x",
+    "test_y",
+    "train_groups",
+    "test_groups",
+)  # not every data set has groups
 META = "meta.json"
 
-Stamp = list[list[str | int]]  # path, size and modification time of each file; equal stamps mean unchanged files
+Stamp = list[
+    list[str | int]
+]  # path, size and modification time of each file; equal stamps mean unchanged files
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +105,8 @@ class PreparedSource(ABC):
     def read(self, folder: Path) -> Dataset:
         """Read the data set from its prepared copy if there is one, else from the original files.
 
-        Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published one.
+        Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published
+        one.
         """
         if self.missing(folder):
             raise self.lacking(folder)
@@ -133,15 +145,25 @@ class PreparedSource(ABC):
         ):
             expected = count if self.counted else max(len(labels), 1)
             if not len(x) == len(labels) == expected:
-                raise ValueError(f"{len(x):,} samples and {len(labels):,} labels of {expected:,} in the {part} part")
+                raise ValueError(
+                    f"{len(x):,} samples and {len(labels):,} labels of {expected:,} in the {part} part"
+                )
             images = self.info.kind == "images"
-            if x.ndim < 2 or (images and (x.shape[1:] != self.info.input_shape or x.dtype != np.uint8)):
-                raise ValueError(f"{part} samples of shape {x.shape[1:]} ({x.dtype}), not {self.info.input_shape}")
+            if x.ndim < 2 or (
+                images and (x.shape[1:] != self.info.input_shape or x.dtype != np.uint8)
+            ):
+                raise ValueError(
+                    f"{part} samples of shape {x.shape[1:]} ({x.dtype}), not {self.info.input_shape}"
+                )
             if labels.min() < 0 or labels.max() >= self.info.num_classes:
                 last = self.info.num_classes - 1
-                raise ValueError(f"{part} labels {labels.min()} to {labels.max()} that must be in [0, {last}]")
+                raise ValueError(
+                    f"{part} labels {labels.min()} to {labels.max()} that must be in [0, {last}]"
+                )
             if images and self.counted and len(np.unique(labels)) < self.info.num_classes:
-                raise ValueError(f"{len(np.unique(labels))} of {self.info.num_classes} classes in the {part} part")
+                raise ValueError(
+                    f"{len(np.unique(labels))} of {self.info.num_classes} classes in the {part} part"
+                )
 
 
 @dataclass(frozen=True)
@@ -149,8 +171,10 @@ class FileSource(PreparedSource):
     """A `PreparedSource` of published files, or of others in their place: tables of the Hugging Face hub by default.
 
     Args:
-        archive: an archive of `files`, from which `fetch` unpacks them; a zip archive, unless they are read from it.
-        configuration: the folder of the tables in the repository, if it is neither `data` nor `default`.
+        archive: an archive of `files`, from which `fetch` unpacks them; a zip archive, unless they
+            are read from it.
+        configuration: the folder of the tables in the repository, if it is neither `data` nor
+            `default`.
         table_parts: the beginning of the names of each part's tables.
     """
 
@@ -167,7 +191,8 @@ class FileSource(PreparedSource):
         if not self.repository or self._complete(folder):
             return []
         tables = [
-            parquet.find(folder / self.name, self.repository, part, self.configuration) for part in self.table_parts
+            parquet.find(folder / self.name, self.repository, part, self.configuration)
+            for part in self.table_parts
         ]
         return tables if all(tables) else []
 
@@ -216,8 +241,9 @@ class FileSource(PreparedSource):
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`; of several processes one does it and the others wait.
 
-        An archive in `folder` is used, even if `offline`; else it is downloaded. Existing files are kept. Raises
-        MissingData if files are still missing, EnvironmentProblem if a download fails or an archive is damaged.
+        An archive in `folder` is used, even if `offline`; else it is downloaded. Existing files are
+        kept. Raises MissingData if files are still missing, EnvironmentProblem if a download fails
+        or an archive is damaged.
         """
         archive = self.archive and self.archive.find(folder)
         if archive or not offline:
@@ -256,9 +282,17 @@ def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
         for array, crc in meta["crc32"].items():
             if _crc(place / f"{array}.npy") != crc:
                 raise ValueError(f"{array}.npy has changed")
-            arrays[array] = np.asarray(np.load(place / f"{array}.npy", mmap_mode="r", allow_pickle=False))
+            arrays[array] = np.asarray(
+                np.load(place / f"{array}.npy", mmap_mode="r", allow_pickle=False)
+            )
         return Dataset(name=name, **arrays, hash=str(meta["hash"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:  # missing, foreign, cut off, changed
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as problem:  # missing, foreign, cut off, changed
         _log.debug("no prepared copy in %s: %s", place, problem)
         return None
 
@@ -280,7 +314,11 @@ def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
         with atomic_file(place / META) as file:
             file.write(text.encode())
     except OSError as problem:
-        _log.info("no prepared copy of %s is kept, so each process reads the originals: %s", dataset.name, problem)
+        _log.info(
+            "no prepared copy of %s is kept, so each process reads the originals: %s",
+            dataset.name,
+            problem,
+        )
 
 
 def _crc(path: Path) -> int:

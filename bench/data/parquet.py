@@ -1,6 +1,7 @@
 """Parquet files of data sets, in the layout of the Hugging Face hub: how they are found and decoded.
 
-A reader here may raise any error for a damaged file, with the file's name; `PreparedSource.read` converts it.
+A reader here may raise any error for a damaged file, with the file's name; `PreparedSource.read`
+converts it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def find(folder: Path, repository: str, part: str, configuration: str = "") -> l
     """Find the tables of one part, in order: in `folder`, else in the hub client's cache; [] if some are missing.
 
     Args:
-        folder: a copy of the repository, or of its `data` folder; a copy beside it, named after the repository, or
-            around it counts as well.
+        folder: a copy of the repository, or of its `data` folder; a copy beside it, named after the
+            repository, or around it counts as well.
         repository: on the hub, as owner/name.
         part: the beginning of the files' names, such as `train`, or the name of their folder.
-        configuration: the folder of the tables in the repository, besides `data` and the hub's own `default`.
+        configuration: the folder of the tables in the repository, besides `data` and the hub's own
+            `default`.
     """
     beside = [folder.parent / repository, folder.parent / repository.rpartition("/")[2]]
     around = [folder.parent] if folder.parent.name in (folder.name, beside[1].name) else []

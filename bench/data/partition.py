@@ -1,7 +1,8 @@
 """Partitions, which give training samples to clients, by name.
 
-`PARTITIONS` lists the built-in ones. Another package provides one as an entry point in `fedkd_bench.partitions`, or by
-`module:name`: a function like the built-in ones, or a `Partition` of one. Its result is checked.
+`PARTITIONS` lists the built-in ones. Another package provides one as an entry point in
+`fedkd_bench.partitions`, or by `module:name`: a function like the built-in ones, or a `Partition`
+of one. Its result is checked.
 
 Axes: N samples, K clients.
 """
@@ -42,20 +43,36 @@ SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 PARTITIONS: dict[str, Partition] = {
     "iid": Partition(iid, False, "equal parts, drawn at random"),
     "lda": Partition(lda, True, "Dirichlet shares of each class; unequal sizes, at least 10"),
-    "fedgkd_groups": Partition(fedgkd_groups, True, "Dirichlet shares within groups of ten clients; equal sizes"),
-    "fedkf": Partition(fedkf, True, "Dirichlet shares; clients take turns at having most of a class"),
+    "fedgkd_groups": Partition(
+        fedgkd_groups, True, "Dirichlet shares within groups of ten clients; equal sizes"
+    ),
+    "fedkf": Partition(
+        fedkf, True, "Dirichlet shares; clients take turns at having most of a class"
+    ),
     "fedgen": Partition(fedgen, True, "as lda, at least 10 samples for each class"),
-    "pathological": Partition(pathological, False, "6 classes a client, each shared equally by its owners"),
+    "pathological": Partition(
+        pathological, False, "6 classes a client, each shared equally by its owners"
+    ),
     "shards": Partition(
-        shards, False, "McMahan's: sorted by class, classes_per_client equal shards a client", needs_classes=True
+        shards,
+        False,
+        "McMahan's: sorted by class, classes_per_client equal shards a client",
+        needs_classes=True,
     ),
     "k_classes": Partition(
-        k_classes, False, "classes_per_client classes a client, each shared equally by its owners", needs_classes=True
+        k_classes,
+        False,
+        "classes_per_client classes a client, each shared equally by its owners",
+        needs_classes=True,
     ),
-    "hsu": Partition(hsu, True, "Hsu's (FedAvgM): each client's own Dirichlet shares of the classes; equal sizes"),
+    "hsu": Partition(
+        hsu, True, "Hsu's (FedAvgM): each client's own Dirichlet shares of the classes; equal sizes"
+    ),
     "by_source": Partition(by_source, False, "one client for each source", "source"),
     "by_writer": Partition(by_writer, False, "all samples of an equal number of writers", "writer"),
-    "by_writer_2000": Partition(by_writer_2000, False, "as by_writer, of 2,000 writers that are drawn", "writer"),
+    "by_writer_2000": Partition(
+        by_writer_2000, False, "as by_writer, of 2,000 writers that are drawn", "writer"
+    ),
     "niid_bench": Partition(lda, True, "NIID-Bench's noniid-labeldir: as lda"),
     "pfllib": Partition(pfllib, True, "PFLlib's dir: as lda, at least 40"),
     "fl_bench": Partition(fl_bench, True, "FL-bench's Dirichlet: not balanced, at least 10"),
@@ -81,7 +98,9 @@ def partition(name: str) -> Partition:
         summary = (inspect.getdoc(entry) or path).splitlines()[0]
         entry = Partition(entry, needs_alpha=False, summary=summary)
     if entry.groups not in GROUPS:
-        raise KIND.error(name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
+        raise KIND.error(
+            name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}"
+        )
     return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
 
 
@@ -91,7 +110,10 @@ def version(name: str) -> int | None:
     function = partition(name).function
     if not isinstance(function, Checked):
         return None
-    modules = [(KIND.path(name) or "").partition(":")[0], getattr(function.function, "__module__", None)]
+    modules = [
+        (KIND.path(name) or "").partition(":")[0],
+        getattr(function.function, "__module__", None),
+    ]
     return fingerprint(dict.fromkeys(module for module in modules if module))
 
 
@@ -107,13 +129,16 @@ class Checked:
         """Return K ascending arrays of positions, int64, with no sample in two of them.
 
         Raises:
-            UsageError: the function fails, returns something else, or returns other clients when called again.
+            UsageError: the function fails, returns something else, or returns other clients when
+                called again.
         """
         same_rng = np.random.RandomState()
         same_rng.set_state(rng.get_state())
         clients = self._check_clients(wanted, rng)
         if not all(map(np.array_equal, clients, self._check_clients(wanted, same_rng))):
-            raise self._error("gives other clients when asked again: all draws must come from the rng that it is given")
+            raise self._error(
+                "gives other clients when asked again: all draws must come from the rng that it is given"
+            )
         return clients
 
     def _check_clients(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -121,11 +146,20 @@ class Checked:
             result = self.function(wanted, rng)
         except Exception as error:
             kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-            hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
+            hint = (
+                ""
+                if self.needs_alpha
+                else "; alpha is given only to a Partition with needs_alpha=True"
+            )
             raise KIND.error(self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(result, list | tuple) or len(result) != wanted.num_clients:
-            raise self._error(f"must give a list of {wanted.num_clients} arrays, one for each client")
-        clients = [self._check_client(number, positions, len(wanted.labels)) for number, positions in enumerate(result)]
+            raise self._error(
+                f"must give a list of {wanted.num_clients} arrays, one for each client"
+            )
+        clients = [
+            self._check_client(number, positions, len(wanted.labels))
+            for number, positions in enumerate(result)
+        ]
         all_positions = np.concatenate(clients)
         if len(np.unique(all_positions)) < len(all_positions):
             raise self._error("gives a position twice: a sample has one owner")
@@ -133,11 +167,19 @@ class Checked:
 
     def _check_client(self, number: int, values: Any, count: int) -> Positions:
         positions = np.asarray(values)
-        if positions.ndim != 1 or not positions.size or not np.issubdtype(positions.dtype, np.integer):
+        if (
+            positions.ndim != 1
+            or not positions.size
+            or not np.issubdtype(positions.dtype, np.integer)
+        ):
             got = f"{positions.dtype} of shape {positions.shape}"
-            raise self._error(f"must give each client whole numbers in one axis, got {got} for client {number}")
+            raise self._error(
+                f"must give each client whole numbers in one axis, got {got} for client {number}"
+            )
         if positions.min() < 0 or positions.max() >= count:
-            raise self._error(f"must give positions in [0, {count - 1}], and does not for client {number}")
+            raise self._error(
+                f"must give positions in [0, {count - 1}], and does not for client {number}"
+            )
         return np.sort(positions).astype(np.int64)
 
     def _error(self, what: str) -> ValueError:

@@ -27,8 +27,8 @@ class ForbiddenPickle(pickle.UnpicklingError):
 def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
     """Load the dictionary in a pickle; its arrays of whole numbers become read-only numpy arrays.
 
-    Text of Python 2 becomes bytes. Keys are text, values arrays, numbers, text, tuples of such, or lists of numbers or
-    text.
+    Text of Python 2 becomes bytes. Keys are text, values arrays, numbers, text, tuples of such, or
+    lists of numbers or text.
 
     Raises:
         ForbiddenPickle: it has anything else, or an array is not as long as its shape says.
@@ -42,7 +42,9 @@ def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
         raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
     if not isinstance(content, dict):
         raise pickle.UnpicklingError(f"a {type(content).__name__}, not a dictionary")
-    return {key: value.array() if isinstance(value, _Array) else value for key, value in content.items()}
+    return {
+        key: value.array() if isinstance(value, _Array) else value for key, value in content.items()
+    }
 
 
 class _Reader:
@@ -112,7 +114,9 @@ class _Reader:
     def _extend(self, values: list[Any]) -> None:
         """Append plain values to the list on top."""
         target = self._stack[-1]
-        if not isinstance(target, list) or not all(isinstance(value, int | str | bytes) for value in values):
+        if not isinstance(target, list) or not all(
+            isinstance(value, int | str | bytes) for value in values
+        ):
             raise ForbiddenPickle("a list must be of numbers or text")
         target.extend(values)
 
@@ -182,9 +186,13 @@ class _Reader:
 
 def _tuple(values: list[Any]) -> tuple[Any, ...]:
     """Make a tuple of plain values, types and flat tuples."""
-    nested = any(isinstance(part, tuple) for value in values if isinstance(value, tuple) for part in value)
+    nested = any(
+        isinstance(part, tuple) for value in values if isinstance(value, tuple) for part in value
+    )
     if len(values) > WIDEST or nested or any(isinstance(value, dict | list) for value in values):
-        raise ForbiddenPickle(f"a tuple must be of at most {WIDEST} plain values or tuples of plain values")
+        raise ForbiddenPickle(
+            f"a tuple must be of at most {WIDEST} plain values or tuples of plain values"
+        )
     return tuple(values)
 
 
@@ -232,7 +240,9 @@ class _Array:
         if len(shape) > 4 or not all(type(size) is int and size > 0 for size in shape):
             raise ForbiddenPickle("an array's shape must be up to four whole numbers >= 1")
         if prod(shape) * dtype.itemsize != len(content):
-            raise ForbiddenPickle(f"an array's shape and type ask for other than its {len(content):,} bytes")
+            raise ForbiddenPickle(
+                f"an array's shape and type ask for other than its {len(content):,} bytes"
+            )
         return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
 
 

@@ -1,7 +1,7 @@
 """Data sets of other packages: each a `DatasetInfo` at an entry point in `fedkd_bench.datasets`, or at `module:name`.
 
-Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before training.
-Mistakes in the entry and in such a function are UsageErrors.
+Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before
+training. Mistakes in the entry and in such a function are UsageErrors.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
@@ -57,7 +57,9 @@ def source(name: str) -> Source:
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
     loaded = KIND.load(name, info.loader)
-    if not isinstance(loaded, type) and all(hasattr(loaded, method) for method in ("read", "missing", "fetch")):
+    if not isinstance(loaded, type) and all(
+        hasattr(loaded, method) for method in ("read", "missing", "fetch")
+    ):
         return cast(Source, loaded)
     return Arrays(info, loaded)
 
@@ -66,8 +68,9 @@ def source(name: str) -> Source:
 def version(name: str) -> str | None:
     """Return the part of a run key that identifies the data of a data set from outside; None if there is none so named.
 
-    If a function returns the arrays, they and the entry are hashed: an edit that leaves the data alone changes nothing,
-    a changed file does. Of a `Source` the code is hashed, because its files may arrive only after planning.
+    If a function returns the arrays, they and the entry are hashed: an edit that leaves the data
+    alone changes nothing, a changed file does. Of a `Source` the code is hashed, because its files
+    may arrive only after planning.
     """
     info = find(name)
     if info is None:
@@ -87,12 +90,15 @@ def version(name: str) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The `Source` of a data set that a function returns as arrays. It needs no folder and no network.
+    """The `Source` of a data set that a function returns as arrays.
+
+    It needs no folder and no network.
 
     Args:
-        function: takes nothing, returns the training and the test part, each as (x, labels), or (x, labels, groups)
-            if `info.groups` is set. Images are (N, C, H, W) uint8, texts (N, L) token ids, vectors (N, D); labels
-            and groups are (N,) whole numbers from 0. It raises FileNotFoundError if the data are not here.
+        function: takes nothing, returns the training and the test part, each as (x, labels), or (x,
+            labels, groups) if `info.groups` is set. Images are (N, C, H, W) uint8, texts (N, L)
+            token ids, vectors (N, D); labels and groups are (N,) whole numbers from 0. It raises
+            FileNotFoundError if the data are not here.
     """
 
     info: DatasetInfo  # the entry, with which the arrays are compared
@@ -119,31 +125,43 @@ class Arrays:
         """The data set, read twice: a function that returns other data each time is refused."""
         dataset = self._call()
         if dataset.hash != self._call().hash:
-            raise self._problem("its function gives other data when it is called again: draw with a fixed seed")
+            raise self._problem(
+                "its function gives other data when it is called again: draw with a fixed seed"
+            )
         return dataset
 
     def _call(self) -> Dataset:
         try:
             parts = self.function()
         except FileNotFoundError as error:
-            raise MissingData(f"data set {self.info.name!r}: no file {error.filename or error}") from error
+            raise MissingData(
+                f"data set {self.info.name!r}: no file {error.filename or error}"
+            ) from error
         except Exception as error:
             raise self._problem(f"its function raises {type(error).__name__}: {error}") from error
         if not isinstance(parts, tuple | list) or len(parts) != 2:
-            raise self._problem(f"its function must give the training and the test part, got {type(parts).__name__}")
-        train, test = (self._checked_part(*part) for part in zip(("train", "test"), parts, strict=True))
+            raise self._problem(
+                f"its function must give the training and the test part, got {type(parts).__name__}"
+            )
+        train, test = (
+            self._checked_part(*part) for part in zip(("train", "test"), parts, strict=True)
+        )
         return Dataset.of(self.info.name, train[:2], test[:2], train[2], test[2])
 
     def _checked_part(self, part: str, values: Any) -> tuple[NDArray[Any], Labels, Groups | None]:
         """Check one part and copy it, so that nobody else can write to it."""
         names = ("x", "labels", "groups") if self.info.groups else ("x", "labels")
         if not isinstance(values, tuple | list) or len(values) != len(names):
-            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {type(values).__name__}")
+            raise self._problem(
+                f"the {part} part must be ({', '.join(names)}), got {type(values).__name__}"
+            )
         arrays = [np.asarray(array) for array in values]
         count = self.info.train_size if part == "train" else self.info.test_size
         for name, array in zip(names, arrays, strict=True):
             if array.shape[:1] != (count,):
-                raise self._problem(f"{part} {name}: {part}_size is {count:,}, got shape {array.shape}")
+                raise self._problem(
+                    f"{part} {name}: {part}_size is {count:,}, got shape {array.shape}"
+                )
         labels = self._checked_numbers(f"{part} labels", arrays[1], self.info.num_classes)
         groups = self._checked_numbers(f"{part} groups", arrays[2]) if self.info.groups else None
         return self._checked_samples(f"{part} x", arrays[0]), labels, groups
@@ -161,13 +179,19 @@ class Arrays:
             raise self._problem(f"{what} must be finite, got NaN or infinity")
         return np.array(x, DTYPES[kind], order="C")
 
-    def _checked_numbers(self, what: str, values: NDArray[Any], count: int | None = None) -> NDArray[np.int64]:
+    def _checked_numbers(
+        self, what: str, values: NDArray[Any], count: int | None = None
+    ) -> NDArray[np.int64]:
         """Return (N,) whole numbers from 0, below `count`; raise UsageError for others."""
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-            raise self._problem(f"{what} must be whole numbers of shape (N,), got {values.dtype} of {values.shape}")
+            raise self._problem(
+                f"{what} must be whole numbers of shape (N,), got {values.dtype} of {values.shape}"
+            )
         if values.min() < 0 or (count is not None and values.max() >= count):
             below = f", and num_classes is {count}" if count else ""
-            raise self._problem(f"{what} must count from 0{below}, got {values.min()} to {values.max()}")
+            raise self._problem(
+                f"{what} must count from 0{below}, got {values.min()} to {values.max()}"
+            )
         return np.array(values, np.int64)
 
     def _problem(self, what: str) -> ValueError:
@@ -183,7 +207,9 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
         rules_fit = "none" in info.normalizations
         if kind == "images":
             rules = info.normalizations.values()
-            rules_fit = bool(rules) and all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
+            rules_fit = bool(rules) and all(
+                len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules
+            )
     except (TypeError, ValueError, AttributeError):
         rules_fit = False
     return {
@@ -193,7 +219,8 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
         ),
         "train_size must be a whole number > 0": not _positive(info.train_size),
         "test_size must be a whole number > 0": not _positive(info.test_size),
-        "num_classes must be a whole number > 1": not _positive(info.num_classes) or info.num_classes < 2,
+        "num_classes must be a whole number > 1": not _positive(info.num_classes)
+        or info.num_classes < 2,
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
         'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (

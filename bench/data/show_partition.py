@@ -1,6 +1,7 @@
 """`python -m bench.data partition`: the samples of each class that each client holds, as a table, JSON or a picture.
 
-A run with these fields, and defaults for the others, has the same split: all training samples go to the clients.
+A run with these fields, and defaults for the others, has the same split: all training samples go to
+the clients.
 """
 
 from __future__ import annotations
@@ -44,13 +45,27 @@ def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.data partition",
         description="Show who holds how many samples of which class.",
-        epilog="\n".join(["partitions:", *(f"  {name:<14} {entry.summary}" for name, entry in PARTITIONS.items())]),
+        epilog="\n".join(
+            [
+                "partitions:",
+                *(f"  {name:<14} {entry.summary}" for name, entry in PARTITIONS.items()),
+            ]
+        ),
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="data set")
     parser.add_argument("--clients", required=True, type=int, metavar="K", help="number of clients")
-    parser.add_argument("--alpha", type=float, metavar="A", help="Dirichlet concentration; small is non-IID")
-    parser.add_argument("--partition", default="lda", metavar="NAME", help="how samples are shared out (default lda)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
+    parser.add_argument(
+        "--alpha", type=float, metavar="A", help="Dirichlet concentration; small is non-IID"
+    )
+    parser.add_argument(
+        "--partition",
+        default="lda",
+        metavar="NAME",
+        help="how samples are shared out (default lda)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
@@ -80,20 +95,29 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
     info = data.info(args.dataset)
     alpha = args.alpha if partition(args.partition).needs_alpha else None
     try:
-        setting = Setting(dataset=args.dataset, partition=args.partition, alpha=alpha, num_clients=args.clients)
+        setting = Setting(
+            dataset=args.dataset, partition=args.partition, alpha=alpha, num_clients=args.clients
+        )
     except ValueError as error:
         raise UsageError(str(error)) from None
     dataset = data.read(args.dataset, args.data_dir)
     if dataset is None:
         folder = ("--data-dir", args.data_dir) if args.data_dir else ()
         command = shell_command("bench.data", "prepare", args.dataset, *folder)
-        raise EnvironmentProblem(f"{args.dataset} is not in {data.data_dir(args.data_dir)}; run {command}")
+        raise EnvironmentProblem(
+            f"{args.dataset} is not in {data.data_dir(args.data_dir)}; run {command}"
+        )
     labels = dataset.train_y
     shares = split(setting, labels, args.seed, dataset.train_groups)
-    counts = np.stack([np.bincount(labels[index], minlength=info.num_classes) for index in shares.clients])
+    counts = np.stack(
+        [np.bincount(labels[index], minlength=info.num_classes) for index in shares.clients]
+    )
     sizes = counts.sum(axis=1)
     return {
-        **{name: getattr(setting, name) for name in ("dataset", "partition", "alpha", "num_clients")},
+        **{
+            name: getattr(setting, name)
+            for name in ("dataset", "partition", "alpha", "num_clients")
+        },
         "seed": args.seed,
         "partition_hash": shares.hash,
         "samples": len(labels),
@@ -109,40 +133,58 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
 def _check_plot(path: Path, clients: int) -> None:
     """Raise UsageError or EnvironmentProblem if a picture cannot be drawn, before samples are dealt."""
     if path.suffix.lower() not in (".svg", ".png"):
-        raise UsageError(f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.with_suffix('.svg')}")
+        raise UsageError(
+            f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.with_suffix('.svg')}"
+        )
     if clients > MOST_CLIENTS:
-        raise UsageError(f"--plot draws at most {MOST_CLIENTS:,} clients, got {clients:,}; --json has them all")
+        raise UsageError(
+            f"--plot draws at most {MOST_CLIENTS:,} clients, got {clients:,}; --json has them all"
+        )
     renderer()
 
 
 def _title(report: dict[str, Any]) -> str:
     """Return data set and partition in one line."""
     alpha = "" if report["alpha"] is None else f", alpha {report['alpha']:g}"
-    return f"{data.info(report['dataset']).title}: {report['partition']}{alpha}, seed {report['seed']}"
+    return (
+        f"{data.info(report['dataset']).title}: {report['partition']}{alpha}, seed {report['seed']}"
+    )
 
 
 def _draw(report: dict[str, Any], path: Path) -> None:
     """Draw the chart as in the papers: a bubble for each client and class, its area the number of samples."""
     counts, sizes, distinct = report["counts"], report["sizes"], report["distinct_classes"]
-    samples, classes = f"{min(sizes):,} to {max(sizes):,} samples", f"{min(distinct)} to {max(distinct)} classes"
+    samples, classes = (
+        f"{min(sizes):,} to {max(sizes):,} samples",
+        f"{min(distinct)} to {max(distinct)} classes",
+    )
     panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
-    spec = picture(_title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
+    spec = picture(
+        _title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]]
+    )
     content = drawn(spec, path.suffix.lower()[1:])
     try:
         with typed_file(path) as file:
             file.write(content)
     except OSError as error:
-        raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None
+        raise EnvironmentProblem(
+            f"--plot {path} cannot be written: {error.strerror or error}; name another"
+        ) from None
 
 
 def _print(report: dict[str, Any]) -> None:
     out, counts = console(), np.array(report["counts"])
     out.print(_title(report), style="bold")
-    # Split the classes evenly over as many tables as the width requires; three other columns come first.
+    # Split the classes evenly over as many tables as the width requires; three other columns come
+    # first.
     classes = counts.shape[1]
     column_width = max(len(str(counts.sum(axis=0).max())), len(str(classes - 1))) + 1
-    first_width = len("client ") + max(len("samples "), len(str(report["samples"])) + 1) + len("classes ")
-    for columns in np.array_split(np.arange(classes), -(-classes // max(1, (out.width - first_width) // column_width))):
+    first_width = (
+        len("client ") + max(len("samples "), len(str(report["samples"])) + 1) + len("classes ")
+    )
+    for columns in np.array_split(
+        np.arange(classes), -(-classes // max(1, (out.width - first_width) // column_width))
+    ):
         out.print(_table(counts, columns))
     if len(counts) > MOST_ROWS:
         out.print(f"... and {len(counts) - MOST_ROWS:,} more clients; --json has them all")

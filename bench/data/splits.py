@@ -1,8 +1,9 @@
 """Splits of the training samples: each client's own, the server's auxiliary set, and the validation set.
 
-A split depends on the setting and the seed alone, so that all algorithms of a comparison train on the same data. Every
-draw has its own generator, which ranks all training samples; those of lowest rank are taken from the eligible ones. So
-a larger share contains the smaller one, and changing one field of a setting does not affect the draws for the others.
+A split depends on the setting and the seed alone, so that all algorithms of a comparison train on
+the same data. Every draw has its own generator, which ranks all training samples; those of lowest
+rank are taken from the eligible ones. So a larger share contains the smaller one, and changing one
+field of a setting does not affect the draws for the others.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Split:
     """Positions in the training set, int64, ascending; no sample is in two parts."""
 
     clients: tuple[Positions, ...]  # each client's training samples, K arrays
-    local_tests: tuple[Positions, ...]  # each client's own test samples, K arrays, empty unless the setting keeps some
+    local_tests: tuple[
+        Positions, ...
+    ]  # each client's own test samples, K arrays, empty unless the setting keeps some
     auxiliary: Positions  # the server's labelled samples
     validation: Positions  # the samples to select on
     hash: str  # SHA-256 of all parts, hexadecimal
@@ -42,29 +45,41 @@ class Split:
         return replace(self, clients=(np.sort(np.concatenate(self.clients)),))
 
 
-def split(setting: Setting, train_labels: Positions, seed: int, groups: Positions | None = None) -> Split:
+def split(
+    setting: Setting, train_labels: Positions, seed: int, groups: Positions | None = None
+) -> Split:
     """Give the training samples to the clients and the server.
 
-    In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
-    validation share, of the samples kept, is taken from those that remain; the rest is partitioned; each client holds
-    back its local test share. Shares are rounded half up. `train_labels` are (N,), as are `groups`: the source or
-    writer of each training sample, if the data set records it (`Dataset.train_groups`). The draws are those of the
-    setting's `partition_seed`, if it has one, else those of `seed`.
+    In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the
+    server; the validation share, of the samples kept, is taken from those that remain; the rest is
+    partitioned; each client holds back its local test share. Shares are rounded half up.
+    `train_labels` are (N,), as are `groups`: the source or writer of each training sample, if the
+    data set records it (`Dataset.train_groups`). The draws are those of the setting's
+    `partition_seed`, if it has one, else those of `seed`.
 
     Raises:
-        UsageError: the setting asks for more samples than there are, or names an unknown partition, or no draw is
-            accepted.
+        UsageError: the setting asks for more samples than there are, or names an unknown partition,
+            or no draw is accepted.
     """
     seed = setting.partition_seed_of(seed)
     auxiliary, validation, dealt = _divide(setting, train_labels, seed, groups)
     ranks = _ranks(seed, "local_test", len(train_labels))
     # A client always keeps one sample to train on.
-    counts = [min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1) for samples in dealt]
-    local_tests = tuple(_lowest(samples, ranks, count) for samples, count in zip(dealt, counts, strict=True))
-    clients = tuple(np.setdiff1d(*parts, assume_unique=True) for parts in zip(dealt, local_tests, strict=True))
+    counts = [
+        min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1)
+        for samples in dealt
+    ]
+    local_tests = tuple(
+        _lowest(samples, ranks, count) for samples, count in zip(dealt, counts, strict=True)
+    )
+    clients = tuple(
+        np.setdiff1d(*parts, assume_unique=True) for parts in zip(dealt, local_tests, strict=True)
+    )
     # A hash of the parts' hashes, in order, so that moving a sample between parts changes it.
     hashes = map(content_hash, (clients, local_tests, [auxiliary], [validation]))
-    return Split(clients, local_tests, auxiliary, validation, sha256("/".join(hashes).encode()).hexdigest())
+    return Split(
+        clients, local_tests, auxiliary, validation, sha256("/".join(hashes).encode()).hexdigest()
+    )
 
 
 def split_like(setting: Setting) -> Setting:

@@ -1,4 +1,7 @@
-"""The table of data sets: facts of each that need no reading. Imports neither torch nor ray, nor numpy."""
+"""The table of data sets: facts of each that need no reading.
+
+Imports neither torch nor ray, nor numpy.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,28 @@ class DatasetInfo:
     """Facts of a data set that need no reading.
 
     Args:
-        normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of
-            pixel / scale; texts and vectors have none.
+        normalizations: by rule of `Setting.normalization`, mean and standard deviation of each
+            channel, in units of pixel / scale; texts and vectors have none.
     """
 
     name: str
     title: str
     num_classes: int  # classes C; labels are 0 to C - 1
-    input_shape: tuple[int, ...]  # channels, rows, columns of images; tokens of the longest text; numbers of a vector
+    input_shape: tuple[
+        int, ...
+    ]  # channels, rows, columns of images; tokens of the longest text; numbers of a vector
     train_size: int  # and test_size: samples; an estimate for FEMNIST's letters and digits
     test_size: int
     scale: int  # largest pixel value; pixel / scale lies in [0, 1]
     normalizations: Mapping[str, Normalization] = field(hash=False)
     loader: str  # where its `Source` is, as "module:name"
     flip: bool  # whether a mirrored image still shows the same class
-    groups: str = ""  # what a training sample comes from, one of `GROUPS`; empty if that is not known
-    download: int | None = None  # bytes to fetch if nothing is here yet; 0 for none, None if only the host knows
+    groups: str = (
+        ""  # what a training sample comes from, one of `GROUPS`; empty if that is not known
+    )
+    download: int | None = (
+        None  # bytes to fetch if nothing is here yet; 0 for none, None if only the host knows
+    )
     kind: str = "images"  # what a sample is: `images`, `texts` (token ids) or `vectors`
 
     def normalization(self, rule: str) -> Normalization:
@@ -79,17 +88,43 @@ def _images(
     normalizations = {**rules, "none": ((0.0,) * channels, (1.0,) * channels)}
     loader = f"bench.data.{loader}"
     return DatasetInfo(
-        name, title, num_classes, input_shape, *sizes, scale, normalizations, loader, flip, groups, download
+        name,
+        title,
+        num_classes,
+        input_shape,
+        *sizes,
+        scale,
+        normalizations,
+        loader,
+        flip,
+        groups,
+        download,
     )
 
 
 def _texts(
-    name: str, title: str, num_classes: int, sizes: tuple[int, int], loader: str, download: int | None = None
+    name: str,
+    title: str,
+    num_classes: int,
+    sizes: tuple[int, int],
+    loader: str,
+    download: int | None = None,
 ) -> DatasetInfo:
     """Make the entry of a data set of texts; arguments as in `_images`."""
     loader = f"bench.data.{loader}"
     return DatasetInfo(
-        name, title, num_classes, (TOKENS,), *sizes, 1, _PLAIN, loader, False, "", download, kind="texts"
+        name,
+        title,
+        num_classes,
+        (TOKENS,),
+        *sizes,
+        1,
+        _PLAIN,
+        loader,
+        False,
+        "",
+        download,
+        kind="texts",
     )
 
 
@@ -97,9 +132,10 @@ def _standard(mean: tuple[float, ...], deviation: tuple[float, ...]) -> dict[str
     return {"standard": (mean, deviation)}
 
 
-# "standard" are the data set's own figures as commonly printed, or 0.5 if none are, which gives pixels from -1 to 1.
-# The other rules have the figures of the code of FedGKD (Yao et al. 2021), FedMA (Wang et al. 2020), FedMAX (Chen et
-# al. 2020), FedGen (Zhu et al. 2021) and FedKF (Zhou et al. 2022); on CIFAR-100 FedMA's and FedKF's are CIFAR-10's.
+# "standard" are the data set's own figures as commonly printed, or 0.5 if none are, which gives
+# pixels from -1 to 1. The other rules have the figures of the code of FedGKD (Yao et al. 2021),
+# FedMA (Wang et al. 2020), FedMAX (Chen et al. 2020), FedGen (Zhu et al. 2021) and FedKF (Zhou et
+# al. 2022); on CIFAR-100 FedMA's and FedKF's are CIFAR-10's.
 _GREY, _RGB = _standard((0.5,), (0.5,)), _standard((0.5,) * 3, (0.5,) * 3)
 _CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 _CIFAR10_STD_OF_BATCHES = (0.2023, 0.1994, 0.2010)
@@ -123,14 +159,30 @@ _DIGITS, _MNIST = _standard((0.3058,), (0.3766,)), _standard((0.1307,), (0.3081,
 _FASHION, _KMNIST = _standard((0.2860,), (0.3530,)), _standard((0.1918,), (0.3483,))
 _USPS = _standard((0.2539,), (0.3842,))
 _SVHN = _standard((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
-_TINY = {"standard": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)), "fedgkd": ((0.5,) * 3, (0.5,) * 3)}
+_TINY = {
+    "standard": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
+    "fedgkd": ((0.5,) * 3, (0.5,) * 3),
+}
 _PLAIN: dict[str, Normalization] = {"none": ((), ())}
 
-# NIST's Special Database 19, which FEMNIST is made from, has 411,302 letters and 402,953 digits. FEMNIST has 22 images
-# more, whose classes are not published, and its test part is a tenth of all classes together.
+# NIST's Special Database 19, which FEMNIST is made from, has 411,302 letters and 402,953 digits.
+# FEMNIST has 22 images more, whose classes are not published, and its test part is a tenth of all
+# classes together.
 _INFOS = (
-    _images("digits", "scikit-learn digits (8x8)", 10, (1, 8, 8), (1438, 359), "embedded:DIGITS", _DIGITS, 0, scale=16),
-    _images("mnist", "MNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:MNIST", _MNIST, 11_594_722),
+    _images(
+        "digits",
+        "scikit-learn digits (8x8)",
+        10,
+        (1, 8, 8),
+        (1438, 359),
+        "embedded:DIGITS",
+        _DIGITS,
+        0,
+        scale=16,
+    ),
+    _images(
+        "mnist", "MNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:MNIST", _MNIST, 11_594_722
+    ),
     _images(
         "fashion_mnist",
         "Fashion-MNIST",
@@ -142,10 +194,14 @@ _INFOS = (
         30_878_645,
         flip=True,
     ),
-    _images("kmnist", "KMNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:KMNIST", _KMNIST, 21_240_888),
+    _images(
+        "kmnist", "KMNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:KMNIST", _KMNIST, 21_240_888
+    ),
     _images("usps", "USPS", 10, (1, 16, 16), (7_291, 2_007), "vision:USPS", _USPS, 8_411_109),
     _images("svhn", "SVHN", 10, (3, 32, 32), (73_257, 26_032), "vision:SVHN", _SVHN, 246_316_178),
-    _images("synthdigits", "SynthDigits", 10, (3, 32, 32), (479_400, 9_553), "digits5:SYNTHDIGITS", _RGB),
+    _images(
+        "synthdigits", "SynthDigits", 10, (3, 32, 32), (479_400, 9_553), "digits5:SYNTHDIGITS", _RGB
+    ),
     _images("mnist_m", "MNIST-M", 10, (3, 28, 28), (60_000, 10_000), "digits5:MNIST_M", _RGB),
     _images(
         "digits5",
@@ -178,7 +234,16 @@ _INFOS = (
         _LETTERS,
         561_753_746,
     ),
-    _images("femnist", "FEMNIST", 62, (1, 28, 28), (732_850, 81_427), "femnist:FEMNIST", _GREY, groups="writer"),
+    _images(
+        "femnist",
+        "FEMNIST",
+        62,
+        (1, 28, 28),
+        (732_850, 81_427),
+        "femnist:FEMNIST",
+        _GREY,
+        groups="writer",
+    ),
     _images(
         "femnist_letters",
         "FEMNIST, letters without their case",
@@ -200,7 +265,15 @@ _INFOS = (
         groups="writer",
     ),
     _images(
-        "cifar10", "CIFAR-10", 10, (3, 32, 32), (50_000, 10_000), "vision:CIFAR10", _CIFAR10, 170_498_071, flip=True
+        "cifar10",
+        "CIFAR-10",
+        10,
+        (3, 32, 32),
+        (50_000, 10_000),
+        "vision:CIFAR10",
+        _CIFAR10,
+        170_498_071,
+        flip=True,
     ),
     _images(
         "cifar100",

@@ -1,10 +1,12 @@
 """AG News and SST-5 as token ids: the vocabulary, the tokenizer, the files.
 
-Texts are split as for DistilBERT, by the WordPiece vocabulary of lower-cased English (Devlin et al. 2019): [CLS], the
-pieces, [SEP], at most `TOKENS` in all. They are split once, and the ids are stored in the prepared copy.
+Texts are split as for DistilBERT, by the WordPiece vocabulary of lower-cased English (Devlin et al.
+2019): [CLS], the pieces, [SEP], at most `TOKENS` in all. They are split once, and the ids are
+stored in the prepared copy.
 
-Sources: X. Zhang, J. Zhao, Y. LeCun, Character-level Convolutional Networks for Text Classification (2015), out of A.
-Gulli's corpus; R. Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank (2013).
+Sources: X. Zhang, J. Zhao, Y. LeCun, Character-level Convolutional Networks for Text Classification
+(2015), out of A. Gulli's corpus; R. Socher et al., Recursive Deep Models for Semantic
+Compositionality Over a Sentiment Treebank (2013).
 """
 
 from __future__ import annotations
@@ -57,18 +59,32 @@ class TextSource(FileSource):
             with self.reading(files[0], folder):
                 parts.append(self._part(files))
         if self.development and len(parts[1]) != self.development:
-            raise ValueError(f"{len(parts[1]):,} samples of {self.development:,} in the development part")
+            raise ValueError(
+                f"{len(parts[1]):,} samples of {self.development:,} in the development part"
+            )
         rows = [row for part in parts for row in part]
         vocabulary = self.files[0].find(folder) or folder
-        ids, labels = tokens([text for text, _ in rows], vocabulary), np.array([label for _, label in rows], np.int64)
+        ids, labels = (
+            tokens([text for text, _ in rows], vocabulary),
+            np.array([label for _, label in rows], np.int64),
+        )
         train_size = len(rows) - len(parts[-1])
-        return Dataset.of(self.name, (ids[:train_size], labels[:train_size]), (ids[train_size:], labels[train_size:]))
+        return Dataset.of(
+            self.name,
+            (ids[:train_size], labels[:train_size]),
+            (ids[train_size:], labels[train_size:]),
+        )
 
     def _part(self, files: list[Path]) -> Part:
         rows: Part
         if files[0].suffix == ".jsonl":
             # Not `splitlines`, which also splits at separators that a text may contain.
-            lines = [line for file in files for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+            lines = [
+                line
+                for file in files
+                for line in file.read_text(encoding="utf-8").split("\n")
+                if line.strip()
+            ]
             rows = [(row["text"], row["label"]) for row in map(json.loads, lines)]
         elif files[0].suffix == ".parquet":
             columns = parquet.read(files, ("text", "label"))
@@ -77,13 +93,18 @@ class TextSource(FileSource):
             rows = self.texts(files[0])
         for number, (text, label) in enumerate(rows):
             if not isinstance(text, str) or type(label) is not int:
-                raise ValueError(f"{type(text).__name__} and {type(label).__name__} ({label!r}) in row {number}")
+                raise ValueError(
+                    f"{type(text).__name__} and {type(label).__name__} ({label!r}) in row {number}"
+                )
         return rows
 
 
 @dataclass(frozen=True)
 class AgNews(TextSource):
-    """The `Source` of AG News: titles and first sentences of news. A text is the title, a space and the description."""
+    """The `Source` of AG News: titles and first sentences of news.
+
+    A text is the title, a space and the description.
+    """
 
     def texts(self, file: Path) -> Part:
         """Read rows of class, title and description."""
@@ -95,8 +116,8 @@ class AgNews(TextSource):
 class Sst5(TextSource):
     """The `Source` of SST-5: whole sentences of film reviews, from the published parse trees.
 
-    The training part is the official one, followed by the development set, so that `validation_rule = last` can hold
-    that set out.
+    The training part is the official one, followed by the development set, so that `validation_rule
+    = last` can hold that set out.
     """
 
     def texts(self, file: Path) -> Part:
@@ -105,7 +126,10 @@ class Sst5(TextSource):
         for tree in trees:
             if not TREE.match(tree) or tree.count("(") != tree.count(")"):
                 raise ValueError(repr(tree[:60]))
-        return [(" ".join(BRACKETS.get(word, word) for word in LEAF.findall(tree)), int(tree[1])) for tree in trees]
+        return [
+            (" ".join(BRACKETS.get(word, word) for word in LEAF.findall(tree)), int(tree[1]))
+            for tree in trees
+        ]
 
 
 def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
@@ -132,7 +156,10 @@ _NEWS_FILES = tuple(
         also=tuple(f"{place}/{part}.csv" for place in ("AG_NEWS", "datasets/AG_NEWS", "ag_news")),
         url=f"{_NEWS}/{part}.csv",
     )
-    for part, md5 in (("train", "b1a00f826fdfbd249f79597b59e1dc12"), ("test", "d52ea96a97a2d943681189a97654912d"))
+    for part, md5 in (
+        ("train", "b1a00f826fdfbd249f79597b59e1dc12"),
+        ("test", "d52ea96a97a2d943681189a97654912d"),
+    )
 )
 _TREES_FILES = tuple(
     Original(f"sst5/trees/{part}.txt", also=(f"trees/{part}.txt", f"sst/trees/{part}.txt"))

@@ -1,19 +1,22 @@
 """MNIST and its relatives, USPS, SVHN and CIFAR, which torchvision downloads; and Tiny-ImageNet.
 
-The files lie where torchvision puts them, so a folder that torchvision has filled can be used as it is; USPS and SVHN
-may also lie where the code of FedBN (Li et al. 2021) puts them. MNIST's files may be compressed, and CIFAR's archives
-are read as they are. Hugging Face's tables are read if the published files are missing; their rows may have another
-order, which gives the data another hash. Only downloading, USPS and SVHN import torchvision.
+The files lie where torchvision puts them, so a folder that torchvision has filled can be used as it
+is; USPS and SVHN may also lie where the code of FedBN (Li et al. 2021) puts them. MNIST's files may
+be compressed, and CIFAR's archives are read as they are. Hugging Face's tables are read if the
+published files are missing; their rows may have another order, which gives the data another hash.
+Only downloading, USPS and SVHN import torchvision.
 
-Tiny-ImageNet has 200 classes of ImageNet in 64x64 pixels, numbered in the order of their names in WordNet; its
-validation part is the test part. The published archive is read as it is or unpacked, or `zh-plus/tiny-imagenet`.
+Tiny-ImageNet has 200 classes of ImageNet in 64x64 pixels, numbered in the order of their names in
+WordNet; its validation part is the test part. The published archive is read as it is or unpacked,
+or `zh-plus/tiny-imagenet`.
 
-Sources: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits (1998); G. Cohen et al., EMNIST:
-Extending MNIST to Handwritten Letters (2017), whose images stay transposed; J. J. Hull, A Database for Handwritten Text
-Recognition Research (1994), also as `flwrlabs/usps` on the Hugging Face hub; Y. Netzer et al., Reading Digits in
-Natural Images with Unsupervised Feature Learning (2011); A. Krizhevsky, Learning Multiple Layers of Features from Tiny
-Images (2009); Stanford CS231n, Tiny-ImageNet (2015); H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); T. Clanuwat
-et al., Deep Learning for Classical Japanese Literature (2018), KMNIST.
+Sources: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits (1998); G. Cohen
+et al., EMNIST: Extending MNIST to Handwritten Letters (2017), whose images stay transposed; J. J.
+Hull, A Database for Handwritten Text Recognition Research (1994), also as `flwrlabs/usps` on the
+Hugging Face hub; Y. Netzer et al., Reading Digits in Natural Images with Unsupervised Feature
+Learning (2011); A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009);
+Stanford CS231n, Tiny-ImageNet (2015); H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); T.
+Clanuwat et al., Deep Learning for Classical Japanese Literature (2018), KMNIST.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ class Vision(FileSource):
     """The `Source` of a data set that is in `torchvision.datasets`, which reads USPS and SVHN.
 
     Args:
-        parts: arguments of its class there for the training and the test part, to which the first and the last of
-            `files` belong.
+        parts: arguments of its class there for the training and the test part, to which the first
+            and the last of `files` belong.
     """
 
     theirs: str = ""  # name of its class there
@@ -70,7 +73,9 @@ class Vision(FileSource):
     def published(self, folder: Path) -> list[tuple[Images, Labels]]:
         """Read the training and the test part from the published files."""
         files = (self.files[0], self.files[-1])
-        return [self._part(folder, file, part) for file, part in zip(files, self.parts, strict=True)]
+        return [
+            self._part(folder, file, part) for file, part in zip(files, self.parts, strict=True)
+        ]
 
     def download(self, folder: Path) -> None:
         """Have torchvision download all files to a temporary folder, and move the missing ones to `folder`."""
@@ -83,7 +88,9 @@ class Vision(FileSource):
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (Path(scratch) / path).replace(folder / path)
 
-    def _part(self, folder: Path, file: Original, arguments: dict[str, Any]) -> tuple[Images, Labels]:
+    def _part(
+        self, folder: Path, file: Original, arguments: dict[str, Any]
+    ) -> tuple[Images, Labels]:
         """Read (N, C, H, W) pixels and (N,) labels of the part that has this file."""
         from torchvision import datasets
 
@@ -176,7 +183,9 @@ class Cifar(Vision):
     def _batch(self, blob: bytes) -> tuple[Images, Labels]:
         """Read (N, 3, 32, 32) pixels and (N,) labels of a dictionary, whose keys are text or bytes."""
         content = load_arrays(blob)
-        named = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+        named = {
+            key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()
+        }
         pixels = np.ascontiguousarray(named["data"]).reshape(-1, *self.info.input_shape)
         return pixels, whole_numbers(named[self.labels], "label")
 
@@ -208,7 +217,9 @@ class TinyImageNet(FileSource):
         if tree:
             names = [file.relative_to(tree.parent).as_posix() for file in _files_of(tree)]
             return self._images(names, lambda name: (tree.parent / name).read_bytes())
-        train, test = (parquet.labelled(part, self.info.input_shape) for part in self.tables(folder))
+        train, test = (
+            parquet.labelled(part, self.info.input_shape) for part in self.tables(folder)
+        )
         return Dataset.of(self.name, train, test)
 
     def substitutes(self, folder: Path) -> list[Path]:
@@ -242,14 +253,18 @@ class TinyImageNet(FileSource):
         images = sorted(name for name in names if name.endswith(".JPEG"))
         training = [name for name in images if name.startswith(f"{base}/train/")]
         # Some sort the images into folders of their classes; the annotations hold there, too.
-        held_out = {name.rpartition("/")[2]: name for name in images if name.startswith(f"{base}/val/")}
+        held_out = {
+            name.rpartition("/")[2]: name for name in images if name.startswith(f"{base}/val/")
+        }
         return Dataset.of(
             self.name,
             self._decode(read, [(name, labels[name.split("/")[2]]) for name in training]),
             self._decode(read, [(held_out[row[0]], labels[row[1]]) for row in rows]),
         )
 
-    def _decode(self, read: Callable[[str], bytes], images: list[tuple[str, int]]) -> tuple[Images, Labels]:
+    def _decode(
+        self, read: Callable[[str], bytes], images: list[tuple[str, int]]
+    ) -> tuple[Images, Labels]:
         """Decode images, given by path and label, to (N, 3, 64, 64) pixels and (N,) labels."""
         pixels = np.empty((len(images), *self.info.input_shape), np.uint8)
         for position, (path, _) in enumerate(images):
@@ -325,8 +340,15 @@ EMNIST_LETTERS = Idx(
     info=DATASETS["emnist_letters"],
     form="images and labels in the idx format",
     files=tuple(
-        Original(f"EMNIST/raw/emnist-letters-{part}-ubyte")  # only the checksum of the archive is published
-        for part in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+        Original(
+            f"EMNIST/raw/emnist-letters-{part}-ubyte"
+        )  # only the checksum of the archive is published
+        for part in (
+            "train-images-idx3",
+            "train-labels-idx1",
+            "test-images-idx3",
+            "test-labels-idx1",
+        )
     ),
     theirs="EMNIST",
     parts=({"split": "letters", "train": True}, {"split": "letters", "train": False}),

@@ -1,7 +1,7 @@
 """The arithmetic of this process's processor, told by a hash: processors of one name may round differently.
 
-Training is chaotic: a difference in the last bit of one step is a difference of points of accuracy some rounds later.
-Runs are repeated to the bit only where the hash is the same.
+Training is chaotic: a difference in the last bit of one step is a difference of points of accuracy
+some rounds later. Runs are repeated to the bit only where the hash is the same.
 """
 
 from __future__ import annotations

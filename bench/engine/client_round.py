@@ -42,7 +42,8 @@ LOSS = ""  # among means over steps: that of the loss itself, beside those of it
 class Problem:
     """The parts of a run that do not change.
 
-    `draws` is the layer by which the model draws from global generators (`bench.engine.own_draws`); empty for none.
+    `draws` is the layer by which the model draws from global generators (`bench.engine.own_draws`);
+    empty for none.
     """
 
     algorithm: Algorithm
@@ -83,9 +84,9 @@ class Schedule:
     """The samples that each local step takes.
 
     Args:
-        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with
-            other samples of the client, because BatchNorm would see copies of one sample as a constant batch. Without
-            BatchNorm the loop leaves this padding out.
+        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is
+            filled up with other samples of the client, because BatchNorm would see copies of one
+            sample as a constant batch. Without BatchNorm the loop leaves this padding out.
         weight: (steps, B), 0 for padding.
         sizes: number of samples of each step, without padding.
     """
@@ -100,7 +101,11 @@ class Schedule:
 
     @staticmethod
     def draw(
-        generator: torch.Generator, num_examples: int, steps: int, batch_size: int, whole_batches: bool = False
+        generator: torch.Generator,
+        num_examples: int,
+        steps: int,
+        batch_size: int,
+        whole_batches: bool = False,
     ) -> Schedule:
         """Draw a fresh order for each epoch, cut into batches, for as many steps as wanted.
 
@@ -109,13 +114,20 @@ class Schedule:
         per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
         places = torch.arange(per_epoch * batch_size)
         epochs = math.ceil(steps / per_epoch)
-        orders = [torch.randperm(num_examples, generator=generator)[places % num_examples] for _ in range(epochs)]
-        weight = (places < num_examples).double().view(per_epoch, batch_size).repeat(epochs, 1)[:steps]
+        orders = [
+            torch.randperm(num_examples, generator=generator)[places % num_examples]
+            for _ in range(epochs)
+        ]
+        weight = (
+            (places < num_examples).double().view(per_epoch, batch_size).repeat(epochs, 1)[:steps]
+        )
         sizes = tuple(int(size) for size in weight.sum(1).tolist())
         return Schedule(torch.cat(orders).view(-1, batch_size)[:steps], weight, sizes)
 
 
-def draw_schedule(generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int) -> Schedule:
+def draw_schedule(
+    generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int
+) -> Schedule:
     """Draw a client's schedule under the setting's step rule; `sizes` are the sample counts of all clients."""
     epochs, batch_size = setting.local_epochs, setting.batch_size
     whole_batches = setting.step_rule in ("equal", "whole_epochs")
@@ -130,15 +142,22 @@ def draw_schedule(generator: torch.Generator, setting: Setting, sizes: Sequence[
 
 def _batches_per_epoch(num_examples: int, batch_size: int, whole_batches: bool) -> int:
     """Count the batches of an epoch."""
-    return max(1, num_examples // batch_size) if whole_batches else math.ceil(num_examples / batch_size)
+    return (
+        max(1, num_examples // batch_size)
+        if whole_batches
+        else math.ceil(num_examples / batch_size)
+    )
 
 
 @dataclass
 class ClientWork:
-    """One client's round before training. Draws for its steps are on the CPU; a backend moves them all at once.
+    """One client's round before training.
 
-    `local` is everything that the client trains, `memory` is from its earlier rounds, `teachers` are frozen models by
-    name, `tables` their outputs on every sample, if epochs have the same inputs; the hook `noise` draws from `noise`.
+    Draws for its steps are on the CPU; a backend moves them all at once.
+
+    `local` is everything that the client trains, `memory` is from its earlier rounds, `teachers`
+    are frozen models by name, `tables` their outputs on every sample, if epochs have the same
+    inputs; the hook `noise` draws from `noise`.
     """
 
     client: int
@@ -183,10 +202,11 @@ class RoundWork:
 class ClientResult:
     """A client's final local model, upload and its bytes, memory, mean training loss in nats, steps and samples.
 
-    `metrics` are scalars by name that the algorithm reports for the curve: means over the steps of the terms of its
-    loss, and those of its upload, which does not hold them any more.
+    `metrics` are scalars by name that the algorithm reports for the curve: means over the steps of
+    the terms of its loss, and those of its upload, which does not hold them any more.
 
-    `nan_in` has a scalar for each other entry of `local`, by its name: NaN if the entry has a NaN, else 0.
+    `nan_in` has a scalar for each other entry of `local`, by its name: NaN if the entry has a NaN,
+    else 0.
     """
 
     client: int
@@ -201,7 +221,9 @@ class ClientResult:
     metrics: dict[str, Tensor] = field(default_factory=dict)
 
 
-def make_work(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> ClientWork:
+def make_work(
+    problem: Problem, client: int, round: int, message: Message, memory: Memory
+) -> ClientWork:
     """Draw everything that a client's round needs, each part from a stream of its own."""
     setting, federation, algorithm = problem.setting, problem.federation, problem.algorithm
 
@@ -210,7 +232,11 @@ def make_work(problem: Problem, client: int, round: int, message: Message, memor
 
     schedule = draw_schedule(generator("order"), setting, federation.sizes, client)
     augmented = setting.augmentation != "none"
-    draws = draw_crops(generator("augment"), len(schedule.sizes), setting.batch_size) if augmented else None
+    draws = (
+        draw_crops(generator("augment"), len(schedule.sizes), setting.batch_size)
+        if augmented
+        else None
+    )
     start = algorithm.start(problem.fed_of(client), message, memory, generator("start"))
     source = federation.source(client, schedule.positions, draws)
     teachers = algorithm.teachers(message, memory)
@@ -231,9 +257,13 @@ def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> di
     """Compute outputs of frozen models on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
     if not models:
         return {}
-    parts = [{name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()]
+    parts = [
+        {name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()
+    ]
     return {
-        name: Outputs(torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts]))
+        name: Outputs(
+            torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts])
+        )
         for name in models
     }
 
@@ -250,7 +280,12 @@ def leaves_of(net: Network, params: Params) -> Params:
 
 
 def finish(
-    problem: Problem, work: ClientWork, local: Local, means: Mapping[str, Tensor], message: Message, plan: Plan
+    problem: Problem,
+    work: ClientWork,
+    local: Local,
+    means: Mapping[str, Tensor],
+    message: Message,
+    plan: Plan,
 ) -> ClientResult:
     """Call the algorithm's `upload` for a client's upload and new memory, and make the client's result.
 
@@ -281,13 +316,18 @@ def joined_metrics(first: Mapping[str, Tensor], second: Any) -> dict[str, Tensor
     """Join metrics that an algorithm reports in two places.
 
     Raises:
-        ValueError: a name is reported in both, or no name for an algorithm's own metric; or a value is no scalar.
+        ValueError: a name is reported in both, or no name for an algorithm's own metric; or a value
+            is no scalar.
     """
     if not isinstance(second, Mapping):
-        raise ValueError(f"`metrics` must be a dict of scalars by name, got {type(second).__name__}")
+        raise ValueError(
+            f"`metrics` must be a dict of scalars by name, got {type(second).__name__}"
+        )
     for name, value in second.items():
         if name in first:
-            raise ValueError(f"the metric {name!r} is reported twice: give one of the two another name")
+            raise ValueError(
+                f"the metric {name!r} is reported twice: give one of the two another name"
+            )
         if not isinstance(value, Tensor) or value.dim():
             got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
             raise ValueError(f"the metric {name!r} must be a scalar, got {got}")
@@ -301,7 +341,8 @@ def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Te
     """Average the loss (B,) of a step, and the terms that it reported, over the samples that count.
 
     Raises:
-        ValueError: the loss has another shape, or other terms are reported than the algorithm declares.
+        ValueError: the loss has another shape, or other terms are reported than the algorithm
+            declares.
     """
     if set(batch.reported) != set(algorithm.terms):
         raise ValueError(
@@ -318,7 +359,8 @@ def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
     """Average per-example losses (B,) over the samples that count.
 
     Raises:
-        ValueError: the losses have another shape: a mean would count the padding, any other shape would broadcast.
+        ValueError: the losses have another shape: a mean would count the padding, any other shape
+            would broadcast.
     """
     if loss.shape != weight.shape:
         raise ValueError(

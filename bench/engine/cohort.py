@@ -22,10 +22,12 @@ class Traffic:
     """The exchanges of a run so far.
 
     Args:
-        communications: exchanges with a cohort: one for local training, one for each server request beyond it.
+        communications: exchanges with a cohort: one for local training, one for each server request
+            beyond it.
         bytes_down: from the server, summed over clients.
         bytes_up: to the server, summed over clients.
-        train_steps: optimiser steps and gradient requests of a client, averaged over each round's clients.
+        train_steps: optimiser steps and gradient requests of a client, averaged over each round's
+            clients.
     """
 
     communications: int = 0
@@ -63,7 +65,9 @@ class ClientCohort:
         Raises:
             ValueError: `among` leaves all clients out.
         """
-        weights = self.num_examples if among is None else self.num_examples * among.to(self.num_examples)
+        weights = (
+            self.num_examples if among is None else self.num_examples * among.to(self.num_examples)
+        )
         if among is not None and not bool(weights.any()):
             raise ValueError("the mean is over no client: `among` is 0 for all of them")
         shares = weights / weights.sum()
@@ -82,23 +86,40 @@ class ClientCohort:
         return replace(self, ids=ids, num_examples=sizes, _calls=0)
 
     def gradients(
-        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+        self,
+        loss: Any,
+        params: Params,
+        batch_size: int,
+        *,
+        augmented: bool = False,
+        among: Tensor | None = None,
     ) -> Params:
         """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
         self._calls += 1
         clients: list[int] = self.ids.tolist()
         answering = [True] * len(clients) if among is None else among.bool().tolist()
-        grads = [self._gradient(client, loss, params, batch_size, augmented) for client in compress(clients, answering)]
+        grads = [
+            self._gradient(client, loss, params, batch_size, augmented)
+            for client in compress(clients, answering)
+        ]
         self.traffic.communications += 1
         self.traffic.bytes_down += len(clients) * num_bytes(params)
         self.traffic.bytes_up += sum(num_bytes(grad) for grad in grads)
         self.traffic.train_steps += len(grads) / len(clients)
-        zeros = {name: torch.zeros_like(params[name]) for name in self.problem.net.trainable if name in params}
+        zeros = {
+            name: torch.zeros_like(params[name])
+            for name in self.problem.net.trainable
+            if name in params
+        }
         answers = iter(grads)
-        stacked: Params = stack([next(answers) if is_answering else zeros for is_answering in answering])
+        stacked: Params = stack(
+            [next(answers) if is_answering else zeros for is_answering in answering]
+        )
         return stacked
 
-    def _gradient(self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool) -> Params:
+    def _gradient(
+        self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool
+    ) -> Params:
         """Return a client's gradient on a fresh mini-batch, or on all its samples if fewer; zero for unused tensors."""
         net, federation = self.problem.net, self.problem.federation
 
@@ -110,15 +131,20 @@ class ClientCohort:
         index = client_index[order[:batch_size].to(federation.device)]
         data, draws, key = federation.data(index), None, None
         if augmented and self.problem.setting.augmentation != "none":
-            draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(federation.device)
+            draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(
+                federation.device
+            )
         x = federation.train.batch(index, draws) if augmented else data.x
         if net.has_dropout:
             key = step_keys(generator("dropout", "gradient"), 1)[0].to(federation.device)
-        # Copied, because a model in training mode writes its running statistics into its parameters.
+        # Copied, because a model in training mode writes its running statistics into its
+        # parameters.
         copies = {name: value.detach().clone() for name, value in params.items()}
         leaves = {name: copies[name].requires_grad_() for name in net.trainable if name in copies}
         with net.dropout(key):
             losses = loss(net, copies, self.params[client], Batch(x, data.y, data.weight))
         value = masked_mean(losses, data.weight)
-        grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(
+            value, list(leaves.values()), allow_unused=True, materialize_grads=True
+        )
         return dict(zip(leaves, grads, strict=True))

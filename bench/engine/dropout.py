@@ -1,9 +1,10 @@
 """Dropout whose masks are a function of a key: the same in every backend, on every device, and after a resume.
 
-A mask is a hash of (key, number of the application within the step, element) in integer arithmetic. There is no
-generator state to save or to race for, and a vmapped key gives every client of a stack its own masks. Because elements
-are counted row by row, a sample's mask does not depend on the rows that follow it. Texts are counted as if all had the
-greatest length, so a token's mask does not depend on the padding of its batch either.
+A mask is a hash of (key, number of the application within the step, element) in integer arithmetic.
+There is no generator state to save or to race for, and a vmapped key gives every client of a stack
+its own masks. Because elements are counted row by row, a sample's mask does not depend on the rows
+that follow it. Texts are counted as if all had the greatest length, so a token's mask does not
+depend on the padding of its batch either.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import torch
 from torch import Tensor, nn
 
 WORD = 2**32 - 1
-KINDS: dict[type[nn.Module], bool] = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
+KINDS: dict[type[nn.Module], bool] = {
+    nn.Dropout: False,
+    nn.Dropout1d: True,
+    nn.Dropout2d: True,
+    nn.Dropout3d: True,
+}
 
 Whole = TypeVar("Whole", int, Tensor)
 
@@ -24,8 +30,9 @@ Whole = TypeVar("Whole", int, Tensor)
 def mix(x: Whole) -> Whole:
     """Map 32-bit numbers one to one, so that each bit of the input affects each bit of the output.
 
-    The hash is lowbias32 (https://nullprogram.com/blog/2018/07/31/). Its second factor has 2**32 subtracted, which
-    leaves the lower 32 bits as they are and keeps every product within int64; `x` is a Python int or an int64 tensor.
+    The hash is lowbias32 (https://nullprogram.com/blog/2018/07/31/). Its second factor has 2**32
+    subtracted, which leaves the lower 32 bits as they are and keeps every product within int64; `x`
+    is a Python int or an int64 tensor.
     """
     x = x ^ (x >> 16)  # a new tensor; from here on in place, which saves half of the time
     x *= 0x7FEB352D
@@ -48,7 +55,8 @@ class Masks:
     """The masks of one network's dropout layers under the current key.
 
     Args:
-        length: the greatest length of inputs whose length differs from batch to batch; 0 if all have one length.
+        length: the greatest length of inputs whose length differs from batch to batch; 0 if all
+            have one length.
 
     Attributes:
         key: (2,) of `step_keys`, perhaps vmapped; None while nothing is dropped.
@@ -94,7 +102,8 @@ class Dropout(nn.Module):
 
     In evaluation mode, and in training mode while no key is set, it is the identity.
 
-    With `channels` whole channels (b, c) of (B, C, ...) are dropped; `masks` are shared by the layers of a network.
+    With `channels` whole channels (b, c) of (B, C, ...) are dropped; `masks` are shared by the
+    layers of a network.
     """
 
     def __init__(self, p: float, channels: bool, masks: Masks) -> None:

@@ -55,7 +55,8 @@ class Score:
         samples: number of samples.
         loss: mean cross entropy, nats.
         part: index of the part of the test set.
-        val_accuracy: share of validation samples classified correctly; None if none are held out, or not measured.
+        val_accuracy: share of validation samples classified correctly; None if none are held out,
+            or not measured.
     """
 
     right: Tensor
@@ -73,18 +74,26 @@ class Score:
     def measures(self) -> dict[str, float]:
         """The measures, by their names in the curve."""
         measures = {"accuracy": self.accuracy, "loss": self.loss}
-        return measures if self.val_accuracy is None else {**measures, "val_accuracy": self.val_accuracy}
+        return (
+            measures
+            if self.val_accuracy is None
+            else {**measures, "val_accuracy": self.val_accuracy}
+        )
 
 
 Scores = dict[tuple[int, int], Score]  # by client and test part
 
 
 @torch.no_grad()
-def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0) -> Score:
+def score(
+    net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0
+) -> Score:
     """Score a whole model on all (inputs, labels) of `chunks`."""
     device = next(iter(params.values())).device
     right, samples = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
-    loss = torch.zeros((), dtype=torch.float64, device=device)  # read once: reading it would hold up the next chunk
+    loss = torch.zeros(
+        (), dtype=torch.float64, device=device
+    )  # read once: reading it would hold up the next chunk
     for x, y in chunks:
         logits = net.eval(params, x).logits
         right.index_add_(0, y, (logits.argmax(1) == y).long())
@@ -116,14 +125,14 @@ def mean_measures(scores: list[Score]) -> dict[str, float]:
 class Evaluator:
     """Evaluation of one row's model.
 
-    A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and the measures are
-    the unweighted means over clients. If each client holds one source of the data, they are the unweighted means over
-    the sources' test samples, and a personal model is measured on those of its own source only, as FedBN reports; the
-    validation samples likewise.
+    A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and
+    the measures are the unweighted means over clients. If each client holds one source of the data,
+    they are the unweighted means over the sources' test samples, and a personal model is measured
+    on those of its own source only, as FedBN reports; the validation samples likewise.
 
-    `complete` returns a client's whole model for a row and that client. `known` are scores of personal models that have
-    not changed; new ones are added to it. `untrained` are clients that have not trained yet: those
-    whose models are equal, which are usually all, are scored once.
+    `complete` returns a client's whole model for a row and that client. `known` are scores of
+    personal models that have not changed; new ones are added to it. `untrained` are clients that
+    have not trained yet: those whose models are equal, which are usually all, are scored once.
     """
 
     net: Network
@@ -157,7 +166,8 @@ class Evaluator:
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
         """Return `accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
 
-        With local test sets, the last round has each client's accuracy as well. Fractions in [0, 1], losses in nats.
+        With local test sets, the last round has each client's accuracy as well. Fractions in [0,
+        1], losses in nats.
         """
         federation, measures = self.federation, mean_measures(scores)
         tests = {client: index for client, index in enumerate(federation.local_tests) if len(index)}
@@ -166,16 +176,23 @@ class Evaluator:
         accuracies = {}
         for client, index in tests.items():
             model = row if self._is_whole(row) else self.complete(row, client)
-            accuracies[client] = score(self.net, model, federation.chunks(federation.train, index)).accuracy
+            accuracies[client] = score(
+                self.net, model, federation.chunks(federation.train, index)
+            ).accuracy
         measures |= fairness(list(accuracies.values()), [len(index) for index in tests.values()])
-        return measures | {f"{CLIENT_ACCURACY}{client}": value for client, value in accuracies.items() if last}
+        return measures | {
+            f"{CLIENT_ACCURACY}{client}": value for client, value in accuracies.items() if last
+        }
 
     def _is_whole(self, row: Params) -> bool:
         return set(row) == set(self.net.names)
 
     def _score_whole(self, params: Params, part: int) -> Score:
         federation = self.federation
-        test_score, held_out = on_part(self.net, federation, params, part), federation.validation_parts[part]
+        test_score, held_out = (
+            on_part(self.net, federation, params, part),
+            federation.validation_parts[part],
+        )
         if not len(held_out):
             return test_score
         val_score = score(self.net, params, federation.chunks(federation.train, held_out))
@@ -186,8 +203,8 @@ def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, flo
     """Summarise a model's accuracies on the clients' local test sets of these sizes (FedKF, Definitions 1-3).
 
     Returns:
-        `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients, each counting once;
-        `wlp`, the lowest.
+        `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients,
+        each counting once; `wlp`, the lowest.
     """
     values = torch.tensor(accuracies, dtype=torch.float64)
     weights = torch.tensor(sizes, dtype=torch.float64)
@@ -198,12 +215,14 @@ def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, flo
     }
 
 
-def nonfinite_reason(round: int, results: list[ClientResult], models: list[Params], message: Message) -> str | None:
+def nonfinite_reason(
+    round: int, results: list[ClientResult], models: list[Params], message: Message
+) -> str | None:
     """Describe, for the row's `error`, the first value of a round that is not finite; None if all are.
 
-    Losses and models have to be finite; other trees that clients train or the server sends may hold infinities on
-    purpose (a mask of -inf), but no NaN. `models` are the server's new model and those that are evaluated, `message` is
-    the next round's.
+    Losses and models have to be finite; other trees that clients train or the server sends may hold
+    infinities on purpose (a mask of -inf), but no NaN. `models` are the server's new model and
+    those that are evaluated, `message` is the next round's.
     """
     parts = {
         f"client {result.client}: {name!r}, trained beside its model,": value
@@ -211,8 +230,14 @@ def nonfinite_reason(round: int, results: list[ClientResult], models: list[Param
         for name, value in result.nan_in.items()
     }
     parts |= {f"client {result.client}: the training loss": result.loss for result in results}
-    parts |= {f"the server's model {number}": total(model) for number, model in enumerate(models, 1)}
-    parts |= {f"the server's {name}": has_nan(tree) for name, tree in message.items() if name != "params"}
+    parts |= {
+        f"the server's model {number}": total(model) for number, model in enumerate(models, 1)
+    }
+    parts |= {
+        f"the server's {name}": has_nan(tree) for name, tree in message.items() if name != "params"
+    }
     values = torch.stack([value.to(results[0].loss.device) for value in parts.values()]).tolist()
-    nonfinite = [part for part, value in zip(parts, values, strict=True) if not math.isfinite(value)]
+    nonfinite = [
+        part for part, value in zip(parts, values, strict=True) if not math.isfinite(value)
+    ]
     return f"round {round}, {nonfinite[0]} is not finite" if nonfinite else None

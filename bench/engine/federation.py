@@ -33,18 +33,23 @@ class Federation:
     ) -> None:
         self._before_chunk = before_chunk
         options = (info, setting.normalization, setting.augmentation, device, dtype)
-        self.train, self.test = samples(dataset, "train", *options), samples(dataset, "test", *options)
+        self.train, self.test = (
+            samples(dataset, "train", *options),
+            samples(dataset, "test", *options),
+        )
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
         self._clients_on_cpu = tuple(torch.from_numpy(index) for index in split.clients)
         self.clients = tuple(index.to(device) for index in self._clients_on_cpu)
         self.validation = torch.from_numpy(split.validation).to(device)
-        # The test samples of each source if clients hold one source each, else all in one part (None); and the
-        # validation samples that go with each part.
+        # The test samples of each source if clients hold one source each, else all in one part
+        # (None); and the validation samples that go with each part.
         self.test_parts: tuple[Tensor | None, ...] = (None,)
         self.validation_parts: tuple[Tensor, ...] = (self.validation,)
         if setting.partition == "by_source" and (groups := dataset.test_groups) is not None:
             sources = np.unique(groups)
-            self.test_parts = tuple(torch.from_numpy(np.flatnonzero(groups == each)).to(device) for each in sources)
+            self.test_parts = tuple(
+                torch.from_numpy(np.flatnonzero(groups == each)).to(device) for each in sources
+            )
             self.validation_parts *= len(sources)
             if dataset.train_groups is not None:
                 held_out = dataset.train_groups[split.validation]
@@ -70,7 +75,10 @@ class Federation:
     @cached_property
     def _label_counts(self) -> Tensor:
         """Samples of each client and class (K, C), counted on first use because few algorithms need them."""
-        counts = [torch.bincount(self.train.labels[index], minlength=self._num_classes) for index in self.clients]
+        counts = [
+            torch.bincount(self.train.labels[index], minlength=self._num_classes)
+            for index in self.clients
+        ]
         return torch.stack(counts).to(self.dtype)
 
     def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
@@ -78,7 +86,9 @@ class Federation:
 
         `positions` and `draws` are on the CPU.
         """
-        return Source(self.train, self.clients[client], self._clients_on_cpu[client][positions], draws)
+        return Source(
+            self.train, self.clients[client], self._clients_on_cpu[client][positions], draws
+        )
 
     def chunks(
         self, part: Samples, index: Tensor | None = None, size: int | None = None
@@ -105,7 +115,8 @@ class Source:
         samples: the training part of the data set.
         index: (n,) the client's samples, on the training device.
         rows: (steps, B) the samples of each step.
-        draws: (steps, B, 4) int64 of `draw_crops` for each place in the schedule, or None without augmentation.
+        draws: (steps, B, 4) int64 of `draw_crops` for each place in the schedule, or None without
+            augmentation.
     """
 
     samples: Samples
@@ -120,7 +131,11 @@ class Source:
 
     def on(self, device: torch.device) -> Source:
         """Move all that a step reads to a device."""
-        return replace(self, rows=self.rows.to(device), draws=None if self.draws is None else self.draws.to(device))
+        return replace(
+            self,
+            rows=self.rows.to(device),
+            draws=None if self.draws is None else self.draws.to(device),
+        )
 
     def labels(self, step: int, size: int) -> Tensor:
         """Return the labels (size,) of a step's first samples."""

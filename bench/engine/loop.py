@@ -46,7 +46,9 @@ class Loop:
                 raise RuntimeError(f"round {job.round}, client {work.client}: {reason}") from error
         return results
 
-    def train_all(self, jobs: Sequence[RoundWork]) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
+    def train_all(
+        self, jobs: Sequence[RoundWork]
+    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
         """Train each run and yield it with the results of its clients; raises as `train` does."""
         return ((job, self.train(job)) for job in jobs)
 
@@ -54,28 +56,48 @@ class Loop:
         problem, message = job.problem, job.message
         net, algorithm, device = problem.net, problem.algorithm, problem.federation.device
         # A copy of the generator, because a second attempt must see the same numbers.
-        noise, schedule, source = work.noise.clone_state(), work.schedule.on(device, net.dtype), work.source.on(device)
+        noise, schedule, source = (
+            work.noise.clone_state(),
+            work.schedule.on(device, net.dtype),
+            work.source.on(device),
+        )
         work = replace(work, schedule=schedule, source=source, noise=noise)
         plan = job.plan(torch.tensor(float(work.steps), device=device, dtype=net.dtype))
         local: Local = {**work.local, "params": leaves_of(net, work.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)
-        totals = {name: torch.zeros((), device=device, dtype=net.dtype) for name in (LOSS, *algorithm.terms)}
-        keys = dropout_keys(problem, work, job.round).to(device) if net.has_dropout else [None] * work.steps
+        totals = {
+            name: torch.zeros((), device=device, dtype=net.dtype)
+            for name in (LOSS, *algorithm.terms)
+        }
+        keys = (
+            dropout_keys(problem, work, job.round).to(device)
+            if net.has_dropout
+            else [None] * work.steps
+        )
         for step in range(work.steps):
             batch = _batch(problem, work, step)
             if problem.acts_before_steps:
                 changed = algorithm.before_step(net, local, batch, message, plan)
-                extras = {name: tree_map(Tensor.detach, tree) for name, tree in changed.items() if name != "params"}
+                extras = {
+                    name: tree_map(Tensor.detach, tree)
+                    for name, tree in changed.items()
+                    if name != "params"
+                }
                 local = {**apart_from(leaves, extras), "params": local["params"]}
             with net.dropout(keys[step]):
                 losses = algorithm.local_loss(net, local, batch, message, work.memory, plan)
             means = step_means(algorithm, batch, losses)
-            grads = torch.autograd.grad(means[LOSS], leaves, allow_unused=True, materialize_grads=True)
+            grads = torch.autograd.grad(
+                means[LOSS], leaves, allow_unused=True, materialize_grads=True
+            )
             problem.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
             for name, total in totals.items():
                 total += means[name].detach()
-        local = {**local, "params": {name: value.detach() for name, value in local["params"].items()}}
+        local = {
+            **local,
+            "params": {name: value.detach() for name, value in local["params"].items()},
+        }
         means = {name: total / work.steps for name, total in totals.items()}
         return finish(problem, work, local, means, message, plan)
 
@@ -85,13 +107,18 @@ def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
     size = problem.setting.batch_size if problem.net.batch_statistics else work.schedule.sizes[step]
     positions = work.schedule.positions[step, :size]
     x = work.source.take(step, size)
-    teacher = {name: Outputs(out.logits[positions], out.features[positions]) for name, out in work.tables.items()}
+    teacher = {
+        name: Outputs(out.logits[positions], out.features[positions])
+        for name, out in work.tables.items()
+    }
     with torch.no_grad():
         for name, params in work.teachers.items():
             if name not in teacher:
                 teacher[name] = problem.net.eval(params, x)
     noise = to(problem.noise(work.noise), x.device)
-    return Batch(x, work.source.labels(step, size), work.schedule.weight[step, :size], noise, teacher)
+    return Batch(
+        x, work.source.labels(step, size), work.schedule.weight[step, :size], noise, teacher
+    )
 
 
 def dropout_keys(problem: Problem, work: ClientWork, round: int) -> Tensor:

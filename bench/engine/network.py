@@ -19,22 +19,27 @@ NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 
 
 class Network:
-    """A module without values of its own, called with `{name: tensor}`. Implements `algorithms.base.Net`.
+    """A module without values of its own, called with `{name: tensor}`.
 
-    Frozen parameters (`requires_grad=False`) are constants of the network: no client trains them, and no message or
-    mean has them. So are the floating-point buffers of layers that stay in evaluation mode when the module is set to
-    train, as a frozen BatchNorm does whose `train` method keeps it there.
+    Implements `algorithms.base.Net`.
 
-    All other floating-point buffers (BatchNorm's running statistics) are part of the parameters, so that servers
-    average them; in training mode they are updated in place in the tensors that were passed. Calls are strict: a
-    missing or unknown name is an error, never the module's own value.
+    Frozen parameters (`requires_grad=False`) are constants of the network: no client trains them,
+    and no message or mean has them. So are the floating-point buffers of layers that stay in
+    evaluation mode when the module is set to train, as a frozen BatchNorm does whose `train` method
+    keeps it there.
 
-    Dropout layers take their masks from a key (`bench.engine.dropout`), which the backends set for the duration of a
-    client's `local_loss`, and of the loss of `cohort.gradients`. Elsewhere, on the server and in other hooks, training
-    mode drops nothing, because masks there could not be repeated.
+    All other floating-point buffers (BatchNorm's running statistics) are part of the parameters, so
+    that servers average them; in training mode they are updated in place in the tensors that were
+    passed. Calls are strict: a missing or unknown name is an error, never the module's own value.
+
+    Dropout layers take their masks from a key (`bench.engine.dropout`), which the backends set for
+    the duration of a client's `local_loss`, and of the loss of `cohort.gradients`. Elsewhere, on
+    the server and in other hooks, training mode drops nothing, because masks there could not be
+    repeated.
 
     Args:
-        module: returns `Outputs`; `head`, its last linear layer or a sequence that begins with one, gives logits.
+        module: returns `Outputs`; `head`, its last linear layer or a sequence that begins with one,
+            gives logits.
         input_shape: of one example.
         num_classes: C.
         precision: `fp32`, `tf32`, `bf16` (autocast, float32 parameters) or `fp64`.
@@ -43,7 +48,8 @@ class Network:
 
     Attributes:
         constants: the values of frozen parameters and buffers, by name.
-        tied: by further name of a tensor that several layers share, the name of it in `names` or `constants`.
+        tied: by further name of a tensor that several layers share, the name of it in `names` or
+            `constants`.
         batch_statistics: whether a layer takes the statistics of its batch in training mode.
     """
 
@@ -68,20 +74,26 @@ class Network:
         self.trainable = tuple(parameters)
         self.names = (*parameters, *buffers)
         values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        self.constants = {name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)}
+        self.constants = {
+            name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)
+        }
         state = module.state_dict(keep_vars=True)
         listed = {id(state[name]): name for name in (*self.names, *self.constants) if name in state}
         aliases = [name for name in state if name not in self.names and name not in self.constants]
         self.tied = {name: listed[id(state[name])] for name in aliases if id(state[name]) in listed}
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
-        self.batch_statistics = any(isinstance(part, _BatchNorm) and part.training for part in training.modules())
+        self.batch_statistics = any(
+            isinstance(part, _BatchNorm) and part.training for part in training.modules()
+        )
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.autocasts = precision == "bf16"
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
-        longest = input_shape[0] if len(input_shape) == 1 else 0  # of texts, which are padded batch by batch
+        longest = (
+            input_shape[0] if len(input_shape) == 1 else 0
+        )  # of texts, which are padded batch by batch
         self._masks = replace_dropout(training, longest)
         self._train = _Stateless(training, self.constants)
         self._eval = _Stateless(copy.deepcopy(module).eval(), self.constants)
@@ -113,8 +125,12 @@ class Network:
     def eval(self, params: Params, x: Tensor) -> Outputs:
         """Run in evaluation mode; gradients flow."""
         if self._statistics and torch.is_grad_enabled():
-            # The backward pass reads the running statistics again, and a training pass may have moved them by then.
-            params = {name: value.clone() if name in self._statistics else value for name, value in params.items()}
+            # The backward pass reads the running statistics again, and a training pass may have
+            # moved them by then.
+            params = {
+                name: value.clone() if name in self._statistics else value
+                for name, value in params.items()
+            }
         return self._call(self._eval, params, x)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
@@ -138,8 +154,8 @@ class Network:
 class _Stateless:
     """A module that is called with the tensors to use, beside its constants.
 
-    `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of a small model's
-    step; here the places are looked up once.
+    `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of
+    a small model's step; here the places are looked up once.
     """
 
     def __init__(self, module: nn.Module, constants: Params) -> None:
@@ -178,14 +194,20 @@ class _Stateless:
 
 def _of_head(params: Params) -> Params:
     """Select the tensors of the head, by their names within it."""
-    return {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
+    return {
+        name.removeprefix("head."): value
+        for name, value in params.items()
+        if name.startswith("head.")
+    }
 
 
 def constant_names(module: nn.Module) -> frozenset[str]:
     """Return the names of a module's constants, as `Network` describes them."""
     modes = {part: part.training for part in module.modules()}
     module.train()
-    resting = {id(value) for part in modes if not part.training for value in part.buffers(recurse=False)}
+    resting = {
+        id(value) for part in modes if not part.training for value in part.buffers(recurse=False)
+    }
     for part, training in modes.items():
         part.training = training
     frozen = {name for name, value in module.named_parameters() if not value.requires_grad}
@@ -205,7 +227,10 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
     parameters = {id(value): name for name, value in module.named_parameters()}
     buffers = {id(value): name for name, value in module.named_buffers()}
     for part in module.modules():
-        tables: list[tuple[dict[str, Any], dict[int, str]]] = [(part._parameters, parameters), (part._buffers, buffers)]
+        tables: list[tuple[dict[str, Any], dict[int, str]]] = [
+            (part._parameters, parameters),
+            (part._buffers, buffers),
+        ]
         for table, names in tables:
             for key, value in table.items():
                 if value is not None and value.is_floating_point():
@@ -230,8 +255,8 @@ def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
 def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
     """Make a module, initialised from an unused generator; torch's global random state is not touched.
 
-    Its first weights are drawn in float32, whatever torch's default type is. BatchNorm's batch counters are removed:
-    they are integers, which no server can average.
+    Its first weights are drawn in float32, whatever torch's default type is. BatchNorm's batch
+    counters are removed: they are integers, which no server can average.
     """
     default = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):

@@ -1,8 +1,8 @@
 """Local optimisers as in-place steps on lists of tensors, for one model or for a stack of models.
 
-They compute the same as `torch.optim.SGD` and `torch.optim.Adam` (a test checks that) and differ in two ways: a stack
-of clients shares one call, in which gradients are clipped by each client's own norm, and the state can be cut down when
-clients finish.
+They compute the same as `torch.optim.SGD` and `torch.optim.Adam` (a test checks that) and differ in
+two ways: a stack of clients shares one call, in which gradients are clipped by each client's own
+norm, and the state can be cut down when clients finish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from torch import Tensor
 from search_spaces.setting import Setting
 
 State = dict[str, list[Tensor]]
-Rate = float | Tensor  # a number, a scalar tensor if the step is captured, or (n,), one for each stacked client
+Rate = (
+    float | Tensor
+)  # a number, a scalar tensor if the step is captured, or (n,), one for each stacked client
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,11 @@ class Optimizer:
 
     def init(self, params: Sequence[Tensor]) -> State:
         """Make a fresh state, as each round begins with one."""
-        names = ("first", "second") if self.setting.optimizer == "adam" else ("momentum",) * bool(self.setting.momentum)
+        names = (
+            ("first", "second")
+            if self.setting.optimizer == "adam"
+            else ("momentum",) * bool(self.setting.momentum)
+        )
         return {name: [torch.zeros_like(p) for p in params] for name in names}
 
     @torch.no_grad()
@@ -46,16 +52,21 @@ class Optimizer:
         count: int | Tensor,
         stacked: bool,
     ) -> None:
-        """Update `params` and `state` in place; gradients may be overwritten. `stacked`: all have a client axis first.
+        """Update `params` and `state` in place; gradients may be overwritten.
 
-        `count` is the number of the step in its round, from 1, a scalar tensor if the step is captured.
+        `stacked`: all have a client axis first.
+
+        `count` is the number of the step in its round, from 1, a scalar tensor if the step is
+        captured.
         """
         grads = list(grads)
         if self.setting.clip_norm:
             clip(grads, self.setting.clip_norm, stacked)
         if decay := self.setting.weight_decay:
             indices = [i for i, decays in enumerate(self.decayed) if decays]
-            sums = torch._foreach_add([grads[i] for i in indices], [params[i] for i in indices], alpha=decay)
+            sums = torch._foreach_add(
+                [grads[i] for i in indices], [params[i] for i in indices], alpha=decay
+            )
             for i, grad in zip(indices, sums, strict=True):
                 grads[i] = grad
         if self.setting.optimizer == "adam":
@@ -74,7 +85,9 @@ class Optimizer:
                 grads = velocity
         _add(params, grads, -lr)
 
-    def _adam(self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate, count: int | Tensor) -> None:
+    def _adam(
+        self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate, count: int | Tensor
+    ) -> None:
         beta1, beta2 = self.setting.adam_beta1, self.setting.adam_beta2
         torch._foreach_lerp_(state["first"], grads, 1 - beta1)
         torch._foreach_mul_(state["second"], beta2)
@@ -108,7 +121,9 @@ def _scalar(factor: float | Tensor, like: Tensor) -> float | Tensor:
 def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:
     """Scale the gradients of a model to norm `limit` at most, in place; those of each client separately if stacked."""
     axis = 1 if stacked else 0
-    norms = torch.stack([g.flatten(axis).norm(dim=-1) if g.dim() > axis else g.abs() for g in grads])
+    norms = torch.stack(
+        [g.flatten(axis).norm(dim=-1) if g.dim() > axis else g.abs() for g in grads]
+    )
     # The 1e-6 is that of torch.nn.utils.clip_grad_norm_, which the papers' code calls.
     scale = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
     for grad in grads:
@@ -118,7 +133,8 @@ def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:
 def decays(setting: Setting, names: Sequence[str], norms: frozenset[str]) -> tuple[bool, ...]:
     """Return for each trainable tensor whether weight decay applies to it, by `setting.decay_exempt`.
 
-    `norm_but_shortcut` exempts normalisation layers except those of residual shortcuts, as FedGKD's code does.
+    `norm_but_shortcut` exempts normalisation layers except those of residual shortcuts, as FedGKD's
+    code does.
     """
     if setting.decay_exempt == "none":
         return tuple(True for _ in names)

@@ -1,9 +1,10 @@
 """Random numbers that a model from outside draws by itself, found by running it before its first run.
 
-Layers such as `nn.Dropout` take their masks from a key (`bench.engine.dropout`). Others draw from torch's, numpy's or
-Python's global generator: `F.dropout`, the dropout inside `nn.MultiheadAttention`, torchvision's `StochasticDepth`.
-Runs of such a model train client by client, with the generators seeded for each client and round
-(`Problem.own_draws`), so that they can be repeated and resumed. Neither vmap nor a captured step can repeat them.
+Layers such as `nn.Dropout` take their masks from a key (`bench.engine.dropout`). Others draw from
+torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside
+`nn.MultiheadAttention`, torchvision's `StochasticDepth`. Runs of such a model train client by
+client, with the generators seeded for each client and round (`Problem.own_draws`), so that they can
+be repeated and resumed. Neither vmap nor a captured step can repeat them.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     This suite's own models are known to draw nothing, and are not run.
 
     Raises:
-        UsageError: the model draws in evaluation mode, too, or keeps random numbers or other state of its own, so that
-            no run of it could be repeated.
+        UsageError: the model draws in evaluation mode, too, or keeps random numbers or other state
+            of its own, so that no run of it could be repeated.
     """
     form = models.parse(model)
     if form.base in models.MODELS:
@@ -99,8 +100,8 @@ def _drawing_in(module: nn.Module, x: Tensor) -> str:
 def _check_repeats(model: str, training: nn.Module, x: Tensor) -> None:
     """Raise UsageError if two passes from the same weights and generators differ.
 
-    Weights and floating-point buffers are restored between the passes, as they are part of a run's state; what differs
-    then is a generator, a counter or a cache that the module keeps for itself.
+    Weights and floating-point buffers are restored between the passes, as they are part of a run's
+    state; what differs then is a generator, a counter or a cache that the module keeps for itself.
     """
     weights = {name: value.clone() for name, value in training.state_dict().items()}
     outputs = []

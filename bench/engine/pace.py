@@ -1,7 +1,7 @@
 """Seconds of an algorithm's local steps, rounds and evaluations, measured on this machine with made-up samples.
 
-`python -m bench.engine.pace THREADS` reads a JSON list of `[algorithm, hyper-parameters, setting]` and writes a line of
-JSON for each, so that a dry run has the figures without importing torch.
+`python -m bench.engine.pace THREADS` reads a JSON list of `[algorithm, hyper-parameters, setting]`
+and writes a line of JSON for each, so that a dry run has the figures without importing torch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ from bench.models import weights
 from bench.planning.cost_model import SERVER_STEPS, Pace
 from search_spaces import Setting
 
-SETTLED = 6  # first rounds, not counted: later ones have all teachers of a buffer of five, and generators
+SETTLED = (
+    6  # first rounds, not counted: later ones have all teachers of a buffer of five, and generators
+)
 ROUNDS, SECONDS = 5, 0.05  # the least to time after those
 MORE = 4  # steps, batches and server steps by which two rounds differ
 TESTS = 200  # samples of an evaluation
 LONGEST = 0.4  # seconds after which two rounds are enough
-FEW, SLOW = 4, 0.1  # if a round of FEW samples takes more than SLOW seconds, larger batches are not timed
+FEW, SLOW = (
+    4,
+    0.1,
+)  # if a round of FEW samples takes more than SLOW seconds, larger batches are not timed
 HELD_OUT = 32  # validation samples
 ENDLESS = 10**9
 
@@ -48,10 +53,15 @@ def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace
     step = max(0.0, _round_seconds(algorithm, values, setting, epochs=1 + MORE) - plain) / MORE
     batch = max(0.0, _round_seconds(algorithm, values, setting, batches=1 + MORE) - plain) / MORE
     evaluated = TESTS + HELD_OUT * bool(setting.validation_fraction)
-    sample = max(0.0, _round_seconds(algorithm, values, setting, evaluated=True) - plain) / evaluated
+    sample = (
+        max(0.0, _round_seconds(algorithm, values, setting, evaluated=True) - plain) / evaluated
+    )
     server = 0.0
     if algorithm in SERVER_STEPS:
-        server = max(0.0, _round_seconds(algorithm, values, setting, server_steps=1 + MORE) - plain) / MORE
+        server = (
+            max(0.0, _round_seconds(algorithm, values, setting, server_steps=1 + MORE) - plain)
+            / MORE
+        )
     return Pace(max(0.0, plain - step), max(0.0, batch - step), step, sample, server)
 
 
@@ -66,8 +76,9 @@ def _round_seconds(
 ) -> float:
     """Return the median seconds of one client's rounds, without the first `SETTLED` or, if fewer, the first half.
 
-    This thread's processor time counts, because other work of the machine would hide differences of wall-clock time.
-    For operators with several threads it is the time until all have done their share.
+    This thread's processor time counts, because other work of the machine would hide differences of
+    wall-clock time. For operators with several threads it is the time until all have done their
+    share.
 
     Raises:
         RuntimeError: the run diverged, and there is nothing left to time.
@@ -97,7 +108,9 @@ def _round_seconds(
     dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
     if algorithm in SERVER_STEPS:
         values = {**values, SERVER_STEPS[algorithm]: server_steps}
-    run = Simulation(build(algorithm, **values), setting, 0, dataset, constants, split, backend="loop")
+    run = Simulation(
+        build(algorithm, **values), setting, 0, dataset, constants, split, backend="loop"
+    )
     times: list[float] = []
     while len(times) < SETTLED + ROUNDS or sum(times[SETTLED:]) < SECONDS:
         began = time.thread_time()

@@ -19,15 +19,17 @@ Ended = tuple[Simulation, RoundWork, list[ClientResult]]
 class Pack:
     """Runs of one model, batch size and optimiser, on one data set, under one algorithm.
 
-    They may differ in the seed, in how clients are made and drawn, in rounds and epochs, in the learning rate, and in
-    the algorithm's packable numbers. Each has the results that it would have alone: bit for bit under `Loop`, within
-    float tolerance in a stack. A member that fails or ends leaves; the others go on.
+    They may differ in the seed, in how clients are made and drawn, in rounds and epochs, in the
+    learning rate, and in the algorithm's packable numbers. Each has the results that it would have
+    alone: bit for bit under `Loop`, within float tolerance in a stack. A member that fails or ends
+    leaves; the others go on.
 
     Members may be at different rounds; the ones behind catch up first.
 
     Attributes:
         failures: errors by member, which are not saved: a retry begins at the member's last save.
-        apart: the error because of which members train one by one, of a hook that cannot be mapped over them; or None.
+        apart: the error because of which members train one by one, of a hook that cannot be mapped
+            over them; or None.
     """
 
     def __init__(self, members: Sequence[Simulation]) -> None:
@@ -39,7 +41,9 @@ class Pack:
     @property
     def active(self) -> list[Simulation]:
         """The members that are neither done nor failed."""
-        return [member for member in self.members if not member.done and member not in self.failures]
+        return [
+            member for member in self.members if not member.done and member not in self.failures
+        ]
 
     def advance(self, rounds: int = 1, stop: Callable[[], bool] = lambda: False) -> None:
         """Run up to `rounds` rounds, each of the members that are furthest behind; `stop` may end this after each."""
@@ -63,12 +67,16 @@ class Pack:
                 member.end(job, trained)
             if isinstance(self.failures.get(member), Interrupted):
                 return  # the others are still at the end of the round before
-            del job, trained  # before the next are trained: all models of a pack may not fit into memory together
+            del (
+                job,
+                trained,
+            )  # before the next are trained: all models of a pack may not fit into memory together
 
     def _trained(self, jobs: dict[Simulation, RoundWork]) -> Iterator[Ended]:
         """Train all jobs: yield each member's results as soon as they are complete, and remove its job from `jobs`.
 
-        If training them together fails, the remaining ones are trained one by one, so that only the faulty one fails.
+        If training them together fails, the remaining ones are trained one by one, so that only the
+        faulty one fails.
         """
         error = None
         if len(jobs) > 1 and not self.apart:
@@ -91,10 +99,15 @@ class Pack:
                 stacklevel=2,
             )
 
-    def _together(self, jobs: dict[Simulation, RoundWork]) -> Generator[Ended, None, Exception | None]:
+    def _together(
+        self, jobs: dict[Simulation, RoundWork]
+    ) -> Generator[Ended, None, Exception | None]:
         """Train the members as one program: yield their results, return the error that ended it, if any."""
         members = {id(job): member for member, job in jobs.items()}
-        samples = {member: sum(sum(work.schedule.sizes) for work in job.clients) for member, job in jobs.items()}
+        samples = {
+            member: sum(sum(work.schedule.sizes) for work in job.clients)
+            for member, job in jobs.items()
+        }
         running = self.trainer.train_all(list(jobs.values()))
         while jobs:
             began = time.perf_counter()
@@ -102,9 +115,13 @@ class Pack:
                 job, trained = next(running)
                 member = members[id(job)]
                 if member.device.type == "cuda":
-                    torch.cuda.synchronize(member.device)  # else the first to be evaluated is charged for all
+                    torch.cuda.synchronize(
+                        member.device
+                    )  # else the first to be evaluated is charged for all
             except Exception as error:
-                return without_variables(error)  # retries come after this clause: their errors have no other context
+                return without_variables(
+                    error
+                )  # retries come after this clause: their errors have no other context
             spent = time.perf_counter() - began
             for sharer, count in samples.items():  # time is shared out by training samples
                 sharer.progress.seconds += spent * count / sum(samples.values())
@@ -117,4 +134,6 @@ class Pack:
         try:
             yield
         except Exception as error:
-            self.failures[member] = without_variables(error)  # they may hold a whole stack's tensors
+            self.failures[member] = without_variables(
+                error
+            )  # they may hold a whole stack's tensors

@@ -11,11 +11,15 @@ import torch
 
 # Parameters of glibc's mallopt, as <malloc.h> numbers them.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-SIZES = (2**30, 2**25)  # bytes up to which blocks come from the heap: the second is the most that an older glibc allows
+SIZES = (
+    2**30,
+    2**25,
+)  # bytes up to which blocks come from the heap: the second is the most that an older glibc allows
 
 SIGNS = (  # parts of messages of errors that mean out of memory
     *("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED"),
-    # cuDNN has tried each of its kernels and none found enough workspace; it says the same if it has no kernel.
+    # cuDNN has tried each of its kernels and none found enough workspace; it says the same if it
+    # has no kernel.
     *("unable to find an engine", "Unable to find a valid cuDNN algorithm"),
 )
 
@@ -30,16 +34,19 @@ def prepare_process(threads: int) -> None:
 def keep_freed_memory() -> bool:
     """Let the process keep freed memory for reuse; returns whether it will.
 
-    The tensors of a training step are megabytes each. By default glibc maps a block of such a size to allocate it and
-    unmaps it to free it, and the system clears its pages again for the next step. Kept blocks cost nothing, but the
-    process stays as large as its largest step made it. Without glibc nothing is changed.
+    The tensors of a training step are megabytes each. By default glibc maps a block of such a size
+    to allocate it and unmaps it to free it, and the system clears its pages again for the next
+    step. Kept blocks cost nothing, but the process stays as large as its largest step made it.
+    Without glibc nothing is changed.
     """
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return False
-    return any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES) and bool(library.mallopt(TRIM_THRESHOLD, -1))
+    return any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES) and bool(
+        library.mallopt(TRIM_THRESHOLD, -1)
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -64,11 +64,17 @@ def equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
 def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
     """List the copies (target, source) that write `values` to `places`, a tree of the same structure.
 
-    Tensors that are already in place are left out; sources that share memory with a target are copied beforehand.
+    Tensors that are already in place are left out; sources that share memory with a target are
+    copied beforehand.
     """
 
     def place(tensor: Tensor) -> tuple[object, ...]:
-        return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        return (
+            tensor.untyped_storage().data_ptr(),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+        )
 
     targets, sources = [], []
     for target, source in pairs(places, values):
@@ -81,13 +87,18 @@ def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
 def apart_from(changing: Sequence[Tensor], tree: Any) -> Any:
     """Return `tree` with copies of those tensors that share memory with tensors about to change."""
     memory = {tensor.untyped_storage().data_ptr() for tensor in changing}
-    return tree_map(lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor, tree)
+    return tree_map(
+        lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor,
+        tree,
+    )
 
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """Move `tree` to `device`, with plain numbers as tensors: floats and booleans in `dtype`, integers in int64."""
     if isinstance(tree, Tensor):
-        return tree.to(device)  # it may be drawn on the CPU; one that is already there stays the same object
+        return tree.to(
+            device
+        )  # it may be drawn on the CPU; one that is already there stays the same object
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -144,7 +155,9 @@ def axes(tree: Any) -> Any:
 
 def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) -> Any:
     """Map `function(**parts)` over the leading axis. `dims`: `axes(parts)`, if already known."""
-    return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(parts)
+    return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(
+        parts
+    )
 
 
 def detached_copy(tree: Any) -> Any:

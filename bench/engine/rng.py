@@ -1,7 +1,7 @@
 """Named random streams: each purpose, round and client draws from a generator of its own.
 
-No generator state is ever saved, and an algorithm's own draws never change the data order: two algorithms with one seed
-see the same clients and the same batches.
+No generator state is ever saved, and an algorithm's own draws never change the data order: two
+algorithms with one seed see the same clients and the same batches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A part of a data set on the training device: images, texts or vectors, turned into inputs batch by batch.
 
-Random crops, flips and rotations are one gather of whole pixels: no image is padded, copied or turned beforehand.
+Random crops, flips and rotations are one gather of whole pixels: no image is padded, copied or
+turned beforehand.
 
 Axes: N samples, B of a batch, C channels, H rows, W columns, L tokens, D numbers of a vector.
 """
@@ -19,7 +20,9 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.dataset import PAD
 
 KEPT_PARTS = 4  # training and test parts of two data sets
-READY_BYTES = 16 * 2**20  # inputs up to this size are made once: small batches are bound by calls, not by memory
+READY_BYTES = (
+    16 * 2**20
+)  # inputs up to this size are made once: small batches are bound by calls, not by memory
 MULTIPLE = 8  # lengths of texts are rounded up to a multiple of it: fewer shapes, and aligned ones
 # Augmentation.
 PADDING = 4
@@ -70,10 +73,13 @@ def samples(
 class Normaliser:
     """Map from pixels (B, H, W, C) to inputs (B, C, H, W) in channels-last memory: (pixel / scale - mean) / std.
 
-    Mean and std are laid out over a whole image: broadcasting over the short channel axis would not vectorise.
+    Mean and std are laid out over a whole image: broadcasting over the short channel axis would not
+    vectorise.
     """
 
-    def __init__(self, info: DatasetInfo, rule: str, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, info: DatasetInfo, rule: str, device: torch.device, dtype: torch.dtype
+    ) -> None:
         channels, height, width = info.input_shape
         mean, std = (torch.tensor(value, dtype=torch.float64) for value in info.normalization(rule))
         self._factor = (1 / (info.scale * std)).repeat(height * width).to(device, dtype)
@@ -100,20 +106,24 @@ class Crops:
         pixels: (N * H * W + 1, C) uint8, pixel after pixel; the last one is black.
         height: H.
         width: W.
-        augmentation: `flip_crop` pads with zeros, `flip_crop_reflect` by reflection; `flip_crop_rotate` pads with zeros
-            and turns the window about its centre by a multiple of 1/64 degrees: each pixel is the nearest one, or black
-            if that is outside. `none` has no windows.
+        augmentation: `flip_crop` pads with zeros, `flip_crop_reflect` by reflection;
+            `flip_crop_rotate` pads with zeros and turns the window about its centre by a multiple
+            of 1/64 degrees: each pixel is the nearest one, or black if that is outside. `none` has
+            no windows.
     """
 
     def __init__(self, pixels: Tensor, height: int, width: int, augmentation: str) -> None:
         self._pixels = pixels
         self._shape = (height, width)
         self._black = len(pixels) - 1
-        # int32 halves the traffic if the largest sum fits: an image's first pixel, and a row and a column outside.
+        # int32 halves the traffic if the largest sum fits: an image's first pixel, and a row and a
+        # column outside.
         self._index_dtype = torch.int32 if 3 * self._black < 2**31 else torch.int64
         reflect, rotate = augmentation == "flip_crop_reflect", augmentation == "flip_crop_rotate"
         # A turned window needs a row outside, which `_rotations` points to.
-        rows = F.pad(_windows(height, width, self._black, reflect), (0, int(rotate)), value=self._black)
+        rows = F.pad(
+            _windows(height, width, self._black, reflect), (0, int(rotate)), value=self._black
+        )
         columns = _windows(width, 1, self._black, reflect)
         self._rows = rows.to(pixels.device, self._index_dtype)
         self._columns = torch.cat([columns, columns.flip(1)]).to(pixels.device, self._index_dtype)
@@ -128,8 +138,13 @@ class Crops:
         # Positions outside an image point at the black pixel or beyond.
         places = (rows[:, :, None] + columns[:, None, :]).clamp_max_(self._black)
         if self._rotations is not None:
-            turned = self._rotations.index_select(0, draws[:, 3])  # int32, which `gather` does not take
-            first = torch.arange(len(places), dtype=turned.dtype, device=places.device)[:, None] * places[0].numel()
+            turned = self._rotations.index_select(
+                0, draws[:, 3]
+            )  # int32, which `gather` does not take
+            first = (
+                torch.arange(len(places), dtype=turned.dtype, device=places.device)[:, None]
+                * places[0].numel()
+            )
             places = places.view(-1).index_select(0, (turned + first).view(-1))
         return self._pixels.index_select(0, places.view(-1)).view(len(index), height, width, -1)
 
@@ -146,7 +161,8 @@ def _windows(size: int, stride: int, outside: int, reflect: bool) -> Tensor:
 def _rotations(height: int, width: int) -> Tensor:
     """Return (ANGLES, H * W) int32: the pixel of a window that each pixel of the turned one shows; H * W is outside.
 
-    Computed on the CPU, in float64: no pixel is so near a tie that another processor could round it the other way.
+    Computed on the CPU, in float64: no pixel is so near a tie that another processor could round it
+    the other way.
     """
     angle = torch.deg2rad(torch.arange(ANGLES, dtype=torch.float64) / PER_DEGREE - DEGREES)
     cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
@@ -161,8 +177,8 @@ def _rotations(height: int, width: int) -> Tensor:
 def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tensor:
     """Draw (steps, batch_size, 4) int64: row and column offsets in [0, 8], mirror in {0, 1}, angle in [0, 1920].
 
-    The angle counts 1/64 degrees from -15. It is always drawn, and last, so that the crops and flips of a seed are the
-    same with and without rotation.
+    The angle counts 1/64 degrees from -15. It is always drawn, and last, so that the crops and
+    flips of a seed are the same with and without rotation.
     """
     offsets = torch.randint(0, OFFSETS, (steps, batch_size, 2), generator=generator)
     mirror = torch.randint(0, 2, (steps, batch_size, 1), generator=generator)
@@ -185,7 +201,9 @@ class Images(Samples):
         self.labels, self._dtype = labels, dtype
         self._normalise = Normaliser(info, normalization, labels.device, dtype)
         count, channels, height, width = x.shape
-        flat = np.zeros((count * height * width + 1, channels), np.uint8)  # pixel after pixel, then a black one
+        flat = np.zeros(
+            (count * height * width + 1, channels), np.uint8
+        )  # pixel after pixel, then a black one
         flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
         pixels = torch.from_numpy(flat).to(labels.device)
         self.pixels = pixels[:-1].view(count, height, width, channels)
@@ -208,7 +226,11 @@ class Images(Samples):
     def _ready(self) -> Tensor | None:
         """All inputs (N, H * W * C), or None if they are too large to be made at once."""
         rows = self.pixels.flatten(1)
-        return self._normalise.rows(rows) if rows.numel() * self._dtype.itemsize <= READY_BYTES else None
+        return (
+            self._normalise.rows(rows)
+            if rows.numel() * self._dtype.itemsize <= READY_BYTES
+            else None
+        )
 
 
 class Texts:
@@ -227,11 +249,15 @@ class Texts:
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
         """Return token ids (B, L) int64; `width` gives L without waiting for the device."""
-        return self.at(index) if width is None else self._ids[:, :width].index_select(0, index).long()
+        return (
+            self.at(index) if width is None else self._ids[:, :width].index_select(0, index).long()
+        )
 
     def widths(self, rows: Tensor) -> list[int]:
         """Return L of each step, whose samples are a row of (steps, B)."""
-        return [self._rounded(longest) for longest in self._lengths_on_cpu[rows.cpu()].amax(1).tolist()]
+        return [
+            self._rounded(longest) for longest in self._lengths_on_cpu[rows.cpu()].amax(1).tolist()
+        ]
 
     def by_cost(self, index: Tensor | None) -> Tensor:
         """Sort texts by length, the shortest first, so that the texts of a chunk have similar lengths."""

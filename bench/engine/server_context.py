@@ -37,7 +37,9 @@ class ServerSteps:
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """Take one step for each of `inputs`, as `algorithms.base.Fed.repeat` describes."""
         _refuse_bound_values(step)
-        state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
+        state, inputs, given = (
+            tensors(tree, self._device, self._dtype) for tree in (state, inputs, given)
+        )
         lengths = {len(tensor) if tensor.dim() else None for tensor in leaves(inputs)}
         if len(lengths) != 1 or None in lengths:
             raise ValueError(
@@ -58,10 +60,14 @@ class ServerSteps:
             # Outside the handler, whose traceback would keep the attempt's memory.
             self._executors[step] = executor = None
             give_back_gpu_memory()
-        state = detached_copy(state)  # a network in training mode writes its running statistics into its parameters
+        state = detached_copy(
+            state
+        )  # a network in training mode writes its running statistics into its parameters
         for one_input in unstack(inputs) if count else ():
             state = tree_map(Tensor.detach, _take_step(self._net, step, state, one_input, given))
-        if reason:  # after the steps, so that a step that fails uncaptured, too, has raised its own error
+        if (
+            reason
+        ):  # after the steps, so that a step that fails uncaptured, too, has raised its own error
             warnings.warn(
                 f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
                 Slower,
@@ -70,10 +76,20 @@ class ServerSteps:
         return detached_copy(state)  # a view of the inputs would keep all of them
 
     def _replayed(
-        self, executor: StepExecutor, step: ServerStep, state: Any, inputs: Any, given: Any, count: int
+        self,
+        executor: StepExecutor,
+        step: ServerStep,
+        state: Any,
+        inputs: Any,
+        given: Any,
+        count: int,
     ) -> Any:
         place, net = executor.place, self._net
-        state, inputs, given = place("state", state, axes=0), place("inputs", inputs), place("given", given, axes=0)
+        state, inputs, given = (
+            place("state", state, axes=0),
+            place("inputs", inputs),
+            place("given", given, axes=0),
+        )
         clock = place("clock", torch.zeros(1, dtype=torch.int64, device=self._device), axes=0)
 
         def act() -> None:
@@ -112,8 +128,9 @@ class ServersOwn(Data):
 class FedView:
     """Implementation of `algorithms.base.Fed`.
 
-    `steps` executes the server's training steps, `initialise` draws a new network's parameters from a generator, and
-    `member` returns the client whose hook is called; it is None in the server's hooks, and in `noise`.
+    `steps` executes the server's training steps, `initialise` draws a new network's parameters from
+    a generator, and `member` returns the client whose hook is called; it is None in the server's
+    hooks, and in `noise`.
     """
 
     net: Network
@@ -157,8 +174,12 @@ def _refuse_bound_values(step: ServerStep) -> None:
     code, name = getattr(step, "__code__", None), getattr(step, "__qualname__", repr(step))
     owner = getattr(step, "__self__", None)
     if code is None or not (isinstance(owner, Algorithm) or (owner is None and "<" not in name)):
-        raise TypeError(f"a server's step must be a method of the algorithm, or a function of a module, got {name}")
-    if closed_over := sorted(set(code.co_freevars) - {"__class__"}):  # methods that call `super()` close over that
+        raise TypeError(
+            f"a server's step must be a method of the algorithm, or a function of a module, got {name}"
+        )
+    if closed_over := sorted(
+        set(code.co_freevars) - {"__class__"}
+    ):  # methods that call `super()` close over that
         raise TypeError(
             f"{name} closes over {', '.join(closed_over)}: pass it in `state`, `inputs` or `given`, so that a captured "
             "step reads each round's; a decorator closes over what it wraps"

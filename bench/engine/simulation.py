@@ -68,12 +68,15 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        seed: of every random stream except those of the split and w_0, if the setting has a `partition_seed`.
+        seed: of every random stream except those of the split and w_0, if the setting has a
+            `partition_seed`.
         dataset: pixels and labels, the images of their own size.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
-        backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
+        backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state
+            brings its own.
         folder: of the saved state; None for a run that is never saved.
-        track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
+        track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds
+            what it tracked.
         initial: w_0, with all names of the network; None for weights drawn from the seed.
         stopping: whether the sweep is stopping. A long evaluation then raises Interrupted, and the
             simulation, in the middle of a round, is of no use any more.
@@ -95,8 +98,9 @@ class Simulation:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
-        # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as soon as the last
-        # user drops it, not by the garbage collector, which might free captured graphs during another capture.
+        # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as
+        # soon as the last user drops it, not by the garbage collector, which might free captured
+        # graphs during another capture.
         weak_self = weakref.proxy(self)
         self.device = torch.device(device)
         if self.device.type == "cuda":  # TF32 if and only if asked for; on a CPU there is none
@@ -111,8 +115,13 @@ class Simulation:
         if initial:
             take_constants(module, initial)
         mean, std = info.normalization(setting.normalization)
-        self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std).to(self.device)
-        dtype, run_device = self.net.dtype, self.device  # not `self`, which the lambdas below must not hold
+        self.net = Network(
+            module, info.input_shape, info.num_classes, setting.precision, mean, std
+        ).to(self.device)
+        dtype, run_device = (
+            self.net.dtype,
+            self.device,
+        )  # not `self`, which the lambdas below must not hold
         split = split.pooled() if "pooled" in algorithm.needs else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
@@ -124,24 +133,34 @@ class Simulation:
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
             steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
-            initialise=lambda generator: initial_params(drawn_module(factory, generator), dtype, run_device),
+            initialise=lambda generator: initial_params(
+                drawn_module(factory, generator), dtype, run_device
+            ),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         draws = drawing_layer(setting.model, info.input_shape)
         if draws and (self.backend != "loop" or self.device.type != "cpu"):
             raise refuse(setting.model, draws, "in a stack or on a GPU")
-        self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws)
+        self.problem = Problem(
+            algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws
+        )
         drawn = initial_params(module, dtype, run_device)
-        self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
+        self._initial = (
+            {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
+        )
         with self.problem.own_draws("server", 0):
             self.server: Server = algorithm.init_server(self.fed, self._initial)
         declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
         if set(declared) != set(rows):
             name = type(algorithm).__name__
-            raise ValueError(f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree")
+            raise ValueError(
+                f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"
+            )
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
-        self.tracker = Tracker(track, self.net, self.federation, lambda *args: weak_self.local_model(*args))
+        self.tracker = Tracker(
+            track, self.net, self.federation, lambda *args: weak_self.local_model(*args)
+        )
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
         self._sent: tuple[Server, Message] | None = None
@@ -175,7 +194,11 @@ class Simulation:
     def save(self) -> None:
         """Write the state: the whole server, and the memories that changed since the last save."""
         assert self.folder is not None, "a simulation without a folder cannot be saved"
-        server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
+        server = {
+            "params": self.server.params,
+            "extra": dict(self.server.extra),
+            "progress": asdict(self.progress),
+        }
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
         facts = {"backend": self.backend, "track": sorted(self.tracker.what)}
@@ -207,21 +230,29 @@ class Simulation:
 
     def participants(self, round: int) -> list[int]:
         """Draw the clients of a round uniformly without replacement, and return them in ascending order."""
-        order = torch.randperm(self.fed.num_clients, generator=stream(self.seed, "participation", round))
+        order = torch.randperm(
+            self.fed.num_clients, generator=stream(self.seed, "participation", round)
+        )
         return sorted(order[: self.setting.cohort_size].tolist())
 
     def local_model(self, row: Params, client: int) -> Params:
         """Return a personal model: the tensors of `row`, and else those that the client would start from."""
         message = self._message()
-        client = min(client, self.fed.num_clients - 1)  # pooled data have a single client, whose model serves all
+        client = min(
+            client, self.fed.num_clients - 1
+        )  # pooled data have a single client, whose model serves all
         generator = stream(self.seed, "start", self.round, client)
-        local = self.algorithm.start(self.problem.fed_of(client), message, self._memory(client), generator)
+        local = self.algorithm.start(
+            self.problem.fed_of(client), message, self._memory(client), generator
+        )
         return {**local["params"], **row}
 
     def _message(self) -> Message:
         """Return the current server's message; made once, because personal models are evaluated with it too."""
         if self._sent is None or self._sent[0] is not self.server:
-            message = tensors(self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype)
+            message = tensors(
+                self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype
+            )
             self._sent = (self.server, message)
         return self._sent[1]
 
@@ -256,14 +287,26 @@ class Simulation:
         uploads = stack([result.upload for result in trained])
         server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         if server.round != number:
-            raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
-        self.server = replace(server, metrics={})  # no later round may depend on them: a state does not keep them
+            raise RuntimeError(
+                f"server_step must return server.next(...): round {server.round} after round {number}"
+            )
+        self.server = replace(
+            server, metrics={}
+        )  # no later round may depend on them: a state does not keep them
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
-        for suffix, scores in self._scores.items():  # drop the scores of clients that have trained since
-            self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in cohort.params}
-        distinct = {id(model): model for model in [server.params, *self.algorithm.evaluated(server).values()]}
+        for (
+            suffix,
+            scores,
+        ) in self._scores.items():  # drop the scores of clients that have trained since
+            self._scores[suffix] = {
+                case: score for case, score in scores.items() if case[0] not in cohort.params
+            }
+        distinct = {
+            id(model): model
+            for model in [server.params, *self.algorithm.evaluated(server).values()]
+        }
         reason = nonfinite_reason(number, trained, list(distinct.values()), self._message())
         self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
@@ -291,7 +334,9 @@ class Simulation:
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         self.progress.samples += sum(result.samples for result in trained)
 
-    def _own_metrics(self, trained: list[ClientResult], of_server: Mapping[str, Any]) -> dict[str, float]:
+    def _own_metrics(
+        self, trained: list[ClientResult], of_server: Mapping[str, Any]
+    ) -> dict[str, float]:
         """Return the metrics that the algorithm reports: clients' means, weighted by examples, and the server's."""
         sums: dict[str, tuple[Tensor, float]] = {}
         for result in trained:
@@ -303,10 +348,14 @@ class Simulation:
         metrics = joined_metrics(means, tensors(dict(of_server), self.device, self.net.dtype))
         if not metrics:
             return {}
-        values = torch.stack([value.double() for value in metrics.values()]).tolist()  # the device is waited for once
+        values = torch.stack(
+            [value.double() for value in metrics.values()]
+        ).tolist()  # the device is waited for once
         return dict(zip(metrics, values, strict=True))
 
-    def _evaluate(self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]) -> None:
+    def _evaluate(
+        self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]
+    ) -> None:
         nothing_sent = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)

@@ -1,9 +1,10 @@
 """A run's state on disk: written atomically, so that a kill at any moment leaves the last saved one.
 
-`server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's memory, and
-`manifest.json`, written last, names the files of one round, each with its SHA-256, and has a digest of its own: a bit
-that a disk has changed stops a run instead of changing its results. Files of earlier rounds are removed afterwards.
-Only tensors and plain values are stored, and loaded with `weights_only`.
+`server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's
+memory, and `manifest.json`, written last, names the files of one round, each with its SHA-256, and
+has a digest of its own: a bit that a disk has changed stops a run instead of changing its results.
+Files of earlier rounds are removed afterwards. Only tensors and plain values are stored, and loaded
+with `weights_only`.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class StateFolder:
         """Read the manifest of the last save, or None if there is no state.
 
         Raises:
-            UnusableState: the folder is a link; the manifest is of another version, has changed since it was
-                written, or names files that are no state's.
+            UnusableState: the folder is a link; the manifest is of another version, has changed
+                since it was written, or names files that are no state's.
         """
         self._check_folder()
         try:
@@ -49,8 +50,12 @@ class StateFolder:
             if manifest is None:
                 return None
             if manifest.get("version") != STATE_VERSION:
-                raise ValueError(f"version {manifest.get('version')!r}, and this version reads {STATE_VERSION}")
-            if manifest.get("digest") != digest({key: value for key, value in manifest.items() if key != "digest"}):
+                raise ValueError(
+                    f"version {manifest.get('version')!r}, and this version reads {STATE_VERSION}"
+                )
+            if manifest.get("digest") != digest(
+                {key: value for key, value in manifest.items() if key != "digest"}
+            ):
                 raise ValueError("it has changed since it was written")
             states.files_of(manifest)
         except (OSError, ValueError, RecursionError) as error:
@@ -65,21 +70,33 @@ class StateFolder:
             raise UnusableState(str(error)) from error
 
     def save(
-        self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]
+        self,
+        round: int,
+        server: Mapping[str, Any],
+        memories: Mapping[int, Any],
+        facts: Mapping[str, Any],
     ) -> None:
         """Write the state after `round`, which the next load returns.
 
-        `memories` are those that changed since the last save; the files of others stay. `facts` go into the manifest.
+        `memories` are those that changed since the last save; the files of others stay. `facts` go
+        into the manifest.
         """
         self._check_folder()
         self.path.mkdir(parents=True, exist_ok=True)
         server_file = f"server-{round}.pt"
         previous = self.manifest() or {"memories": {}, "sha256": {}}
         # An empty memory has no file but an entry, because a client may begin with another memory.
-        files = {str(client): f"memory-{client}-{round}.pt" if memory else "" for client, memory in memories.items()}
-        trees: dict[str, Any] = {files[str(client)]: memory for client, memory in memories.items() if memory}
+        files = {
+            str(client): f"memory-{client}-{round}.pt" if memory else ""
+            for client, memory in memories.items()
+        }
+        trees: dict[str, Any] = {
+            files[str(client)]: memory for client, memory in memories.items() if memory
+        }
         trees[server_file] = dict(server)
-        hashes = previous["sha256"] | {name: self._write(name, tree) for name, tree in trees.items()}
+        hashes = previous["sha256"] | {
+            name: self._write(name, tree) for name, tree in trees.items()
+        }
         memory_files = {**previous["memories"], **files}
         named = {server_file, *filter(None, memory_files.values())}
         manifest = {
@@ -95,7 +112,9 @@ class StateFolder:
             file.write(json.dumps(manifest | {"digest": digest(manifest)}).encode())
         states.remove(self.path, kept={MANIFEST, *named})
 
-    def load(self, manifest: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], dict[int, Any]]:
+    def load(
+        self, manifest: Mapping[str, Any], device: torch.device
+    ) -> tuple[dict[str, Any], dict[int, Any]]:
         """Load the files of a manifest: the server's tree on `device`, the memories on the CPU.
 
         Raises:
@@ -104,7 +123,8 @@ class StateFolder:
         sums = manifest["sha256"]
         server = self._read(manifest["server"], sums, device)
         memories = {
-            int(client): self._read(name, sums, "cpu") if name else {} for client, name in manifest["memories"].items()
+            int(client): self._read(name, sums, "cpu") if name else {}
+            for client, name in manifest["memories"].items()
         }
         return server, memories
 

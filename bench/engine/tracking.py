@@ -1,6 +1,7 @@
 """Data that `--track` keeps of a run besides its curve: measured at evaluated rounds, written when the run ends.
 
-`bench.artifacts` lists the arrays and reads them. A final model is loaded by its run key and used as any other:
+`bench.artifacts` lists the arrays and reads them. A final model is loaded by its run key and used
+as any other:
 
     params = load_model("leaderboards", run_key)          # {name: tensor}; for FedBN and `local`, with client=3
     module = models.make("resnet8", (3, 32, 32), 10)
@@ -40,11 +41,14 @@ class Tracker:
     """Observer of one run's evaluations. It changes nothing that the run computes.
 
     Attributes:
-        what: names of `TRACKS`; after `load` also those that the saved run tracked, so that their curves go on.
+        what: names of `TRACKS`; after `load` also those that the saved run tracked, so that their
+            curves go on.
         seconds: spent here, over all sessions of the run; not counted in the run's own.
     """
 
-    def __init__(self, what: Collection[str], net: Network, federation: Federation, complete: Complete) -> None:
+    def __init__(
+        self, what: Collection[str], net: Network, federation: Federation, complete: Complete
+    ) -> None:
         self.what = frozenset(what)
         self.seconds = 0.0
         self._net, self._federation, self._complete = net, federation, complete
@@ -55,12 +59,16 @@ class Tracker:
         """Measure the clients' own models after an evaluated round, and keep the tracked part of their message.
 
         Returns:
-            Values for every row's curve: `local_accuracy`, the unweighted mean over these clients, if it is tracked.
+            Values for every row's curve: `local_accuracy`, the unweighted mean over these clients,
+            if it is tracked.
         """
         local, classes = "local" in self.what, last and "classes" in self.what
         with self._clock():
             if "message" in self.what:
-                entries = {f"message/{name}": job.message[name].tolist() for name in job.problem.algorithm.tracked}
+                entries = {
+                    f"message/{name}": job.message[name].tolist()
+                    for name in job.problem.algorithm.tracked
+                }
                 _append(self._shared, {"message/rounds": job.round, **entries})
             if "drift" in self.what:
                 measures = drift(self._net, self._federation, job, trained)
@@ -70,7 +78,10 @@ class Tracker:
                 self._shared["features/local"] = self._features(trained[0].params)
             if not local and not classes:
                 return {}
-            scores = {result.client: on_test(self._net, self._federation, result.params) for result in trained}
+            scores = {
+                result.client: on_test(self._net, self._federation, result.params)
+                for result in trained
+            }
             if classes:
                 self._shared["classes/clients"] = list(scores)
                 self._shared["classes/local"] = [self._by_class(parts) for parts in scores.values()]
@@ -97,7 +108,12 @@ class Tracker:
 
     def state(self) -> dict[str, Any]:
         """Return the state to save, which is the argument of `load`."""
-        return {"what": sorted(self.what), "seconds": self.seconds, "shared": self._shared, "rows": self._rows}
+        return {
+            "what": sorted(self.what),
+            "seconds": self.seconds,
+            "shared": self._shared,
+            "rows": self._rows,
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved run, which may have tracked other data, or none."""
@@ -110,11 +126,19 @@ class Tracker:
         arrays = {**self._shared, **self._rows.get(suffix, {})}
         if "classes" in self.what:
             labels = self._federation.train.labels
-            arrays["classes/counts"] = torch.stack([self._counts(labels[index]) for index in self._federation.clients])
+            arrays["classes/counts"] = torch.stack(
+                [self._counts(labels[index]) for index in self._federation.clients]
+            )
         if "features" in self.what:
             index = self._feature_samples()
-            arrays |= {"features/samples": index, "features/labels": self._federation.test.labels[index]}
-        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in arrays.items()}
+            arrays |= {
+                "features/samples": index,
+                "features/labels": self._federation.test.labels[index],
+            }
+        return {
+            name: value.cpu().numpy() if isinstance(value, Tensor) else value
+            for name, value in arrays.items()
+        }
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -136,7 +160,9 @@ class Tracker:
     @torch.no_grad()
     def _features(self, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
-        outputs = [self._net.eval(params, self._federation.test.at(index)).features for index in parts]
+        outputs = [
+            self._net.eval(params, self._federation.test.at(index)).features for index in parts
+        ]
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:
@@ -146,16 +172,19 @@ class Tracker:
         return drawn[:FEATURE_SAMPLES].sort().values.to(labels.device)
 
 
-def drift(net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]) -> dict[str, Any]:
+def drift(
+    net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]
+) -> dict[str, Any]:
     """Measure how much the clients of a round differ, and how far they move; FedGKD's section 4.1 assumes bounds on it.
 
-    In symbols: w_t is the model that the clients of a round receive, w_{t+1}^k is client k's after training, F_k(w) the
-    mean cross entropy of w on k's n_k training samples, in evaluation mode, and p_k = n_k / sum_j n_j over the round's
-    clients.
+    In symbols: w_t is the model that the clients of a round receive, w_{t+1}^k is client k's after
+    training, F_k(w) the mean cross entropy of w on k's n_k training samples, in evaluation mode,
+    and p_k = n_k / sum_j n_j over the round's clients.
 
     Returns:
-        Values for m clients. Norms are Euclidean, over trainable parameters, in double precision. If clients begin with
-        models of their own (FedBN, `local`), w_t is client k's own in every term of client k.
+        Values for m clients. Norms are Euclidean, over trainable parameters, in double precision.
+        If clients begin with models of their own (FedBN, `local`), w_t is client k's own in every
+        term of client k.
 
         rounds: the round's number.
         clients: (m,) the round's clients.
@@ -167,7 +196,9 @@ def drift(net: Network, federation: Federation, job: RoundWork, trained: list[Cl
         distances: (m,) ||w_{t+1}^k - w_t||, the norm of Eq. 6's second term without its factor.
         distance: sum_k p_k ||w_{t+1}^k - w_t||.
     """
-    sizes = torch.tensor([len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64)
+    sizes = torch.tensor(
+        [len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64
+    )
     shares = sizes / sizes.sum()
     mean, norms, moves = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
     for work, result, share in zip(job.clients, trained, shares.tolist(), strict=True):
@@ -176,7 +207,11 @@ def drift(net: Network, federation: Federation, job: RoundWork, trained: list[Cl
         mean = mean + share * gradient
         norms.append(gradient.norm())
         moves.append((_flat(net, result.params) - _flat(net, received)).norm())
-    gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moves).cpu(), mean.norm().cpu()
+    gradients, distances, mean_gradient = (
+        torch.stack(norms).cpu(),
+        torch.stack(moves).cpu(),
+        mean.norm().cpu(),
+    )
     return {
         "rounds": job.round,
         "clients": [work.client for work in job.clients],
@@ -189,7 +224,9 @@ def drift(net: Network, federation: Federation, job: RoundWork, trained: list[Cl
     }
 
 
-def _gradient(net: Network, federation: Federation, params: Params, client: int, batch_size: int) -> Tensor:
+def _gradient(
+    net: Network, federation: Federation, params: Params, client: int, batch_size: int
+) -> Tensor:
     """Compute grad F_k (d,) in float64, in batches of local training's size, whose gradients fit into memory."""
     params, index = leaves_of(net, params), federation.clients[client]
     leaves = [params[name] for name in net.trainable]
@@ -215,8 +252,8 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
         client: needed if each client has its own model (FedBN, `local`).
 
     Returns:
-        Parameters and floating-point buffers by all names that a module has for them, in the run's precision, on the
-        CPU.
+        Parameters and floating-point buffers by all names that a module has for them, in the run's
+        precision, on the CPU.
 
     Raises:
         FileNotFoundError: no model of that row was kept.
@@ -226,7 +263,9 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
 
     path = artifacts.path_of(out, key, "safetensors")
     if not is_regular(path):
-        raise FileNotFoundError(f"{path}: run {key[:16]} has no stored model; run it with --track models --force")
+        raise FileNotFoundError(
+            f"{path}: run {key[:16]} has no stored model; run it with --track models --force"
+        )
     tensors = load_file(path)
     shared = {name: value for name, value in tensors.items() if "/" not in name}
     owners = sorted({int(name.partition("/")[0]) for name in tensors if "/" in name})
@@ -235,11 +274,17 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     if client is None and len(owners) == 1:
         client = owners[0]
     if client not in owners:
-        raise ValueError(f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}")
+        raise ValueError(
+            f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}"
+        )
     prefix = f"{client}/"
     return {
         **shared,
-        **{name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)},
+        **{
+            name.removeprefix(prefix): value
+            for name, value in tensors.items()
+            if name.startswith(prefix)
+        },
     }
 
 

@@ -1,9 +1,10 @@
 """`--log`: growing curves in TensorBoard, Weights & Biases or MLflow, written by a thread of the driver.
 
-Every result row is one run of a tool: steps are rounds, keys are the curve's metrics and `best_accuracy`, the best test
-accuracy so far. Ray Tune's own callbacks would make one run of all seeds of a trial and all rows of a run, with steps
-that count reports instead of rounds. The stored curves remain the source: a run that goes on after an interruption
-reports its whole curve again, and the tool's run is replaced.
+Every result row is one run of a tool: steps are rounds, keys are the curve's metrics and
+`best_accuracy`, the best test accuracy so far. Ray Tune's own callbacks would make one run of all
+seeds of a trial and all rows of a run, with steps that count reports instead of rounds. The stored
+curves remain the source: a run that goes on after an interruption reports its whole curve again,
+and the tool's run is replaced.
 """
 
 from __future__ import annotations
@@ -39,20 +40,42 @@ if TYPE_CHECKING:
     from bench.engine.simulation import Point
 
 PROJECT = "fedkd-bench"  # in Weights & Biases and MLflow, unless their own variables name another
-# Columns in TensorBoard's HPARAMS besides the hyper-parameters, because all fields of the setting would be too many.
-HPARAMS = ("algorithm", "dataset", "model", "partition", "alpha", "participation", "rounds", "lr", "seed", "run_key")
+# Columns in TensorBoard's HPARAMS besides the hyper-parameters, because all fields of the setting
+# would be too many.
+HPARAMS = (
+    "algorithm",
+    "dataset",
+    "model",
+    "partition",
+    "alpha",
+    "participation",
+    "rounds",
+    "lr",
+    "seed",
+    "run_key",
+)
 MLFLOW_BATCH = 1000  # metrics that MLflow takes at once
-MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+MLFLOW_STATUS = {
+    "finished": "FINISHED",
+    "stopped": "FINISHED",
+    "failed": "FAILED",
+    "interrupted": "KILLED",
+}
 CLOSE_SECONDS = 60.0  # a tool that hangs must not keep a finished sweep from ending
 WRITTEN_BYTES = 2**28  # of a million rows in `.written`
 WHOLE = ("finished", "stopped")  # statuses of rows with a curve
 
 Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds ascending
-Config = Mapping[str, Any]  # of a row, named like the columns of `runs`; `hp_*` are hyper-parameters
+Config = Mapping[
+    str, Any
+]  # of a row, named like the columns of `runs`; `hp_*` are hyper-parameters
 
 
 class Tool(Protocol):
-    """A logging tool with one run for each row. `where` identifies its destination; `look` tells how to view it."""
+    """A logging tool with one run for each row.
+
+    `where` identifies its destination; `look` tells how to view it.
+    """
 
     where: str
     look: str
@@ -70,7 +93,8 @@ class Tool(Protocol):
 class TensorBoard:
     """TensorBoard, with a folder of event files for each row, and its columns of `HPARAMS`.
 
-    `SummaryWriter` is not used, because a full disk kills its thread, after which its callers wait for ever.
+    `SummaryWriter` is not used, because a full disk kills its thread, after which its callers wait
+    for ever.
     """
 
     def __init__(self, folder: Path, offline: bool) -> None:
@@ -90,7 +114,11 @@ class TensorBoard:
         file = self._writer(str(folder / "events"))
         # At this event, readers drop the values of older files from step 0 on.
         self._put(file, session_log=self._event.SessionLog(status=self._event.SessionLog.START))
-        columns = {name: value for name, value in config.items() if name in HPARAMS or name.startswith("hp_")}
+        columns = {
+            name: value
+            for name, value in config.items()
+            if name in HPARAMS or name.startswith("hp_")
+        }
         *first, last = self._hparams(columns, ["best_accuracy", "accuracy"])
         for content in first:
             self._put(file, summary=content)
@@ -99,7 +127,9 @@ class TensorBoard:
     def write(self, run: Any, rounds: Rounds) -> None:
         """Write one event for each round."""
         for at, values in rounds.items():
-            named = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+            named = [
+                self._summary.Value(tag=name, simple_value=value) for name, value in values.items()
+            ]
             self._put(run[0], step=at, summary=self._summary(value=named))
         run[0].flush()
 
@@ -184,15 +214,23 @@ class Mlflow:
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         store = uri or f"sqlite:///{folder / 'mlflow.db'}"
         if offline and not store.startswith(("sqlite:", "file:", "/")):
-            raise EnvironmentProblem(f"--offline: MLflow's store is {store}; unset MLFLOW_TRACKING_URI, or log online")
-        shown = re.sub("//[^/]*@", "//", store)  # without a password, which must be neither printed nor stored
+            raise EnvironmentProblem(
+                f"--offline: MLflow's store is {store}; unset MLFLOW_TRACKING_URI, or log online"
+            )
+        shown = re.sub(
+            "//[^/]*@", "//", store
+        )  # without a password, which must be neither printed nor stored
         self.look = shown if shown.startswith("http") else f"mlflow ui --backend-store-uri {shown}"
         self._client, self._entities = MlflowClient(store), entities
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         self.where = f"{shown} {experiment}"
         existing = self._client.get_experiment_by_name(experiment)
         artifacts = None if uri else (folder / "artifacts").as_uri()
-        self._experiment = existing.experiment_id if existing else self._client.create_experiment(experiment, artifacts)
+        self._experiment = (
+            existing.experiment_id
+            if existing
+            else self._client.create_experiment(experiment, artifacts)
+        )
 
     def begin(self, name: str, config: Config) -> Any:
         """Begin a run that replaces any older run of the same row in the store."""
@@ -201,13 +239,19 @@ class Mlflow:
             self._client.delete_run(old.info.run_id)
         tags = {"run_key": key, "mlflow.source.name": PROJECT, "algorithm": config["algorithm"]}
         run: str = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
-        self._client.log_batch(run, params=[self._entities.Param(name, str(value)) for name, value in config.items()])
+        self._client.log_batch(
+            run, params=[self._entities.Param(name, str(value)) for name, value in config.items()]
+        )
         return run
 
     def write(self, run: Any, rounds: Rounds) -> None:
         """Write the rounds in batches."""
         now = int(1000 * time.time())
-        metrics = [self._entities.Metric(*point, now, at) for at, values in rounds.items() for point in values.items()]
+        metrics = [
+            self._entities.Metric(*point, now, at)
+            for at, values in rounds.items()
+            for point in values.items()
+        ]
         for start in range(0, len(metrics), MLFLOW_BATCH):
             self._client.log_batch(run, metrics=metrics[start : start + MLFLOW_BATCH])
 
@@ -216,13 +260,18 @@ class Mlflow:
         self._client.set_terminated(run, MLFLOW_STATUS[status])
 
 
-TOOLS: Mapping[str, Callable[[Path, bool], Tool]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
+TOOLS: Mapping[str, Callable[[Path, bool], Tool]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "mlflow": Mlflow,
+}
 
 
 def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool]:
     """Make the tools of some `names` in `bench.execution.LOGS`; their files are in `OUT/logs`.
 
-    Raises EnvironmentProblem if a package is not installed, there is no key, or the store cannot be used.
+    Raises EnvironmentProblem if a package is not installed, there is no key, or the store cannot be
+    used.
     """
     tools: dict[str, Tool] = {}
     for name in names:
@@ -233,9 +282,13 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
             raise
         except ImportError as error:
             advice = f'pip install "fedkd-bench[{name}]"'
-            raise EnvironmentProblem(f"--log {name} needs a package that is not here: {advice} ({error})") from error
+            raise EnvironmentProblem(
+                f"--log {name} needs a package that is not here: {advice} ({error})"
+            ) from error
         except Exception as error:
-            raise EnvironmentProblem(f"--log {name} cannot be used: {with_its_kind(error)}") from error
+            raise EnvironmentProblem(
+                f"--log {name} cannot be used: {with_its_kind(error)}"
+            ) from error
     return tools
 
 
@@ -257,9 +310,9 @@ class _Curve:
 class LogWriter(Observer):
     """An observer that writes the curves of a sweep to logging tools.
 
-    A tool that fails is dropped with one warning: runs are not affected, and the next command with the same `--log`
-    writes the missing rows from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has completely,
-    and their destination.
+    A tool that fails is dropped with one warning: runs are not affected, and the next command with
+    the same `--log` writes the missing rows from the stored curves. `OUT/logs/NAME/.written` lists
+    the rows that a tool has completely, and their destination.
     """
 
     def __init__(self, tools: Mapping[str, Tool], out: Path) -> None:
@@ -276,24 +329,36 @@ class LogWriter(Observer):
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Close the trial's rows; a run that was still running gets the status of the trial."""
-        statuses = {key: status for key, status in report.get("statuses", {}).items() if status != "running"}
+        statuses = {
+            key: status for key, status in report.get("statuses", {}).items() if status != "running"
+        }
         for unit in trial.units:
             for key in unit.rows.values():
                 self._jobs.put(partial(self._end, key, statuses.get(key, report["status"])))
 
     def catch_up(self, store: Store, keys: Collection[str]) -> int:
-        """Write the stored rows of `keys` that a tool lacks; return their number. Rows without a curve are left out."""
+        """Write the stored rows of `keys` that a tool lacks; return their number.
+
+        Rows without a curve are left out.
+        """
         written = {name: _lines_of(file) for name, file in self._files.items()}
         runs = store.runs()
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
-            lines = {name: _written_line(tool, row["run_key"], row["status"]) for name, tool in self.tools.items()}
+            lines = {
+                name: _written_line(tool, row["run_key"], row["status"])
+                for name, tool in self.tools.items()
+            }
             if names := [name for name, line in lines.items() if line not in written.get(name, ())]:
                 lacking[row["run_key"]] = row, names
         curves = store.curves(lacking).groupby("run_key")
         for key, points in curves[["round", "metric", "value"]]:
             self._jobs.put(
-                partial(self._write_stored, *lacking[str(key)], list(points.itertuples(index=False, name=None)))
+                partial(
+                    self._write_stored,
+                    *lacking[str(key)],
+                    list(points.itertuples(index=False, name=None)),
+                )
             )
         return len(curves)
 
@@ -316,13 +381,17 @@ class LogWriter(Observer):
             for suffix, key in unit.rows.items():
                 if curves.get(key):
                     if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
-                        self._end(key, "interrupted")  # a worker died: another reports the run from its first round
+                        self._end(
+                            key, "interrupted"
+                        )  # a worker died: another reports the run from its first round
                     if key not in self._curves:
                         row = identity_columns(*unit.identity(row_entry(unit.algorithm, suffix)))
                         self._curves[key] = _Curve(_config({**row, "paper": unit.paper}))
                     self._add(self._curves[key], curves[key], list(self.tools))
 
-    def _write_stored(self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[Point]) -> None:
+    def _write_stored(
+        self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[Point]
+    ) -> None:
         """Write the whole stored curve of a row to some tools."""
         curve = _Curve(_config(row))
         self._add(curve, points, names)
@@ -356,7 +425,9 @@ class LogWriter(Observer):
                 tool.end(curve.runs[name], status)
                 if status in WHOLE:
                     self._files[name].parent.mkdir(parents=True, exist_ok=True)
-                    append_line(self._files[name], _written_line(tool, curve.config["run_key"], status))
+                    append_line(
+                        self._files[name], _written_line(tool, curve.config["run_key"], status)
+                    )
 
     def _usable(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
         """List the tools among `names` that have not failed."""
@@ -388,7 +459,9 @@ def _written_line(tool: Tool, key: str, status: str) -> str:
 def _config(row: Mapping[str, Any]) -> Config:
     """Expand the hyper-parameters and the setting of a row, and add the columns that identify it."""
     columns = {f"hp_{name}": value for name, value in json.loads(row["hp_json"]).items()}
-    identity = {name: row[name] for name in ("seed", "algorithm", "algorithm_version", "paper", "run_key")}
+    identity = {
+        name: row[name] for name in ("seed", "algorithm", "algorithm_version", "paper", "run_key")
+    }
     return {**columns, **json.loads(row["setting_json"]), **identity}
 
 
@@ -398,8 +471,8 @@ def logged(
 ) -> Iterator[list[Observer]]:
     """Make the observers that `--log` asks for, write the stored rows that they lack, and close them at the end.
 
-    `to_do` are the plan's runs that are not stored. Raises EnvironmentProblem if a tool is not installed or cannot be
-    used.
+    `to_do` are the plan's runs that are not stored. Raises EnvironmentProblem if a tool is not
+    installed or cannot be used.
     """
     writer = LogWriter(make_tools(names, store.out, offline), store.out)
     try:
@@ -418,5 +491,7 @@ def logged(
 
 def _warn(text: str) -> None:
     """Warn on stderr; a live display captures it and shows the line above its bars."""
-    sys.stderr.write(f"warning: {text}; the same command, given again, writes what is missing there\n")
+    sys.stderr.write(
+        f"warning: {text}; the same command, given again, writes what is missing there\n"
+    )
     sys.stderr.flush()

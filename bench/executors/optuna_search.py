@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import STATE_VERSION, enough, saved_runs
-from bench.planning.run_spec import Plan, RunSpec, Search, Varied, setting_of, units_of, varied_names
+from bench.planning.run_spec import (
+    Plan,
+    RunSpec,
+    Search,
+    Varied,
+    setting_of,
+    units_of,
+    varied_names,
+)
 from leaderboards import Store, canonical_json
 from leaderboards.selection import RULES, selection_value
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
@@ -35,7 +43,8 @@ class History:
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations with a saved run that can go on, or with a failed run.
+        begun: Optuna's values of configurations with a saved run that can go on, or with a failed
+            run.
     """
 
     known: list[tuple[dict[str, Any], float]] = field(default_factory=list)
@@ -45,7 +54,8 @@ class History:
 def distributions(search: Search) -> dict[str, Any]:
     """Make Optuna's distributions by name, without the names that have a single value.
 
-    Grids that relations bind become one distribution: its name is theirs joined by commas, its values are JSON lists.
+    Grids that relations bind become one distribution: its name is theirs joined by commas, its
+    values are JSON lists.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -78,22 +88,31 @@ def _choices(search: Search) -> dict[str, Grid | Range]:
     Optuna knows no relations: of a range that one binds, these are the values of a grid.
     """
     bound = {name for relation in search.where for name in names_in(relation)}
-    values = {name: Grid(*value.values) if name in bound else value for name, value in search.values.items()}
+    values = {
+        name: Grid(*value.values) if name in bound else value
+        for name, value in search.values.items()
+    }
     return {**values, **{FIELD + name: value for name, value in search.tuned.items()}}
 
 
 def size(search: Search) -> float:
     """Count the configurations that the search can propose; infinite with an interval."""
-    counts = [len(getattr(dist, "choices", ())) or math.inf for dist in distributions(search).values()]
+    counts = [
+        len(getattr(dist, "choices", ())) or math.inf for dist in distributions(search).values()
+    ]
     return math.prod(counts)
 
 
 def decode(search: Search, chosen: Mapping[str, Any]) -> tuple[dict[str, Value], Setting]:
     """Make a full configuration and its setting from Optuna's values."""
-    values = {name: value.values[0] for name, value in _choices(search).items() if isinstance(value, Grid)}
+    values = {
+        name: value.values[0] for name, value in _choices(search).items() if isinstance(value, Grid)
+    }
     for name, value in chosen.items():
         names = name.split(",")
-        values |= dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
+        values |= (
+            dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
+        )
     fields: dict[str, Any] = {name: values.pop(FIELD + name) for name in search.tuned}
     return entry(search.algorithm).resolve(values), replace(search.setting, **fields)
 
@@ -107,7 +126,10 @@ def chosen_units(search: Search, chosen: Mapping[str, Any], seeds: int) -> list[
 def encode(
     search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value], setting: Setting
 ) -> dict[str, Any] | None:
-    """Convert a configuration to Optuna's values; None if the search cannot choose it. `space`: its `distributions`."""
+    """Convert a configuration to Optuna's values; None if the search cannot choose it.
+
+    `space`: its `distributions`.
+    """
     values = {**configuration, **{FIELD + name: getattr(setting, name) for name in search.tuned}}
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
@@ -120,7 +142,11 @@ def encode(
         if not possible:
             return None
         chosen[name] = value
-    fixed = {n: v.values[0] for n, v in _choices(search).items() if isinstance(v, Grid) and len(v.values) == 1}
+    fixed = {
+        n: v.values[0]
+        for n, v in _choices(search).items()
+        if isinstance(v, Grid) and len(v.values) == 1
+    }
     return chosen if all(values[name] == value for name, value in fixed.items()) else None
 
 
@@ -130,7 +156,9 @@ def varied(searches: Sequence[Search]) -> dict[str, Varied]:
     names = {}
     for search in searches:
         several = (name for name, value in search.values.items() if len(value.values) > 1)
-        names[search.algorithm] = Varied((*fields[search.algorithm].fields, *search.tuned), tuple(several))
+        names[search.algorithm] = Varied(
+            (*fields[search.algorithm].fields, *search.tuned), tuple(several)
+        )
     return names
 
 
@@ -142,17 +170,27 @@ def remaining(plan: Plan, search: Search, known: Sized) -> int:
 def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
     """List the configurations to try before the sampler proposes any: those begun, and all others if all are wanted.
 
-    A sampler would repeat itself on the rest of a small grid. In a larger space with the learning rate in it, the
-    setting's own rate is tried with other values from the sampler, so that every algorithm has it among its tries.
+    A sampler would repeat itself on the rest of a small grid. In a larger space with the learning
+    rate in it, the setting's own rate is tried with other values from the sampler, so that every
+    algorithm has it among its tries.
     """
     first = list(past.begun)
     space = distributions(search)
     if size(search) > plan.request.configurations:
         preset = {FIELD + name: getattr(search.setting, name) for name in search.tuned}
-        preset = {name: value for name, value in preset.items() if not hasattr(space.get(name), "choices")}
+        preset = {
+            name: value for name, value in preset.items() if not hasattr(space.get(name), "choices")
+        }
         tried = [*first, *(chosen for chosen, _ in past.known)]
-        return first if not preset or any(preset.items() <= chosen.items() for chosen in tried) else [*first, preset]
-    choices = [dict(zip(space, values, strict=True)) for values in product(*(dist.choices for dist in space.values()))]
+        return (
+            first
+            if not preset or any(preset.items() <= chosen.items() for chosen in tried)
+            else [*first, preset]
+        )
+    choices = [
+        dict(zip(space, values, strict=True))
+        for values in product(*(dist.choices for dist in space.values()))
+    ]
     seen = [chosen for chosen, _ in past.known] + first
     return first + [chosen for chosen in choices if chosen not in seen]
 
@@ -173,15 +211,24 @@ def histories(
     if plan.request.force or not searches:
         return [History() for _ in searches]
     runs = Store(Path(out), data_hashes).runs(columns=_READ)
-    states: dict[str, dict[str, str]] = {}  # without damaged ones, which the runs that need them report
+    states: dict[
+        str, dict[str, str]
+    ] = {}  # without damaged ones, which the runs that need them report
     for key, manifest in saved_runs(Path(out)).items():
         with suppress(LookupError, TypeError):
             if manifest["version"] == STATE_VERSION:
-                states[key] = {name: str(manifest["run"][name]) for name in ("algorithm", "setting_json", "hp_json")}
+                states[key] = {
+                    name: str(manifest["run"][name])
+                    for name in ("algorithm", "setting_json", "hp_json")
+                }
     by_search = []
     for search in searches:
         frame = runs[runs.algorithm == search.algorithm]
-        frame = frame[frame.setting_json.isin([text for text in frame.setting_json.unique() if search.covers(text)])]
+        frame = frame[
+            frame.setting_json.isin(
+                [text for text in frame.setting_json.unique() if search.covers(text)]
+            )
+        ]
         rows = {str(row.run_key): row for row in frame.itertuples()}
         saved = {
             key: run
@@ -192,11 +239,15 @@ def histories(
     return by_search
 
 
-def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, Mapping[str, str]]) -> History:
+def _history(
+    plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, Mapping[str, str]]
+) -> History:
     needless = enough(stopped=plan.request.scheduler != "none")
     history, space, seen = History(), distributions(search), set[str]()
     texts = {(row.hp_json, row.setting_json) for row in rows.values()}
-    for hp_json, setting_json in sorted(texts | {(run["hp_json"], run["setting_json"]) for run in saved.values()}):
+    for hp_json, setting_json in sorted(
+        texts | {(run["hp_json"], run["setting_json"]) for run in saved.values()}
+    ):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(hp_json))
         except ValueError:  # of a version of the algorithm with other fields
@@ -215,7 +266,9 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
             diverged = any(row.status == "finished" and row.diverged for row in stored)
             history.known.append((chosen, selection_value(accuracies, diverged)))
             continue
-        resumable = any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys)
+        resumable = any(
+            key in saved and (key not in rows or rows[key].status == "stopped") for key in keys
+        )
         if resumable or any(row.status == "failed" for row in stored):
             history.begun.append(chosen)
     return history
@@ -233,11 +286,14 @@ class Proposer:
         self.wanted = remaining(plan, search, past.known)
         self._space = distributions(search)
         for chosen, value in past.known:
-            self.study.add_trial(optuna.trial.create_trial(params=chosen, distributions=self._space, value=value))
+            self.study.add_trial(
+                optuna.trial.create_trial(params=chosen, distributions=self._space, value=value)
+            )
         for chosen in proposed_first(plan, search, past):
             self.study.enqueue_trial(chosen)
         self._patience = PATIENCE * self.wanted
-        # The objective of each configuration that is stored or was proposed; NaN while there is none.
+        # The objective of each configuration that is stored or was proposed; NaN while there is
+        # none.
         self._values = {canonical_json(chosen): value for chosen, value in past.known}
 
     def propose(self) -> optuna.Trial | None:

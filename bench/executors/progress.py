@@ -44,7 +44,10 @@ class Watched:
 
 
 def watched(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
-    """Name the trial of some runs of one algorithm. `varied`: the names that differ in the sweep, by algorithm."""
+    """Name the trial of some runs of one algorithm.
+
+    `varied`: the names that differ in the sweep, by algorithm.
+    """
     return Watched(trial_name(units, varied), tuple(units))
 
 
@@ -67,13 +70,19 @@ def work_of(units: Sequence[RunSpec]) -> float:
 
 
 class Tally:
-    """Counts of finished trials, the share of the work that is done, and the time left. `work`: of all `trials`."""
+    """Counts of finished trials, the share of the work that is done, and the time left.
+
+    `work`: of all `trials`.
+    """
 
     def __init__(self, trials: int, work: float) -> None:
         self.done = self.failed = 0
         self._trials, self._work = trials, work
-        self._over: dict[str, float] = {}  # key of a trial -> its work that is done, or will never be
-        # Time and share at the first report, because the start-up before it says nothing about the pace.
+        self._over: dict[
+            str, float
+        ] = {}  # key of a trial -> its work that is done, or will never be
+        # Time and share at the first report, because the start-up before it says nothing about the
+        # pace.
         self._first: tuple[float, float] | None = None
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
@@ -155,12 +164,20 @@ class Live(Quiet):
 
     def __init__(self, trials: int, work: float) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.table import Column
 
         self._tally = Tally(trials, work)
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
+            ),
             TextColumn("{task.fields[round]}"),
             TextColumn("{task.fields[accuracy]}"),
             BarColumn(bar_width=10),
@@ -179,7 +196,9 @@ class Live(Quiet):
 
     def started(self, trial: Watched) -> None:
         """Add the trial's bar."""
-        self._tasks[trial.key] = self._progress.add_task(trial.name, total=1.0, round="", accuracy="")
+        self._tasks[trial.key] = self._progress.add_task(
+            trial.name, total=1.0, round="", accuracy=""
+        )
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Update the trial's bar and the sweep's."""
@@ -211,7 +230,9 @@ class Live(Quiet):
 
     def _update_sweep(self) -> None:
         """Draw the sweep's bar according to the tally."""
-        self._progress.update(self._sweep, description=self._tally.counts(), completed=self._tally.fraction)
+        self._progress.update(
+            self._sweep, description=self._tally.counts(), completed=self._tally.fraction
+        )
 
 
 def _percent(value: float | None) -> str:

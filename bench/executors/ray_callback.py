@@ -40,7 +40,8 @@ class Watcher(tune.Callback):
         self._warned = 0  # bytes of the workers' warnings that were passed on
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tune pickles its callbacks into a checkpoint that is never restored; a live display cannot be pickled.
+        # Tune pickles its callbacks into a checkpoint that is never restored; a live display cannot
+        # be pickled.
         return {}
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
@@ -68,8 +69,13 @@ class Watcher(tune.Callback):
         if result["ends_sweep"]:
             self._stop_all()
 
-    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Pass on the end of a trial. If it still runs, the scheduler ended it; some of its runs may have failed."""
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
+    ) -> None:
+        """Pass on the end of a trial.
+
+        If it still runs, the scheduler ended it; some of its runs may have failed.
+        """
         report = dict(trial.last_result)
         if report.get("status") == "running":
             status = "failed" if report.get("error") else "stopped"
@@ -85,9 +91,15 @@ class Watcher(tune.Callback):
             self._stop_all()
             self._outcome.note({"status": "environment", "error": problem})
         elif not self._execution.stopping:
-            how = "begins anew, as --force asks" if self._execution.force else "goes on from its last save"
+            how = (
+                "begins anew, as --force asks"
+                if self._execution.force
+                else "goes on from its last save"
+            )
             reason = f"{self._watched(trial).name}: {_reason(error)}; it {how}"
-            warnings.warn(f"{reason} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2)
+            warnings.warn(
+                f"{reason} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2
+            )
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Pass on the end of a trial without a last report: interrupted, failed, or on a machine that is not ready."""
@@ -165,7 +177,9 @@ def _error_of(trial: Trial) -> BaseException | None:
 def _reason(error: BaseException | None) -> str:
     """Describe in a line why a worker ended, because Ray's own message fills a page."""
     if isinstance(error, OutOfMemoryError):
-        return "Ray ended its worker, because memory ran out (fewer trials at once: --max-concurrent)"
+        return (
+            "Ray ended its worker, because memory ran out (fewer trials at once: --max-concurrent)"
+        )
     if isinstance(error, RayActorError) and error.actor_init_failed:
         return f"its worker could not start: {([*filter(str.strip, str(error).splitlines())] or ['?'])[-1].strip()}"
     if error is None or isinstance(error, RayActorError):

@@ -42,8 +42,8 @@ class ClusterLost(RuntimeError):
 def start(resources: Resources) -> bool:
     """Join the requested cluster, or start Ray on this machine, whatever clusters run there already.
 
-    The processes of a Ray started here block SIGTERM, which batch systems send to all processes of a job: the sweep's
-    stop file makes trials save and end instead.
+    The processes of a Ray started here block SIGTERM, which batch systems send to all processes of
+    a job: the sweep's stop file makes trials save and end instead.
 
     Returns:
         Whether the sweep has to leave it at the end; False for a Ray that this process had already.
@@ -58,7 +58,10 @@ def start(resources: Resources) -> bool:
     if not resources.address:
         options = _local_options()
         protect_token()
-    handler, unblocked = signal.getsignal(signal.SIGTERM), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    handler, unblocked = (
+        signal.getsignal(signal.SIGTERM),
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+    )
     try:
         ray.init(
             log_to_driver=False,
@@ -69,10 +72,14 @@ def start(resources: Resources) -> bool:
         failed = "Ray cannot start"
         if resources.address:
             failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
-        raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
+        raise EnvironmentProblem(
+            f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray"
+        ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray replaced it, and would handle a signal that came meanwhile
+            signal.signal(
+                signal.SIGTERM, handler
+            )  # Ray replaced it, and would handle a signal that came meanwhile
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return True
 
@@ -98,12 +105,16 @@ def private_folder() -> Path:
     try:
         own.mkdir(mode=0o700, exist_ok=True)
         status = own.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():  # another user's, or a link
+        if (
+            not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid()
+        ):  # another user's, or a link
             own = Path(tempfile.mkdtemp(prefix="fedkd-", dir=parent))
         own.chmod(0o700)
     except OSError as error:
         advice = "name another folder with RAY_TMPDIR; --executor inline runs without Ray"
-        raise EnvironmentProblem(f"Ray cannot start: {error.strerror} ({error.filename}): {advice}") from error
+        raise EnvironmentProblem(
+            f"Ray cannot start: {error.strerror} ({error.filename}): {advice}"
+        ) from error
     return own
 
 
@@ -126,7 +137,9 @@ def protect_token() -> None:
     except OSError as error:
         if not path.exists():
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-            say(f"{path} cannot be written ({error.strerror}): Ray's token is in RAY_AUTH_TOKEN, for this sweep alone")
+            say(
+                f"{path} cannot be written ({error.strerror}): Ray's token is in RAY_AUTH_TOKEN, for this sweep alone"
+            )
 
 
 def _write_token(path: Path) -> None:
@@ -141,7 +154,8 @@ def _write_token(path: Path) -> None:
 def leave() -> bool:
     """Leave the cluster, and end it if it was started here; return whether that was done in time.
 
-    Its processes block SIGTERM, and Ray would wait a second for each: they are killed once Ray has disconnected.
+    Its processes block SIGTERM, and Ray would wait a second for each: they are killed once Ray has
+    disconnected.
     """
     started, deadline = _started_by("self"), time.monotonic() + LEAVE_SECONDS
     shutdown = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
@@ -158,7 +172,8 @@ def leave() -> bool:
 def give_up() -> None:
     """Leave a lost cluster, and hide the errors that Tune's objects raise when they are collected without Ray.
 
-    A head that lives but does not answer keeps Ray from ending: then this process exits without waiting for it.
+    A head that lives but does not answer keeps Ray from ending: then this process exits without
+    waiting for it.
     """
     previous_hook = sys.unraisablehook
 
@@ -206,7 +221,9 @@ def concurrent(resources: Resources) -> int:
     nodes = _live(_nodes())
     fits = _count_places(nodes, resources)
     if fits < 1:
-        cores, devices = (sum(node["Resources"].get(name, 0) for node in nodes) for name in ("CPU", "GPU"))
+        cores, devices = (
+            sum(node["Resources"].get(name, 0) for node in nodes) for name in ("CPU", "GPU")
+        )
         raise EnvironmentProblem(
             f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits a node: the cluster has "
             f"{cores:g} CPU and {devices:g} GPU on {len(nodes)} nodes; lower --cpus-per-trial or --gpus-per-trial"
@@ -217,19 +234,25 @@ def concurrent(resources: Resources) -> int:
 class Watch:
     """A thread that asks the cluster every second whether it is alive and has room for a trial.
 
-    Tune does not ask: without a live node it waits for ever, and without the cluster's head Ray kills the driver.
+    Tune does not ask: without a live node it waits for ever, and without the cluster's head Ray
+    kills the driver.
     """
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._node = ray.get_runtime_context().get_node_id()
         self._answered = self._fitted = self._judged = time.monotonic()
-        self._alone = False  # the node of this machine, through which Ray reaches the others, is dead
+        self._alone = (
+            False  # the node of this machine, through which Ray reaches the others, is dead
+        )
         self._over = threading.Event()
         threading.Thread(target=self._ask, name="watch", daemon=True).start()
 
     def lost_reason(self, stopping: bool) -> str:
-        """Say why no trial can go on; empty if one can. A `stopping` sweep waits only seconds for room."""
+        """Say why no trial can go on; empty if one can.
+
+        A `stopping` sweep waits only seconds for room.
+        """
         now, resources = time.monotonic(), self._resources
         paused, self._judged = now - self._judged, now
         if paused > 5 * ASK_SECONDS:  # this process was suspended, and could not ask meanwhile
@@ -260,7 +283,9 @@ class Watch:
                 live = _live(nodes)
                 if _count_places(live, self._resources):
                     self._fitted = self._answered
-                self._alone = self._node in {node["NodeID"] for node in nodes} - {node["NodeID"] for node in live}
+                self._alone = self._node in {node["NodeID"] for node in nodes} - {
+                    node["NodeID"] for node in live
+                }
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -274,4 +299,7 @@ def _live(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _count_places(nodes: list[dict[str, Any]], resources: Resources) -> int:
     """Count the trials that nodes hold at once, by their total resources, not the free ones."""
     totals = [node["Resources"] for node in nodes]
-    return sum(fitting(total.get("CPU", 0), total.get("GPU", 0), resources.cpus, resources.gpus) for total in totals)
+    return sum(
+        fitting(total.get("CPU", 0), total.get("GPU", 0), resources.cpus, resources.gpus)
+        for total in totals
+    )

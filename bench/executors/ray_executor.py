@@ -38,13 +38,16 @@ def run_ray(sweep: Sweep) -> None:
     """Run every trial and search through Ray Tune.
 
     Raises:
-        EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a trial.
+        EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a
+            trial.
     """
     if not sweep.trials and not sweep.plan.searches:
         return
     started = start(sweep.resources)
     try:
-        sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
+        sweep = replace(
+            sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources))
+        )
         if sweep.trials and not sweep.execution.stopping:
             _run_trials(sweep)
         if sweep.plan.searches and not sweep.execution.stopping:
@@ -60,7 +63,9 @@ def run_ray(sweep: Sweep) -> None:
             leave()
 
 
-def trainable_for(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
+def trainable_for(
+    trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]
+) -> type[SweepTrainable]:
     """Make a trainable whose configuration is an index into `trials`; `how` has the execution of each."""
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
@@ -71,12 +76,19 @@ def trainable_for(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution])
 
 
 def _run_trials(sweep: Sweep) -> None:
-    """Run trials side by side. Under ASHA, packs compare their own configurations, and Tune compares other trials."""
+    """Run trials side by side.
+
+    Under ASHA, packs compare their own configurations, and Tune compares other trials.
+    """
     trials, pack = sweep.trials, sweep.resources.pack
     compared = sweep.plan.request.scheduler == "asha" and pack == 1
-    executions = [scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials]
+    executions = [
+        scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials
+    ]
     space = {"index": tune.grid_search(list(range(len(trials))))}
-    _fit(sweep, trainable_for(trials, executions), space, grouped_asha(trials) if compared else None)
+    _fit(
+        sweep, trainable_for(trials, executions), space, grouped_asha(trials) if compared else None
+    )
 
 
 def _run_searches(sweep: Sweep) -> None:
@@ -85,7 +97,9 @@ def _run_searches(sweep: Sweep) -> None:
 
     searches, request = sweep.plan.searches, sweep.plan.request
     past = histories(sweep.plan, searches, sweep.execution.out, sweep.execution.data_hashes)
-    proposers = {index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)}
+    proposers = {
+        index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)
+    }
     wanted = sum(proposer.wanted for proposer in proposers.values())
     if not wanted:
         return
@@ -99,7 +113,9 @@ def _run_searches(sweep: Sweep) -> None:
         sweep,
         type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
         {},
-        GroupedASHA("search", [asha(search.setting) for search in searches]) if request.scheduler == "asha" else None,
+        GroupedASHA("search", [asha(search.setting) for search in searches])
+        if request.scheduler == "asha"
+        else None,
         ProposerSearcher(proposers, lambda: sweep.execution.stopping),
         wanted,
     )
@@ -115,7 +131,9 @@ def _fit(
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
     root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
-    (root / name).mkdir(mode=0o700, parents=True)  # Tune's files are pickles: others must not write them
+    (root / name).mkdir(
+        mode=0o700, parents=True
+    )  # Tune's files are pickles: others must not write them
     watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
     tuner = tune.Tuner(
         tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),
@@ -136,7 +154,9 @@ def _fit(
         ),
     )
     try:
-        with redirect_stdout(sys.stderr if sweep.resources.verbose else io.StringIO()):  # Ray's own messages
+        with redirect_stdout(
+            sys.stderr if sweep.resources.verbose else io.StringIO()
+        ):  # Ray's own messages
             _fit_while_watched(tuner, sweep)
     except ClusterLost:
         watcher.close()
@@ -169,20 +189,25 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
                 raise ClusterLost(problem)
     finally:
         watch.close()
-    if errors and "environment" not in sweep.outcome.statuses[before:]:  # a full disk fails Tune, too
+    if (
+        errors and "environment" not in sweep.outcome.statuses[before:]
+    ):  # a full disk fails Tune, too
         raise errors[0]
 
 
 class ProposerSearcher(Searcher):
     """A Tune searcher over several samplers: a configuration has `search`, an index, and `chosen`, its values.
 
-    One sampler after another proposes all its configurations, without waiting for the trials of another to end.
+    One sampler after another proposes all its configurations, without waiting for the trials of
+    another to end.
     """
 
     def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
         super().__init__(metric="objective", mode="max")
         self._proposers, self._stopping = proposers, stopping
-        self._proposed: dict[str, Any] = {}  # Tune's trial -> index of its search, and Optuna's trial
+        self._proposed: dict[
+            str, Any
+        ] = {}  # Tune's trial -> index of its search, and Optuna's trial
 
     def suggest(self, trial_id: str) -> Any:
         """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted any more."""
@@ -193,10 +218,14 @@ class ProposerSearcher(Searcher):
                 return {"search": index, "chosen": trial.params}
         return Searcher.FINISHED
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """Tell the sampler the objective of the trial."""
         index, trial = self._proposed[trial_id]
-        self._proposers[index].tell(trial, float(result["objective"]) if result and not error else math.nan)
+        self._proposers[index].tell(
+            trial, float(result["objective"]) if result and not error else math.nan
+        )
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing: a sweep goes on from its rows and states, never from Tune's own files."""
@@ -208,7 +237,8 @@ class ProposerSearcher(Searcher):
 def asha(setting: Setting) -> ASHAScheduler:
     """Make Tune's ASHA scheduler for the trials of a setting.
 
-    Its rungs are those of packs: evaluated rounds, because trials without a value cannot be compared.
+    Its rungs are those of packs: evaluated rounds, because trials without a value cannot be
+    compared.
     """
     first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
     return ASHAScheduler(
@@ -224,14 +254,17 @@ def asha(setting: Setting) -> ASHAScheduler:
 def grouped_asha(trials: Sequence[Sequence[RunSpec]]) -> GroupedASHA:
     """Make the scheduler of trials whose configuration is an `index` into `trials`."""
     keys = [contest(units) for units in trials]
-    rules = {key: asha(units[0].setting) for key, units in dict(zip(keys, trials, strict=True)).items()}
+    rules = {
+        key: asha(units[0].setting) for key, units in dict(zip(keys, trials, strict=True)).items()
+    }
     return GroupedASHA("index", [rules[key] for key in keys])
 
 
 class GroupedASHA(FIFOScheduler):
     """A scheduler with one ASHA for each contest; no trial waits for another contest to end.
 
-    A trial's configuration has under `name` an index into `rules`; trials of one contest share one rule object.
+    A trial's configuration has under `name` an index into `rules`; trials of one contest share one
+    rule object.
     """
 
     def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
@@ -246,7 +279,9 @@ class GroupedASHA(FIFOScheduler):
         """Let the contest decide whether the trial goes on."""
         return str(self._rule(trial).on_trial_result(tune_controller, trial, dict(result)))
 
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]
+    ) -> None:
         """Count the trial's last result in its contest."""
         self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
 

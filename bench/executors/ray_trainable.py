@@ -35,7 +35,18 @@ if TYPE_CHECKING:
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
     (
-        *("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track"),
+        *(
+            "setting",
+            "dataset",
+            "paper",
+            "seed",
+            "out",
+            "data_dir",
+            "offline",
+            "device",
+            "backend",
+            "track",
+        ),
         "rounds_per_report",
     )
 )
@@ -60,7 +71,11 @@ class FederatedTrainable(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs of the configuration, which continue from their saved states, if there are any."""
         on_main_thread = threading.current_thread() is threading.main_thread()
-        if on_main_thread and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+        if (
+            on_main_thread
+            and ray.is_initialized()
+            and ray.get_runtime_context().get_actor_id() is not None
+        ):
             # Ctrl-C reaches workers as well, which end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.method:
@@ -77,7 +92,8 @@ class FederatedTrainable(tune.Trainable):
         unit = unit_of(self.algorithm, self.defaults, config)
         execution = execution_of({**self.defaults, **config})
         at_hand = data.hashes([unit.setting.dataset], execution.data_dir)
-        # Tune refuses a report without the metric that it compares, so every report is of an evaluated round.
+        # Tune refuses a report without the metric that it compares, so every report is of an
+        # evaluated round.
         every = unit.setting.evaluate_every
         rounds = math.ceil(execution.rounds_per_report / every) * every
         return [unit], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
@@ -86,11 +102,12 @@ class FederatedTrainable(tune.Trainable):
         """Train `rounds_per_report` rounds, up to an evaluated one, and report what was measured there.
 
         Returns:
-            The trial's report and the last round's metrics, without numbers that the run does not have;
-            `training_iteration` is the round, also of a run that goes on from a saved state.
+            The trial's report and the last round's metrics, without numbers that the run does not
+            have; `training_iteration` is the round, also of a run that goes on from a saved state.
 
         Raises:
-            EnvironmentProblem: data are missing, or a disk is full; Tune counts the trial as failed.
+            EnvironmentProblem: data are missing, or a disk is full; Tune counts the trial as
+                failed.
         """
         report = self.trial.step()
         if report["status"] == "environment":
@@ -171,10 +188,12 @@ def write_warnings(path: str) -> None:
 
 
 def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
-    """Make a trainable class of one algorithm. Paths become absolute here in the driver: workers run elsewhere.
+    """Make a trainable class of one algorithm.
 
-    An algorithm that is no name travels with the class: Ray ships what a script or notebook defines by value. Its entry
-    is read here, because a worker has no source of it.
+    Paths become absolute here in the driver: workers run elsewhere.
+
+    An algorithm that is no name travels with the class: Ray ships what a script or notebook defines
+    by value. Its entry is read here, because a worker has no source of it.
 
     Raises:
         UsageError: a name or a value is not allowed; it is raised here, not in every worker.
@@ -193,7 +212,11 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     unit_of(name, bound)
     _tracks(bound)
     _rounds_per_report(bound)
-    return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound, "method": given.get(name)})
+    return type(
+        name,
+        (FederatedTrainable,),
+        {"algorithm": name, "defaults": bound, "method": given.get(name)},
+    )
 
 
 def _define(algorithm: Any) -> str:
@@ -209,15 +232,18 @@ def _define(algorithm: Any) -> str:
 def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
     """Make one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
-    A later configuration overrides an earlier one, and within one a flat name overrides the same name in `setting`. A
-    name of both a setting field and a hyper-parameter (FedDKD's lr) means the former in `setting`, else the latter.
+    A later configuration overrides an earlier one, and within one a flat name overrides the same
+    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
+    former in `setting`, else the latter.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
     merged = {name: value for layer in layers for name, value in layer.items()}
     hyper = entry(algorithm).defaults()
-    values = {f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()}  # one configuration, never a grid
+    values = {
+        f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()
+    }  # one configuration, never a grid
     for layer in layers:
         setting = layer.get("setting") or {}
         if not isinstance(setting, Mapping):
@@ -225,7 +251,10 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
         flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
-        for mapping, hyper_names in ((setting, hyper.keys() - setting_fields().keys()), (flat, hyper.keys())):
+        for mapping, hyper_names in (
+            (setting, hyper.keys() - setting_fields().keys()),
+            (flat, hyper.keys()),
+        ):
             for name, value in mapping.items():
                 values[f"{algorithm}.{name}" if name in hyper_names else name] = (str(value),)
     (dataset,) = values.pop("dataset", ("digits",))
@@ -236,7 +265,8 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
         raise UsageError(str(error)) from None
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
-    # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's value here.
+    # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's
+    # value here.
     preset = {name: getattr(plan.settings[0], name) for name in plan.tuned}
     return replace(plan.units[0], setting=replace(plan.units[0].setting, **preset), seed=seed)
 
@@ -248,8 +278,12 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
     """
     for name in ("out", "data_dir"):
         if given.get(name) and not Path(given[name]).is_absolute():
-            raise UsageError(f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}")
-    device = given.get("device") or ("cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu")
+            raise UsageError(
+                f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}"
+            )
+    device = given.get("device") or (
+        "cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu"
+    )
     return Execution(
         out=given["out"],
         data_dir=given.get("data_dir"),

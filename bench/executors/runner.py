@@ -20,7 +20,15 @@ from bench import states
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Observer, Quiet, Watched, watched
-from bench.executors.trials import Interruption, Outcome, Resources, Sweep, divert_warnings, scheduled, trials_of
+from bench.executors.trials import (
+    Interruption,
+    Outcome,
+    Resources,
+    Sweep,
+    divert_warnings,
+    scheduled,
+    trials_of,
+)
 from bench.planning.run_spec import Plan, RunSpec, varied_names
 from leaderboards.rows.files import part_of
 
@@ -66,7 +74,9 @@ def run_plan(
     )
     execute = import_executor(resources.executor)
     budget = resources.time_budget
-    timer = threading.Timer(budget or 0.0, interruption.stop, [f"time budget of {budget or 0:g} s spent"])
+    timer = threading.Timer(
+        budget or 0.0, interruption.stop, [f"time budget of {budget or 0:g} s spent"]
+    )
     timer.daemon = True
     if budget is not None:
         timer.start()
@@ -106,7 +116,9 @@ def remove_leftovers(out: Path) -> None:
         if path.is_symlink() or not LEFTOVER.fullmatch(path.name):
             continue
         with suppress(OSError):  # gone meanwhile, or another user's
-            newest = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))  # Tune rewrites files in place
+            newest = max(
+                each.lstat().st_mtime for each in (path, *path.rglob("*"))
+            )  # Tune rewrites files in place
             if time.time() - newest > 86400:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -151,11 +163,15 @@ def _run_searches(sweep: Sweep) -> None:
             report = _run_trial(watched(units, names), execution, sweep)
             if report["ends_sweep"]:
                 return
-            proposer.tell(proposal, report["objective"] if report["status"] == "finished" else math.nan)
+            proposer.tell(
+                proposal, report["objective"] if report["status"] == "finished" else math.nan
+            )
 
 
 def _run_trial(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
-    from bench.trial.trial import RunGroup  # torch, which the driver of a sweep under Ray does without
+    from bench.trial.trial import (
+        RunGroup,
+    )  # torch, which the driver of a sweep under Ray does without
 
     for observer in sweep.observers:
         observer.started(trial)

@@ -73,7 +73,8 @@ class Outcome:
 class Interruption:
     """A gentle end of a sweep, by a stop file that trials, which are separate processes, look for after each round.
 
-    As a context it makes the file at the first SIGINT or SIGTERM; another kills, but SIGTERM only after `ECHO_SECONDS`.
+    As a context it makes the file at the first SIGINT or SIGTERM; another kills, but SIGTERM only
+    after `ECHO_SECONDS`.
     """
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
@@ -136,7 +137,11 @@ def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
         return list(plan.units)
     statuses = store.status()
     needless = enough(stopped=plan.request.scheduler != "none")
-    return [unit for unit in plan.units if not all(statuses.get(key) in needless for key in unit.rows.values())]
+    return [
+        unit
+        for unit in plan.units
+        if not all(statuses.get(key) in needless for key in unit.rows.values())
+    ]
 
 
 def count_other_data(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> int:
@@ -159,20 +164,30 @@ def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
 def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
     """Group units into trials of at most `pack` runs; a configuration's seeds may be more.
 
-    `by_configuration` keeps all seeds of a configuration together, one contest after another, and a pack has only
-    configurations of one contest, because ASHA compares these by means over their seeds.
+    `by_configuration` keeps all seeds of a configuration together, one contest after another, and a
+    pack has only configurations of one contest, because ASHA compares these by means over their
+    seeds.
     """
     if not by_configuration:
-        return packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
+        return (
+            packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
+        )
 
     def seedless(unit: RunSpec) -> str:
         return replace(unit, seed=0).key
 
-    trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (seedless(u), u.seed)), key=seedless)]
+    trials = [
+        list(members)
+        for _, members in groupby(sorted(units, key=lambda u: (seedless(u), u.seed)), key=seedless)
+    ]
     contests: dict[Hashable, list[list[RunSpec]]] = {}
     for members in trials:
         contests.setdefault(contest(members), []).append(members)
-    return [trial for rivals in contests.values() for trial in (packs_of(rivals, pack) if pack > 1 else rivals)]
+    return [
+        trial
+        for rivals in contests.values()
+        for trial in (packs_of(rivals, pack) if pack > 1 else rivals)
+    ]
 
 
 def contest(units: Sequence[RunSpec]) -> Hashable:
@@ -181,24 +196,33 @@ def contest(units: Sequence[RunSpec]) -> Hashable:
 
 
 def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
-    """Group the missing units. Under ASHA packs include stored runs, because stopped ones count at their rungs."""
+    """Group the missing units.
+
+    Under ASHA packs include stored runs, because stopped ones count at their rungs.
+    """
     asha = plan.request.scheduler == "asha"
     if not asha or pack == 1:
         return group(units, asha, pack)
     missing = {unit.key for unit in units}
-    return [trial for trial in group(plan.units, asha, pack) if any(unit.key in missing for unit in trial)]
+    return [
+        trial
+        for trial in group(plan.units, asha, pack)
+        if any(unit.key in missing for unit in trial)
+    ]
 
 
 def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
     """Return the execution of a setting's trials under the plan's scheduler.
 
-    Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune, whose rungs are
-    rounds: they report after a number of rounds instead of by the clock.
+    Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune,
+    whose rungs are rounds: they report after a number of rounds instead of by the clock.
     """
     if plan.request.scheduler == "none":
         return execution
     if pack > 1:
-        return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
+        return replace(
+            execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every)
+        )
     return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
 
 

@@ -20,7 +20,10 @@ from leaderboards.tables.captions import labels_of, title
 
 _ROW = 20  # pixels of an algorithm's rank
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
-_COSTS = (Axis("traffic", "traffic of a run, MB", log=True), Axis("seconds", "time of a run, s", log=True))
+_COSTS = (
+    Axis("traffic", "traffic of a run, MB", log=True),
+    Axis("seconds", "time of a run, s", log=True),
+)
 
 
 def ranks(runs: Runs, figure: str) -> Found:
@@ -40,7 +43,9 @@ def _pools(comparison: Problem) -> dict[str, Pooled]:
     They are the round that validation selects, or without validation the best one, and the last.
     """
     selected, best, final = (NUMBERS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
-    validated = all(values_of(cell, selected) for cell in comparison.cells if values_of(cell, final))
+    validated = all(
+        values_of(cell, selected) for cell in comparison.cells if values_of(cell, final)
+    )
     pools = {}
     for metric in (selected if validated else best, final):
         pools[metric.of] = pooled(scores_by_place(comparison.cells, metric))
@@ -67,15 +72,27 @@ def _rank_panel(pool: Pooled, labels: tuple[str, ...], of: str) -> Spec:
         {
             "algorithm": standing.algorithm,
             "rank": standing.average_rank,
-            "low": max(1, standing.average_rank - critical / 2),  # no rank is less than 1, or more than the last
+            "low": max(
+                1, standing.average_rank - critical / 2
+            ),  # no rank is less than 1, or more than the last
             "high": min(last, standing.average_rank + critical / 2),
         }
         for standing in pool.standings
     ]
     ticks = {"values": [1, *(at for at in whole_numbers(1, last) if at > 1)], "format": "d"}
     scale = {"domain": [1, last], "padding": 8, "nice": False}
-    along = {"type": "quantitative", "title": "average rank (1 is best)", "scale": scale, "axis": ticks}
-    names = {"type": "nominal", "sort": [row["algorithm"] for row in data], "title": None, "axis": {"grid": False}}
+    along = {
+        "type": "quantitative",
+        "title": "average rank (1 is best)",
+        "scale": scale,
+        "axis": ticks,
+    }
+    names = {
+        "type": "nominal",
+        "sort": [row["algorithm"] for row in data],
+        "title": None,
+        "axis": {"grid": False},
+    }
     ends = {"x": {"field": "low", **along}, "x2": {"field": "high"}}
     band = {
         "data": {"values": data[:1]},
@@ -112,7 +129,11 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
     drawn = {name for cell in cells for name in ranked_runs(cell)}
     keys, labels = Keys(runs.labels, drawn), labels_of(comparison)
     panels = [
-        [fronts(list(_points(cell, x)), keys, x, _FINAL, title=labels[cell.place]) for cell in cells] for x in _COSTS
+        [
+            fronts(list(_points(cell, x)), keys, x, _FINAL, title=labels[cell.place])
+            for cell in cells
+        ]
+        for x in _COSTS
     ]
     notes = [
         "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
@@ -126,7 +147,17 @@ def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
     for name, runs in ranked_runs(cell).items():
         if x.field == "seconds":
-            cost = min(run["seconds"] for run in runs.values())  # disturbances only make a run longer
+            cost = min(
+                run["seconds"] for run in runs.values()
+            )  # disturbances only make a run longer
         else:
-            cost = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs.values()) / len(runs) / 1e6
-        yield {"algorithm": name, "x": cost, **mean_and_spread([run[_FINAL.field] for run in runs.values()])}
+            cost = (
+                math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs.values())
+                / len(runs)
+                / 1e6
+            )
+        yield {
+            "algorithm": name,
+            "x": cost,
+            **mean_and_spread([run[_FINAL.field] for run in runs.values()]),
+        }

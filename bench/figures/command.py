@@ -1,7 +1,8 @@
 """`python -m bench.figures`: the papers' figures and two of any board, from stored runs, as SVG and PNG.
 
-The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 if the request is
-wrong, or the runs lack data that a figure needs; 3 if a file cannot be read or written, or a package is missing.
+The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 if
+the request is wrong, or the runs lack data that a figure needs; 3 if a file cannot be read or
+written, or a package is missing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ FORMATS = ("svg", "png")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    """Run the command.
+
+    `argv`: arguments, None for those of the process. Returns the exit status.
+    """
     parser = _parser()
     arguments = parser.parse_args(argv)
     with names_of_rows(split_list(arguments.imports)):
@@ -51,13 +55,21 @@ def _parser() -> Parser:
         prog="python -m bench.figures",
         description="Draw the papers' figures, or a board's, from stored runs of whatever settings. Without a figure,\n"
         "say what these runs can draw, and what makes the runs of the others.",
-        epilog="\n".join(["figures:", *(f"  {f.name:<13}{f.shows}" for f in FIGURES.values()), "", _EPILOG]),
+        epilog="\n".join(
+            ["figures:", *(f"  {f.name:<13}{f.shows}" for f in FIGURES.values()), "", _EPILOG]
+        ),
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
     add("--all", action="store_true", help="whatever can be drawn")
     add("--out", nargs="+", metavar="DIR", help=OUTS)
-    add("--to", type=Path, default=Path("figures"), metavar="DIR", help="folder of the pictures (default: figures)")
+    add(
+        "--to",
+        type=Path,
+        default=Path("figures"),
+        metavar="DIR",
+        help="folder of the pictures (default: figures)",
+    )
     add("--format", nargs="+", choices=FORMATS, default=FORMATS, help="default: both")
     filter_options(parser)
     add("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
@@ -113,11 +125,15 @@ def _listing(drawable: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator
 def _missing(figure: Figure, pictures: Found, outs: Sequence[Path]) -> Iterator[str]:
     yield f"  {figure.name:<13}{figure.shows}"
     yield f"{_INDENT}{pictures.lacking}"
-    folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into a file of rows
+    folder = next(
+        (out for out in outs if not out.is_file()), default_out()
+    )  # a sweep cannot write into a file of rows
     yield f"{_INDENT}{figure.command(folder)}"
 
 
-def _draw(drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:
+def _draw(
+    drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool
+) -> None:
     """Draw, one picture after another; each file appears whole or not at all."""
     for sketch in [sketch for pictures in drawable.values() for sketch in pictures.sketches]:
         paths = [target / f"{sketch.name}.{form}" for form in formats]

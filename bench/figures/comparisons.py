@@ -31,7 +31,11 @@ def comparisons(
         only: the fields that matter; None for all.
     """
     conditions = (where or {}).items()
-    chosen = [r for r in records if all(setting_of(r["setting_json"]).get(name) == value for name, value in conditions)]
+    chosen = [
+        r
+        for r in records
+        if all(setting_of(r["setting_json"]).get(name) == value for name, value in conditions)
+    ]
     finished = [
         record
         for problem in problems(chosen, across, only=only)
@@ -53,7 +57,9 @@ def file_name(figure: str, shown: Problem) -> str:
         at = shown.by.index(name) if name in shown.by else None
         values = [shown.setting.get(name) if at is None else place[at] for place in shown.places]
         has_value = values[0] is not None and name != "local_epochs"
-        if len(set(map(repr, values))) == 1 and (has_value or (name in shown.differing and name != "alpha")):
+        if len(set(map(repr, values))) == 1 and (
+            has_value or (name in shown.differing and name != "alpha")
+        ):
             parts.append(f"{name}{typed(values[0])}")
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
@@ -61,8 +67,8 @@ def file_name(figure: str, shown: Problem) -> str:
 def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
     """Write the notes of a picture, which include all caveats.
 
-    `drawn` are the labels of the algorithms that it shows; `why` says why it lacks an algorithm that has a selected
-    configuration.
+    `drawn` are the labels of the algorithms that it shows; `why` says why it lacks an algorithm
+    that has a selected configuration.
     """
     lines = others(shown)
     # The record whose reason counts comes last.
@@ -90,7 +96,9 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
             reason = why if record["selected"] else why_not_selected(record)
             absent[label_of(record)] = "diverged" if record["diverged"] else reason
     for reason in dict.fromkeys(absent.values()):
-        lines.append(f"Not shown: {', '.join(name for name, cause in absent.items() if cause == reason)} ({reason})")
+        lines.append(
+            f"Not shown: {', '.join(name for name, cause in absent.items() if cause == reason)} ({reason})"
+        )
     return lines
 
 
@@ -99,5 +107,7 @@ def seeds_said(counts: Collection[int]) -> str:
     fewest, most = min(counts), max(counts)
     if most == 1:
         return "1 seed"
-    several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds, not the same for all"
+    several = (
+        f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds, not the same for all"
+    )
     return f"mean of {several}, band from the lowest to the highest"

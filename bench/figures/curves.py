@@ -61,32 +61,50 @@ class Curves:
         """Draw one picture."""
         titles = labels_of(comparison)
         panels = [
-            [(titles[cell.place], y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
+            [
+                (titles[cell.place], y, self._lines(runs, cell, y))
+                for y in ys
+                for cell in comparison.cells
+            ]
             for ys in ([(y,) for y in self.ys] if self.across else [self.ys])
         ]
         drawn = [points_of for row in panels for _, _, points_of in row if points_of]
         points = [point for points_of in drawn for point in points_of]
         names = {point["algorithm"] for point in points}
-        longest = max(Counter(point["algorithm"] for point in points_of).most_common(1)[0][1] for points_of in drawn)
+        longest = max(
+            Counter(point["algorithm"] for point in points_of).most_common(1)[0][1]
+            for points_of in drawn
+        )
         keys = Keys(runs.labels, names, signs=longest <= MARKED)
         width = SIDE if max(map(len, panels)) > 1 else WIDE_SIDE
         charts = [
-            [lines(points_of, keys, self.x, y, title=title, width=width) for title, y, points_of in row if points_of]
+            [
+                lines(points_of, keys, self.x, y, title=title, width=width)
+                for title, y, points_of in row
+                if points_of
+            ]
             for row in panels
         ]
         notes = [f"{self.what}; {seeds_said({point['n'] for point in points})}"]
-        notes += [f"As many {self.x.title} for all: lines end where the first of them does"] * self.equal
-        notes += further(comparison, names, "no round of it lies within these" if self.equal else "not measured")
+        notes += [
+            f"As many {self.x.title} for all: lines end where the first of them does"
+        ] * self.equal
+        notes += further(
+            comparison, names, "no round of it lies within these" if self.equal else "not measured"
+        )
         return picture(title(comparison), notes, [row for row in charts if row])
 
     def _measured(self, runs: Runs, comparison: Problem) -> bool:
         """Tell whether all of `ys` are measured."""
-        counts = [sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys]
+        counts = [
+            sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys
+        ]
         return min(counts) >= (2 if self.several else 1)
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
         """Return the points of a panel."""
-        # A diverged run's loss would set the scale of all, and its end the end of lines of equal cost.
+        # A diverged run's loss would set the scale of all, and its end the end of lines of equal
+        # cost.
         sound = self.equal or y.field == "train_loss"
         records = [record for record in cell.selected if not (sound and record["diverged"])]
         points = {label_of(record): list(self._line(runs, record, y)) for record in records}
@@ -94,7 +112,9 @@ class Curves:
             # An algorithm that never communicates has no cost at which it could be compared.
             points = {name: line for name, line in points.items() if line and line[-1]["x"] > 0}
             end = min((line[-1]["x"] for line in points.values()), default=0.0)
-            points = {name: [row for row in line if row["x"] <= end] for name, line in points.items()}
+            points = {
+                name: [row for row in line if row["x"] <= end] for name, line in points.items()
+            }
         return [row for line in points.values() for row in line]
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
@@ -106,7 +126,9 @@ class Curves:
             yield {
                 "algorithm": label_of(record),
                 "round": at,
-                "x": at if self.x == ROUND else math.fsum(curve[at] for curve in places) / len(places),
+                "x": at
+                if self.x == ROUND
+                else math.fsum(curve[at] for curve in places) / len(places),
                 **mean_and_spread([curve[at] for curve in values]),
             }
 
@@ -125,12 +147,18 @@ at_equal_communication = Curves(
     equal=True,
 )
 at_equal_steps = Curves(
-    _GLOBAL, "no finished run here has a curve of its local steps", STEPS, across=("participation",), equal=True
+    _GLOBAL,
+    "no finished run here has a curve of its local steps",
+    STEPS,
+    across=("participation",),
+    equal=True,
 )
 long_at_equal_communication = replace(
     at_equal_communication, where=_LONG, lacking="no finished run here has 15 local epochs"
 )
-long_at_equal_steps = replace(at_equal_steps, where=_LONG, lacking=long_at_equal_communication.lacking)
+long_at_equal_steps = replace(
+    at_equal_steps, where=_LONG, lacking=long_at_equal_communication.lacking
+)
 # In print the two numbers of epochs have different weight decays.
 at_equal_steps_by_epochs = replace(
     at_equal_steps,
@@ -148,13 +176,20 @@ training_loss = Curves(
 global_and_local = Curves(
     "Accuracy on the test set of the global model, and of its round's clients' own models, mean over these",
     untracked("the accuracy of the clients' own models", "local"),
-    ys=(Axis("accuracy", "global accuracy, %", 100), Axis("local_accuracy", "mean local accuracy, %", 100)),
+    ys=(
+        Axis("accuracy", "global accuracy, %", 100),
+        Axis("local_accuracy", "mean local accuracy, %", 100),
+    ),
 )
 
 fairness = Curves(
     "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
     "client's accuracy",
     "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
-    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", VARIANCE.scale), Axis("wlp", "WLP, %", 100)),
+    ys=(
+        Axis("amp", "AMP, %", 100),
+        Axis("fm", "FM, × 0.001", VARIANCE.scale),
+        Axis("wlp", "WLP, %", 100),
+    ),
     across=("alpha",),
 )

@@ -1,4 +1,7 @@
-"""Samples of each class at each client: FedCAD's Fig. 3, FedKF's Fig. 2, and FedGKD's Fig. 3 with accuracies."""
+"""Samples of each class at each client: FedCAD's Fig.
+
+3, FedKF's Fig. 2, and FedGKD's Fig. 3 with accuracies.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ from leaderboards.tables.captions import labels_of, title
 Counts = NDArray[np.int64]
 
 _BEST = Axis("best_accuracy", "best test accuracy, %", 100)
-_NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
+_NO_PARTITION = (
+    f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +53,16 @@ def partitions(runs: Runs, figure: str, *, shaded: bool) -> Found:
     sketches = []
     for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
         labels = labels_of(comparison)
-        if shown := [holding for cell in comparison.cells if (holding := held_by(runs, cell, labels[cell.place]))]:
-            sketches.append(Sketch(file_name(figure, comparison), partial(_partitions, comparison, shown, shaded)))
+        if shown := [
+            holding
+            for cell in comparison.cells
+            if (holding := held_by(runs, cell, labels[cell.place]))
+        ]:
+            sketches.append(
+                Sketch(
+                    file_name(figure, comparison), partial(_partitions, comparison, shown, shaded)
+                )
+            )
     return Found(tuple(sketches), _NO_PARTITION)
 
 
@@ -64,7 +77,9 @@ bubbles, heat_map = partial(partitions, shaded=False), partial(partitions, shade
 
 def held_by(runs: Runs, cell: Cell, label: str) -> Holding | None:
     """Return the partition of a cell's lowest seed, as tracked, else counted in the data; None if neither is here."""
-    finished = [run for record in cell.records for run in record["runs"] if run["status"] == "finished"]
+    finished = [
+        run for record in cell.records for run in record["runs"] if run["status"] == "finished"
+    ]
     for run in sorted(finished, key=lambda run: (run["seed"], "classes" not in runs.held(run))):
         counts = _tracked_counts(runs, run) if "classes" in runs.held(run) else _recount(run)
         if counts is not None:
@@ -77,7 +92,8 @@ def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
     most = max((int(holding.counts.max()) for holding in found), default=1)
     side = SIDE if len(found) > 1 else WIDE_SIDE
     return [
-        holdings(holding.counts.tolist(), most=most, title=holding.label, shaded=shaded, side=side) for holding in found
+        holdings(holding.counts.tolist(), most=most, title=holding.label, shaded=shaded, side=side)
+        for holding in found
     ]
 
 
@@ -96,14 +112,19 @@ def _tracked_counts(runs: Runs, run: Run) -> Counts | None:
 def _recount(run: Run) -> Counts | None:
     """Deal the samples again and count them; None if the partition is not the run's."""
     setting = json.loads(run["setting_json"])
-    fields = {name: setting[name] for name in FIELDS if name in setting}  # a later field is left out at its default
+    fields = {
+        name: setting[name] for name in FIELDS if name in setting
+    }  # a later field is left out at its default
     partition = _count_partition(canonical_json(fields), run["seed"])
     return partition[0] if partition and partition[1] == run["partition_hash"] else None
 
 
 @lru_cache(maxsize=64)
 def _count_partition(fields: str, seed: int) -> tuple[Counts, str] | None:
-    """Return (K, C) counts and the hash of a partition; None if the data are not here. `fields`: `FIELDS`, as JSON."""
+    """Return (K, C) counts and the hash of a partition; None if the data are not here.
+
+    `fields`: `FIELDS`, as JSON.
+    """
     from bench import data
     from bench.data.splits import split
     from search_spaces.setting import Setting
@@ -116,13 +137,21 @@ def _count_partition(fields: str, seed: int) -> tuple[Counts, str] | None:
         labels = dataset.train_y
         shares = split(setting, labels, seed, dataset.train_groups)
         classes = data.info(setting.dataset).num_classes
-    except (ValueError, EnvironmentProblem):  # such as for a data set or partition that is not installed here
+    except (
+        ValueError,
+        EnvironmentProblem,
+    ):  # such as for a data set or partition that is not installed here
         return None
-    return np.stack([np.bincount(labels[index], minlength=classes) for index in shares.clients]), shares.hash
+    return np.stack(
+        [np.bincount(labels[index], minlength=classes) for index in shares.clients]
+    ), shares.hash
 
 
 def with_accuracy(runs: Runs, figure: str) -> Found:
-    """Find the pictures of FedGKD's Fig. 3: a column for each alpha, its partition above, accuracy below."""
+    """Find the pictures of FedGKD's Fig.
+
+    3: a column for each alpha, its partition above, accuracy below.
+    """
     candidates = comparisons(runs.records, ("alpha", "participation"))
     several = [
         comparison
@@ -130,9 +159,13 @@ def with_accuracy(runs: Runs, figure: str) -> Found:
         if len({cell.place for cell in comparison.cells if list(_points(cell))}) > 1
     ]
     sketches = [
-        Sketch(file_name(figure, comparison), partial(_with_accuracy, runs, comparison)) for comparison in several
+        Sketch(file_name(figure, comparison), partial(_with_accuracy, runs, comparison))
+        for comparison in several
     ]
-    return Found(tuple(sketches), "no setting here has finished runs at several values of alpha or participation")
+    return Found(
+        tuple(sketches),
+        "no setting here has finished runs at several values of alpha or participation",
+    )
 
 
 def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
@@ -142,18 +175,29 @@ def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
     names = {point["algorithm"] for point in all_points}
     keys = Keys(runs.labels, names)
     seeds = seeds_said({point["n"] for point in all_points})
-    notes = [f"Partitions: training samples of each client and class, by area; {seeds_of(shown)}"] * bool(shown)
-    notes += [f"Best test accuracy of the global model; {seeds}", *further(comparison, names, "not measured")]
+    notes = [
+        f"Partitions: training samples of each client and class, by area; {seeds_of(shown)}"
+    ] * bool(shown)
+    notes += [
+        f"Best test accuracy of the global model; {seeds}",
+        *further(comparison, names, "not measured"),
+    ]
     above = panels_of(shown, shaded=False)
     width = max((panel["width"] for panel in above), default=SIDE)
-    return picture(title(comparison), notes, [*([above] if above else []), _accuracy_panels(all_points, keys, width)])
+    return picture(
+        title(comparison),
+        notes,
+        [*([above] if above else []), _accuracy_panels(all_points, keys, width)],
+    )
 
 
 def _partition_of_each_alpha(runs: Runs, comparison: Problem) -> Iterator[Holding]:
     """Yield one partition for each alpha, because it does not depend on participation."""
     alphas = dict.fromkeys(cell.place[0] for cell in comparison.cells)
     for alpha in alphas:
-        records = tuple(record for cell in comparison.cells if cell.place[0] == alpha for record in cell.records)
+        records = tuple(
+            record for cell in comparison.cells if cell.place[0] == alpha for record in cell.records
+        )
         if holding := held_by(runs, Cell((alpha, None), records), _label(alpha)):
             yield holding
 
@@ -169,7 +213,9 @@ def _accuracy_panels(points: Sequence[dict[str, Any]], keys: Keys, width: int) -
     x = Axis("participation", "participation", ticks=tuple(participations))
     panels = []
     for alpha in alphas:
-        rows = [point | {"x": point["participation"]} for point in points if point["alpha"] == alpha]
+        rows = [
+            point | {"x": point["participation"]} for point in points if point["alpha"] == alpha
+        ]
         panels.append(lines(rows, keys, x, _BEST, title=_label(alpha), width=width))
     return panels
 
@@ -177,7 +223,11 @@ def _accuracy_panels(points: Sequence[dict[str, Any]], keys: Keys, width: int) -
 def _points(cell: Cell) -> Iterator[dict[str, Any]]:
     alpha, participation = cell.place
     for record in cell.selected:
-        values = [run[_BEST.field] for run in record["run_of_seed"].values() if run[_BEST.field] is not None]
+        values = [
+            run[_BEST.field]
+            for run in record["run_of_seed"].values()
+            if run[_BEST.field] is not None
+        ]
         if values and not record["diverged"]:
             place = {"algorithm": label_of(record), "alpha": alpha, "participation": participation}
             yield place | mean_and_spread(values)

@@ -1,4 +1,7 @@
-"""Points in the plane by class: FedGKD's Fig. 2, t-SNE of penultimate features, and Fig. 5, the classes of a plane."""
+"""Points in the plane by class: FedGKD's Fig.
+
+2, t-SNE of penultimate features, and Fig. 5, the classes of a plane.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,17 @@ _AGAIN = "delete it; --track models with --force makes it again"
 
 def features(runs: Runs, figure: str) -> Found:
     """Find the pictures that the runs allow, one for each setting."""
-    return picture_of_each(runs, figure, lambda each: runs.keeping(each.records, "features"), _features, _NO_FEATURES)
+    return picture_of_each(
+        runs, figure, lambda each: runs.keeping(each.records, "features"), _features, _NO_FEATURES
+    )
 
 
 def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     """Draw one picture. `kept`: label -> run whose features are shown."""
     arrays_of = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
-    say(f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each")
+    say(
+        f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each"
+    )
     classes = 1 + max(int(arrays["features/labels"].max()) for arrays in arrays_of.values())
     scores = {
         name: f"global: {100 * kept[name]['final_accuracy']:.2f} %"
@@ -51,8 +58,14 @@ def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
         else "no global model"
         for name, arrays in arrays_of.items()
     }
-    above = [_panel(arrays, "global", f"{name}, {scores[name]}", classes) for name, arrays in arrays_of.items()]
-    below = [_panel(arrays, "local", _local_title(name, arrays), classes) for name, arrays in arrays_of.items()]
+    above = [
+        _panel(arrays, "global", f"{name}, {scores[name]}", classes)
+        for name, arrays in arrays_of.items()
+    ]
+    below = [
+        _panel(arrays, "local", _local_title(name, arrays), classes)
+        for name, arrays in arrays_of.items()
+    ]
     rows = []
     for start in range(0, len(arrays_of), _EMBEDDED):
         rows += [above[start : start + _EMBEDDED], below[start : start + _EMBEDDED]]
@@ -80,7 +93,9 @@ def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         init="random" if flat else "pca",
         random_state=0,
     )
-    with threadpool_limits(1):  # sums of several threads differ in their last bits, which t-SNE amplifies
+    with threadpool_limits(
+        1
+    ):  # sums of several threads differ in their last bits, which t-SNE amplifies
         return np.asarray(tsne.fit_transform(np.asarray(features, np.float32)), np.float64)
 
 
@@ -106,8 +121,16 @@ def boundaries(runs: Runs, figure: str) -> Found:
     """Find the pictures that the runs allow, one for each setting."""
 
     def kept_of(comparison: Problem) -> dict[str, Run]:
-        tracked = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
-        return {name: tracked[name] for name in runs.labels if name in tracked and _has_one_model(runs, tracked[name])}
+        tracked = (
+            runs.keeping(comparison.records, "models")
+            if _in_plane(comparison.setting["dataset"])
+            else {}
+        )
+        return {
+            name: tracked[name]
+            for name in runs.labels
+            if name in tracked and _has_one_model(runs, tracked[name])
+        }
 
     return picture_of_each(runs, figure, kept_of, _boundaries, _NO_MODELS)
 
@@ -116,10 +139,15 @@ def _boundaries(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spe
     """Draw one picture. `kept`: label -> run whose model is shown."""
     from bench import data
 
-    dataset, classes = data.load(comparison.setting["dataset"]), data.info(comparison.setting["dataset"]).num_classes
+    dataset, classes = (
+        data.load(comparison.setting["dataset"]),
+        data.info(comparison.setting["dataset"]).num_classes,
+    )
     samples = np.concatenate([dataset.train_x, dataset.test_x]).astype(np.float64)
     xs, ys = np.linspace(samples.min(axis=0), samples.max(axis=0), _FINE + 1).T
-    places = zip(dataset.test_x[:_POINTS].round(4).tolist(), dataset.test_y[:_POINTS].tolist(), strict=True)
+    places = zip(
+        dataset.test_x[:_POINTS].round(4).tolist(), dataset.test_y[:_POINTS].tolist(), strict=True
+    )
     shown = [{"x": x, "y": y, "class": label} for (x, y), label in places]
     panels = []
     for name, run in kept.items():
@@ -132,7 +160,11 @@ def _boundaries(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spe
         f"Points: {len(shown)} test samples, coloured by their own class",
         *further(comparison, kept, "no model was kept, or each client has its own"),
     ]
-    return picture(title(comparison), notes, [panels[at : at + _PLANES] for at in range(0, len(panels), _PLANES)])
+    return picture(
+        title(comparison),
+        notes,
+        [panels[at : at + _PLANES] for at in range(0, len(panels), _PLANES)],
+    )
 
 
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
@@ -152,7 +184,9 @@ def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
         module.load_state_dict(params)
     except RuntimeError as error:
         path = artifacts.path_of(folder, run["run_key"], "safetensors")
-        raise EnvironmentProblem(f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}") from error
+        raise EnvironmentProblem(
+            f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}"
+        ) from error
     dtype = next(iter(params.values())).dtype
     middles = np.stack(np.meshgrid(*((edges[1:] + edges[:-1]) / 2 for edges in (xs, ys))), axis=-1)
     with torch.no_grad():
@@ -166,7 +200,9 @@ def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]
         ends = [*np.flatnonzero(np.diff(classes)) + 1, len(classes)]
         for start, end in zip([0, *ends], ends, strict=False):
             corners = {"x": xs[start], "x2": xs[end], "y": ys[row], "y2": ys[row + 1]}
-            yield {name: round(float(value), 4) for name, value in corners.items()} | {"class": int(classes[start])}
+            yield {name: round(float(value), 4) for name, value in corners.items()} | {
+                "class": int(classes[start])
+            }
 
 
 def _has_one_model(runs: Runs, run: Run) -> bool:

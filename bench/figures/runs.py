@@ -30,11 +30,19 @@ class Sketch:
 
 
 def picture_of_each(
-    runs: Runs, figure: str, kept_of: Callable[[Problem], Mapping[str, Run]], spec: Callable[..., Spec], lacking: str
+    runs: Runs,
+    figure: str,
+    kept_of: Callable[[Problem], Mapping[str, Run]],
+    spec: Callable[..., Spec],
+    lacking: str,
 ) -> Found:
     """Find a picture for each setting with runs by `kept_of` (label -> run); `spec` takes `runs`, setting and these."""
     candidates = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
-    sketches = (Sketch(file_name(figure, each), partial(spec, runs, each, kept)) for each, kept in candidates if kept)
+    sketches = (
+        Sketch(file_name(figure, each), partial(spec, runs, each, kept))
+        for each, kept in candidates
+        if kept
+    )
     return Found(tuple(sketches), lacking)
 
 
@@ -129,5 +137,9 @@ def read(
     frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
     note_superseded(frame, tuned)
     keys = set(frame["run_key"])
-    records = [record for record in results.records if any(run["run_key"] in keys for run in record["runs"])]
+    records = [
+        record
+        for record in results.records
+        if any(run["run_key"] in keys for run in record["runs"])
+    ]
     return Runs(tuple(outs), results, tuple(records))

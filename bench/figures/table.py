@@ -47,8 +47,18 @@ _CAD_3 = "--paper fedcad --algo fedavg --dataset cifar10 --rounds 1 --track clas
 _KF_2 = "--paper fedkf --table 3 --algo fedavg --rounds 1 --track classes"
 
 _ALL = (
-    Figure("board-ranks", "average ranks over all cells, with their critical difference", _BOARD, "board:ranks"),
-    Figure("board-costs", "final accuracy against traffic and against time, for each alpha", _BOARD, "board:costs"),
+    Figure(
+        "board-ranks",
+        "average ranks over all cells, with their critical difference",
+        _BOARD,
+        "board:ranks",
+    ),
+    Figure(
+        "board-costs",
+        "final accuracy against traffic and against time, for each alpha",
+        _BOARD,
+        "board:costs",
+    ),
     Figure(
         "fedgkd-2",
         "t-SNE of the features of global and local models",
@@ -79,25 +89,54 @@ _ALL = (
         _DKD_5,
         "curves:at_equal_communication",
     ),
-    Figure("feddkd-3", "test accuracy at equal local steps, for each participation", _DKD_5, "curves:at_equal_steps"),
-    Figure("feddkd-4", "as 2, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_communication"),
-    Figure("feddkd-5", "as 3, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_steps"),
+    Figure(
+        "feddkd-3",
+        "test accuracy at equal local steps, for each participation",
+        _DKD_5,
+        "curves:at_equal_steps",
+    ),
+    Figure(
+        "feddkd-4",
+        "as 2, of the runs with 15 local epochs",
+        _DKD_15,
+        "curves:long_at_equal_communication",
+    ),
+    Figure(
+        "feddkd-5", "as 3, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_steps"
+    ),
     Figure(
         "feddkd-6",
         "test accuracy at equal local steps, for each number of local epochs",
         f"{_DKD} --participation 0.25",
         "curves:at_equal_steps_by_epochs",
     ),
-    Figure("feddkd-7", "training loss by round", "--paper feddkd --table VI", "curves:training_loss"),
+    Figure(
+        "feddkd-7", "training loss by round", "--paper feddkd --table VI", "curves:training_loss"
+    ),
     Figure(
         "fedcad-1",
         "accuracy by class of global and local models, beside the client's data",
         f"{_CAD} --rounds 11 --track classes",
         "classes:find",
     ),
-    Figure("fedcad-3", "who holds how many samples of which class, as a heat map", _CAD_3, "partitions:heat_map"),
-    Figure("fedcad-4", "global and mean local accuracy by round", f"{_CAD} --track local", "curves:global_and_local"),
+    Figure(
+        "fedcad-3",
+        "who holds how many samples of which class, as a heat map",
+        _CAD_3,
+        "partitions:heat_map",
+    ),
+    Figure(
+        "fedcad-4",
+        "global and mean local accuracy by round",
+        f"{_CAD} --track local",
+        "curves:global_and_local",
+    ),
     Figure("fedkf-2", "partitions as bubbles, for each alpha", _KF_2, "partitions:bubbles"),
-    Figure("fedkf-3", "AMP, FM and WLP by round, for each alpha", "--paper fedkf --table 3", "curves:fairness"),
+    Figure(
+        "fedkf-3",
+        "AMP, FM and WLP by round, for each alpha",
+        "--paper fedkf --table 3",
+        "curves:fairness",
+    ),
 )
 FIGURES = {figure.name: figure for figure in _ALL}

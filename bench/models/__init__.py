@@ -1,7 +1,8 @@
 """The models by name: `info` describes one, `make` builds one.
 
-`bench.models.table` has this suite's models and finds those of other packages. A model is a *body* that turns an
-input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head for `+head`.
+`bench.models.table` has this suite's models and finds those of other packages. A model is a *body*
+that turns an input into features (B, D); `Classifier` adds the head that gives logits, and MOON's
+projection head for `+head`.
 """
 
 from __future__ import annotations
@@ -53,9 +54,14 @@ def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None
     """Raise UsageError if there is no such model or it cannot take such inputs; arguments as in `ModelInfo.fits`."""
     entry = parse(name).entry
     if not entry.fits(input_shape, kind):
-        fitting = ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind)) or "none here"
+        fitting = (
+            ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind))
+            or "none here"
+        )
         has = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
-        raise UsageError(f"model {name!r} takes {entry.inputs}, the data set has {has}; models that fit: {fitting}")
+        raise UsageError(
+            f"model {name!r} takes {entry.inputs}, the data set has {has}; models that fit: {fitting}"
+        )
     _body_size(name, input_shape)
 
 

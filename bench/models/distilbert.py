@@ -1,7 +1,8 @@
 """DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108) as a body: token ids to 768 features.
 
-Inputs are ids (B, L) int64 of the lower-cased vocabulary, padded with 0. The hidden state of the first token, [CLS],
-goes through Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in FedGKD's code.
+Inputs are ids (B, L) int64 of the lower-cased vocabulary, padded with 0. The hidden state of the
+first token, [CLS], goes through Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in
+FedGKD's code.
 """
 
 from __future__ import annotations
@@ -48,14 +49,16 @@ class DistilBert(nn.Module):
 
         super().__init__()
         self.encoder = DistilBertModel(config)
-        # As a buffer the positions would stay on the CPU; without it they are made on the device of the tokens.
+        # As a buffer the positions would stay on the CPU; without it they are made on the device of
+        # the tokens.
         del self.encoder.embeddings.position_ids
         self.dense = nn.Linear(config.dim, config.dim)
         self.dropout = nn.Dropout(config.seq_classif_dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Map ids (B, L) int64 to features (B, D)."""
-        # The two parts are called, because the whole encoder reads the mask's values, which vmap does not allow.
+        # The two parts are called, because the whole encoder reads the mask's values, which vmap
+        # does not allow.
         hidden = self.encoder.embeddings(ids)
         mask = (ids == PAD)[:, None, None].to(hidden.dtype) * torch.finfo(hidden.dtype).min
         hidden = self.encoder.transformer(hidden, mask).last_hidden_state
@@ -77,8 +80,8 @@ class DistilBert(nn.Module):
 class LowRank(nn.Module):
     """A frozen linear layer with trainable factors: x W' + b + x A' B' (Hu et al. 2022, LoRA, Eq. 3).
 
-    The factors are not scaled: the paper's alpha is the rank. As in its code, A is drawn as a linear layer's weights
-    are and B is zero, so that the layer begins as the frozen one.
+    The factors are not scaled: the paper's alpha is the rank. As in its code, A is drawn as a
+    linear layer's weights are and B is zero, so that the layer begins as the frozen one.
 
     Args:
         layer: the linear layer, whose weights and names are kept.
@@ -110,8 +113,15 @@ def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
     body = _build(BASE)
     file = weights.here()
     try:
-        tensors, prefix = load_file(file), "distilbert."  # the file has the head for masked words as well
-        encoder = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        tensors, prefix = (
+            load_file(file),
+            "distilbert.",
+        )  # the file has the head for masked words as well
+        encoder = {
+            name.removeprefix(prefix): value
+            for name, value in tensors.items()
+            if name.startswith(prefix)
+        }
         body.encoder.load_state_dict(encoder)
     except Exception as error:
         why = shorten(str(error), 200)

@@ -1,7 +1,7 @@
 """The models as torch modules: bodies without residuals, and the head on any body.
 
-If a paper has ReLU and then MaxPool, ReLU is applied after the pooling here, to a quarter of the values: it keeps their
-order, so that values and gradients are the same to the last bit.
+If a paper has ReLU and then MaxPool, ReLU is applied after the pooling here, to a quarter of the
+values: it keeps their order, so that values and gradients are the same to the last bit.
 
 Axes: B examples, C channels, H rows, W columns, L tokens, D features.
 """
@@ -24,20 +24,27 @@ class Classifier(nn.Module):
         body: maps inputs (B, ...) to features (B, D).
         features: D, the number of features.
         num_classes: C, the number of classes.
-        projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or None (MOON, section
-            3.2: the classifier reads the projection).
+        projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or
+            None (MOON, section 3.2: the classifier reads the projection).
         hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
     """
 
     def __init__(
-        self, body: nn.Module, features: int, num_classes: int, projection: int | None = None, hidden: int = 0
+        self,
+        body: nn.Module,
+        features: int,
+        num_classes: int,
+        projection: int | None = None,
+        hidden: int = 0,
     ) -> None:
         super().__init__()
         self.body = body
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
             dense = nn.Linear(features, features)
-            self.projection = nn.Sequential(dense, nn.ReLU(inplace=True), nn.Linear(features, projection))
+            self.projection = nn.Sequential(
+                dense, nn.ReLU(inplace=True), nn.Linear(features, projection)
+            )
         width = projection or features
         between = [nn.Linear(width, hidden), nn.ReLU(inplace=True)] if hidden else []
         classifier = nn.Linear(hidden or width, num_classes)
@@ -107,8 +114,8 @@ def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
 def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
     """Build FedDKD's CNN for FEMNIST (Table VII): three Conv-ReLU-MaxPool2 of 32, 64 and 64 channels, then 512 units.
 
-    The table gives the dense layer 256 inputs and leaves kernel and padding open; 3x3 without padding fits on 32x32
-    inputs (28x28 and two black pixels on each side, as in FedMAX).
+    The table gives the dense layer 256 inputs and leaves kernel and padding open; 3x3 without
+    padding fits on 32x32 inputs (28x28 and two black pixels on each side, as in FedMAX).
     """
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
@@ -120,7 +127,11 @@ def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
     """Build the CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 units."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 6), (6, 16)):
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), ReLU()]
+        layers += [
+            nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
+            nn.BatchNorm2d(outputs),
+            ReLU(),
+        ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(784, 32))
 
 
@@ -142,8 +153,8 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
 def VGG9(channels: int, batchnorm: bool) -> nn.Module:
     """Build FedDKD's VGG-9 for 32x32 inputs (Table VIII): three pairs of 3x3 convolutions, two dense layers of 512.
 
-    MaxPool2 ends each pair. Dropout: 0.05 of the channels after the second pair, 0.1 before the dense layers and of
-    the features.
+    MaxPool2 ends each pair. Dropout: 0.05 of the channels after the second pair, 0.1 before the
+    dense layers and of the features.
     """
     layers: list[nn.Module] = []
     for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):

@@ -23,8 +23,9 @@ class BodyFacts:
     Args:
         features: D, the numbers that it returns for an example.
         trainable: numbers of its parameters that are trained.
-        frozen: checksum of the frozen parameters that every construction gives alike, such as pretrained weights;
-            None if there are none. Frozen parameters that are drawn follow the run's seed.
+        frozen: checksum of the frozen parameters that every construction gives alike, such as
+            pretrained weights; None if there are none. Frozen parameters that are drawn follow the
+            run's seed.
     """
 
     features: int
@@ -65,18 +66,25 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={form.batchnorm})"
         raise KIND.error(name, f"{call} raises {type(error).__name__}: {error}") from error
     if not isinstance(body, nn.Module):
-        raise KIND.error(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
+        raise KIND.error(
+            name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module"
+        )
     if form.lora:
         body.add_factors(form.lora)  # type: ignore[operator]
     _check_batchnorm(name, body)
     features = _feature_dim(name, body, input_shape)
     if entry.features and entry.features != features:
-        raise KIND.error(name, f"features is {entry.features}, the body returns {features}; 0 counts them")
+        raise KIND.error(
+            name, f"features is {entry.features}, the body returns {features}; 0 counts them"
+        )
     if entry.body_parameters and not form.lora:
-        total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if form.batchnorm else 0)
+        total = entry.body_parameters(input_shape[0]) + (
+            entry.batchnorm_parameters if form.batchnorm else 0
+        )
         if total != _num_trainable(body):
             raise KIND.error(
-                name, f"body_parameters is {total:,}, the body has {_num_trainable(body):,}; None counts them"
+                name,
+                f"body_parameters is {total:,}, the body has {_num_trainable(body):,}; None counts them",
             )
     return body
 
@@ -114,12 +122,16 @@ def _feature_dim(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> in
     try:
         out = body.eval()(x)
     except Exception as error:
-        raise KIND.error(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+        raise KIND.error(
+            name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}"
+        ) from error
     finally:
         body.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}")
+        raise KIND.error(
+            name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {shape}"
+        )
     return out.shape[1]
 
 

@@ -1,7 +1,7 @@
 """ResNet-8 and ResNet-50 for small images: He et al. 2016, in the widths and with the norms of the papers.
 
-ResNet-8 is that of section 4.2 with n = 1; ResNet-50 that of Table 1, but with the stride of its blocks in the 3x3
-convolution, as has become usual.
+ResNet-8 is that of section 4.2 with n = 1; ResNet-50 that of Table 1, but with the stride of its
+blocks in the 3x3 convolution, as has become usual.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, stem: nn.Conv2d, norm: nn.Module, blocks: Sequence[nn.Module], pool: nn.Module | None = None
+        self,
+        stem: nn.Conv2d,
+        norm: nn.Module,
+        blocks: Sequence[nn.Module],
+        pool: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.conv = stem
@@ -121,7 +125,9 @@ def _norm(batchnorm: bool, channels_per_group: int) -> Norm:
 
 def _resnet8(channels: int, w: int, norm: Norm) -> nn.Module:
     stem, first = nn.Conv2d(channels, w, 3, 1, 1, bias=False), norm(w)
-    return ResNet(stem, first, [Block(w, w, 1, norm), Block(w, 2 * w, 2, norm), Block(2 * w, 4 * w, 2, norm)])
+    return ResNet(
+        stem, first, [Block(w, w, 1, norm), Block(w, 2 * w, 2, norm), Block(2 * w, 4 * w, 2, norm)]
+    )
 
 
 def _bottlenecks(norm: Norm) -> list[nn.Module]:

@@ -1,7 +1,8 @@
 """The table of models: the factory, inputs, number of parameters and forms of each.
 
-`MODELS` has this suite's own. Another package has a `ModelInfo`, named by an entry point in `fedkd_bench.models` or as
-`module:name`. Imports neither torch nor ray; the module of such an entry may.
+`MODELS` has this suite's own. Another package has a `ModelInfo`, named by an entry point in
+`fedkd_bench.models` or as `module:name`. Imports neither torch nor ray; the module of such an entry
+may.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ class ModelInfo:
     """A model: its factory and its properties.
 
     Args:
-        factory: `module:function` of (channels, batchnorm), giving the body; for texts of (tokens, batchnorm), for
-            vectors of (numbers, batchnorm).
+        factory: `module:function` of (channels, batchnorm), giving the body; for texts of (tokens,
+            batchnorm), for vectors of (numbers, batchnorm).
         summary: one line.
         features: D, the body's output; 0 to have it counted.
-        body_parameters: trainable numbers of the body, by input channels, tokens or numbers; None to have them
-            counted, which makes the body and so imports torch. A test compares the figures below with the modules.
+        body_parameters: trainable numbers of the body, by input channels, tokens or numbers; None
+            to have them counted, which makes the body and so imports torch. A test compares the
+            figures below with the modules.
         size: height and width that the model needs, or None for any.
         tokens: the longest text, in tokens, or None for a model of something else.
         vectors: whether the model takes vectors, of any length.
         batchnorm_form: whether a `+bn` form exists.
         batchnorm_parameters: trainable numbers that the `+bn` form adds.
-        always_batchnorm: whether the model has BatchNorm without a `+bn` form. Layers that stay in evaluation mode
-            and have frozen weights do not count.
-        hidden: units of a dense layer between features and classifier, which belongs to the head; 0 for none.
-        lora_parameters: trainable numbers of the body in its `+lora` form, by rank; None if it has no such form. A
-            body that has one has a method `add_factors(rank)`, which freezes weights and adds what is trained.
+        always_batchnorm: whether the model has BatchNorm without a `+bn` form. Layers that stay in
+            evaluation mode and have frozen weights do not count.
+        hidden: units of a dense layer between features and classifier, which belongs to the head; 0
+            for none.
+        lora_parameters: trainable numbers of the body in its `+lora` form, by rank; None if it has
+            no such form. A body that has one has a method `add_factors(rank)`, which freezes
+            weights and adds what is trained.
     """
 
     factory: str
@@ -75,7 +79,9 @@ class ModelInfo:
             return False
         if self.tokens or self.vectors:
             return len(input_shape) == 1 and (self.vectors or input_shape[0] <= (self.tokens or 0))
-        return len(input_shape) == 3 and (not self.size or input_shape[1:] == (self.size, self.size))
+        return len(input_shape) == 3 and (
+            not self.size or input_shape[1:] == (self.size, self.size)
+        )
 
 
 def _distilbert(factory: str, summary: str, width: int, layers: int, total: int) -> ModelInfo:
@@ -207,8 +213,12 @@ MODELS: dict[str, ModelInfo] = {
     "distilbert": _distilbert(
         "pretrained", "FedGKD: DistilBERT, pretrained, and a dense layer of 768", 768, 6, 66_953_472
     ),
-    "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 6, 66_953_472),
-    "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 2, 1_011_296),
+    "distilbert_scratch": _distilbert(
+        "scratch", "DistilBERT without pretrained weights", 768, 6, 66_953_472
+    ),
+    "distilbert_tiny": _distilbert(
+        "tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 2, 1_011_296
+    ),
 }
 
 
@@ -219,7 +229,8 @@ class Form:
     Args:
         base: name of the entry.
         entry: the model's entry.
-        lora: rank of the factors that are trained in place of the body's weights; 0 trains the weights.
+        lora: rank of the factors that are trained in place of the body's weights; 0 trains the
+            weights.
         head: whether the model has MOON's projection head.
         batchnorm: whether it is the form with BatchNorm.
     """
@@ -251,7 +262,10 @@ def info(name: str) -> ModelInfo:
         raise unknown("model", name, [*MODELS, *KIND.names()], importable=True)
     entry = KIND.load_entry(name, path, ModelInfo)
     if entry.batchnorm_form and entry.always_batchnorm:
-        raise KIND.error(name, "batchnorm_form and always_batchnorm exclude each other: +bn is for models without it")
+        raise KIND.error(
+            name,
+            "batchnorm_form and always_batchnorm exclude each other: +bn is for models without it",
+        )
     return entry
 
 
@@ -282,7 +296,9 @@ def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
     if entry.lora_parameters is None:
         having = ", ".join(key for key, value in MODELS.items() if value.lora_parameters)
         raise UsageError(f"model {base!r} has no +lora form; models that have one: {having}")
-    if not (rank.isascii() and rank.isdigit() and len(rank) < 6 and 1 <= int(rank) <= entry.features):
+    if not (
+        rank.isascii() and rank.isdigit() and len(rank) < 6 and 1 <= int(rank) <= entry.features
+    ):
         raise UsageError(
             f"model {base!r}: the rank of +lora is a whole number from 1 to {entry.features}, as in +lora8, "
             f"got {'+lora' + rank!r}"

@@ -1,4 +1,7 @@
-"""DistilBERT's pretrained weights: finding, fetching and remembering their file. Imports neither torch nor ray."""
+"""DistilBERT's pretrained weights: finding, fetching and remembering their file.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ def fetch(data_dir: Path | str | None, offline: bool) -> Path:
     """Return the file of weights, fetched into the folder of data sets if it is missing.
 
     Raises:
-        EnvironmentProblem: it is missing and cannot or may not be fetched; the message says what to do.
+        EnvironmentProblem: it is missing and cannot or may not be fetched; the message says what to
+            do.
     """
     global _chosen
     folder = download.data_dir(data_dir)
@@ -65,7 +69,8 @@ def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
 def versions(model: str) -> dict[str, str]:
     """Return title -> version of the weights that a model starts from; empty if it starts from random weights.
 
-    No checksum is published: a version is the first 16 digits of the SHA-256 of the file that this process uses.
+    No checksum is published: a version is the first 16 digits of the SHA-256 of the file that this
+    process uses.
     """
     return {TITLE: _digest(here())} if starts_from_them(model) else {}
 

@@ -57,29 +57,65 @@ def make_parser() -> Parser:
     add = parser.add_argument
     parts = f"of {', '.join(PARTS)} (all of these), {ON_REQUEST}"
     add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=parts)
-    add("--json", nargs="?", const="-", metavar="FILE", help="the record in a file, or on stdout instead of tables")
+    add(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="the record in a file, or on stdout instead of tables",
+    )
     add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
     add = parser.add_argument_group("startup, data, boards").add_argument
-    add("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
+    add(
+        "--repetitions",
+        type=int,
+        default=7,
+        metavar="N",
+        help="of every command or piece of work (7)",
+    )
     add("--data-dir", metavar="DIR", help=DATA_DIR)
     add("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
     add = parser.add_argument_group("training, throughput").add_argument
-    add("--model", nargs="+", default=["cnn_cifar", "resnet8"], metavar="NAME", help="models (cnn_cifar resnet8)")
+    add(
+        "--model",
+        nargs="+",
+        default=["cnn_cifar", "resnet8"],
+        metavar="NAME",
+        help="models (cnn_cifar resnet8)",
+    )
     changes = "of the engine (none flip_crop); only training takes several"
     add("--augmentation", nargs="+", default=["none", "flip_crop"], metavar="NAME", help=changes)
     beside = f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)})"
     add("--algo", nargs="+", default=list(USUAL), metavar="NAME", help=beside)
     add("--rounds", type=int, default=7, metavar="N", help="timed rounds (7)")
     add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
-    add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")
+    add(
+        "--cohort",
+        type=int,
+        metavar="N",
+        help="clients that train in a round; few make it short (all)",
+    )
     add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
     several = "only throughput takes several"
-    add("--backend", nargs="+", default=["auto"], metavar="NAME", help=f"of {', '.join(BACKENDS)} (auto); {several}")
+    add(
+        "--backend",
+        nargs="+",
+        default=["auto"],
+        metavar="NAME",
+        help=f"of {', '.join(BACKENDS)} (auto); {several}",
+    )
     precisions = f"of {', '.join(PRECISIONS)} (fp32); {several}"
     add("--precision", nargs="+", default=["fp32"], metavar="NAME", help=precisions)
-    add("--pack", nargs="+", type=int, default=[1], metavar="N", help="runs of one program (1); throughput's")
+    add(
+        "--pack",
+        nargs="+",
+        type=int,
+        default=[1],
+        metavar="N",
+        help="runs of one program (1); throughput's",
+    )
     add = parser.add_argument_group("tune").add_argument
     add("--trials", type=int, default=12, metavar="N", help="small trials (12)")
     add("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
@@ -90,7 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     options = make_parser().parse_args(argv)
-    return exit_status(lambda: _measure(options, shell_command("bench.perf", *argv)), options.verbose)
+    return exit_status(
+        lambda: _measure(options, shell_command("bench.perf", *argv)), options.verbose
+    )
 
 
 def check(options: argparse.Namespace) -> None:
@@ -98,7 +136,12 @@ def check(options: argparse.Namespace) -> None:
 
     Raises UsageError for an unknown name, or a value out of range.
     """
-    valid = {"part": (*PARTS, ON_REQUEST), "augmentation": AUGMENTATIONS, "backend": BACKENDS, "precision": PRECISIONS}
+    valid = {
+        "part": (*PARTS, ON_REQUEST),
+        "augmentation": AUGMENTATIONS,
+        "backend": BACKENDS,
+        "precision": PRECISIONS,
+    }
     for option in (*valid, "model", "algo"):
         setattr(options, option, list(dict.fromkeys(split_list(getattr(options, option)))))
         if not getattr(options, option):
@@ -110,7 +153,9 @@ def check(options: argparse.Namespace) -> None:
     for model in options.model:
         check_model(model, info("cifar10").input_shape)
     if options.algo in (["all"], ["none"]):
-        options.algo = [name for name in ALGORITHMS if name != "fedavg"] if options.algo == ["all"] else []
+        options.algo = (
+            [name for name in ALGORITHMS if name != "fedavg"] if options.algo == ["all"] else []
+        )
     for name in options.algo:
         find_algorithm(name)
     options.device = resolve_device(options.device, None, remote=False)[0]
@@ -128,7 +173,9 @@ def _check_numbers(options: argparse.Namespace) -> None:
     if min(options.pack) < 1:
         raise UsageError(f"--pack takes whole numbers >= 1, got {min(options.pack)}")
     if options.cohort > options.clients:
-        raise UsageError(f"--cohort must be <= --clients, got {options.cohort} and {options.clients}")
+        raise UsageError(
+            f"--cohort must be <= --clients, got {options.cohort} and {options.clients}"
+        )
 
 
 def _measure(options: argparse.Namespace, command: str) -> int:
@@ -240,7 +287,9 @@ def _save(target: str | None, record: Record) -> None:
         raise EnvironmentProblem(f"{target} cannot be written: {error.strerror or error}") from None
 
 
-def figures_of(tree: Any, path: tuple[str, ...] = (), key: str = "median") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def figures_of(
+    tree: Any, path: tuple[str, ...] = (), key: str = "median"
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield every mapping in a record's parts that has `key`, with its path: `training engine cnn_cifar ratio`.
 
     Entries of a list are named by their `name`.
@@ -266,7 +315,9 @@ def print_record(record: Record) -> None:
     from rich.table import Table
 
     out = console()
-    versions = [f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")]
+    versions = [
+        f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")
+    ]
     cores = f"{counted(record['cores'], 'core')}, {counted(record['threads'], 'thread')}"
     out.print(", ".join([record["device"], record["cpu"], cores, *versions]))
     table = Table("figure", "median", "quartiles", "target", "met")
@@ -281,7 +332,10 @@ def print_record(record: Record) -> None:
         table.add_row(name, f"{median} {prefix}{figure['unit']}", spread, target, met)
     if table.row_count:
         out.print(table)
-    notes = [f"{name}: {entry['left_out']}" for name, entry in figures_of(record["parts"], key="left_out")]
+    notes = [
+        f"{name}: {entry['left_out']}"
+        for name, entry in figures_of(record["parts"], key="left_out")
+    ]
     load = (record["load"] or [0.0])[0]
     if load >= BUSY:
         notes.append(

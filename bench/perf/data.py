@@ -18,25 +18,35 @@ from leaderboards.shell_text import shell_command
 
 PREPARE_SECONDS, LOAD_SECONDS = 3.0, 0.5  # targets
 CLASSES = 10  # of equal size, as those of CIFAR-10
-ALPHA = 10.0  # so large that every rule accepts its first draw, which alone is timed on every machine
+ALPHA = (
+    10.0  # so large that every rule accepts its first draw, which alone is timed on every machine
+)
 WRITERS = 20  # of each client: the smaller size has as many as by_writer_2000 draws
-SIZES = {"small": (50_000, 100, 0.2), "large": (1_000_000, 10_000, 3.0)}  # samples, clients, target in seconds
-# FedGen requires ten samples per class and client, which would be all samples of the large size; and 2,000 writers
-# suffice for 2,000 clients at most.
+SIZES = {
+    "small": (50_000, 100, 0.2),
+    "large": (1_000_000, 10_000, 3.0),
+}  # samples, clients, target in seconds
+# FedGen requires ten samples per class and client, which would be all samples of the large size;
+# and 2,000 writers suffice for 2,000 clients at most.
 FEWER = {("fedgen", "large"): 5_000, ("by_writer_2000", "large"): 2_000}
 
 
 def measure_data(record: Record, folder: Path, repetitions: int, say: Say) -> None:
     """Time CIFAR-10, if its files are here, and every partition at each of `SIZES`.
 
-    The record gets `cifar10` and, by size and name, `partitions`: figures, or `left_out` with the reason.
+    The record gets `cifar10` and, by size and name, `partitions`: figures, or `left_out` with the
+    reason.
     """
     say(f"data: preparing {CIFAR10.title}, {repetitions} repetitions")
     record[CIFAR10.name] = preparation(folder, repetitions)
     record["partitions"] = {}
     for size, (samples, clients, _) in SIZES.items():
-        say(f"data: partitions of {samples:,} samples over {clients:,} clients, {repetitions} repetitions")
-        record["partitions"][size] = {name: partition(name, size, repetitions) for name in PARTITIONS}
+        say(
+            f"data: partitions of {samples:,} samples over {clients:,} clients, {repetitions} repetitions"
+        )
+        record["partitions"][size] = {
+            name: partition(name, size, repetitions) for name in PARTITIONS
+        }
 
 
 def preparation(folder: Path, repetitions: int) -> Record:
@@ -48,7 +58,10 @@ def preparation(folder: Path, repetitions: int) -> Record:
     try:
         for _ in range(repetitions):
             # An empty folder of prepared copies instead of the user's.
-            with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_CACHE_HOME=place):
+            with (
+                tempfile.TemporaryDirectory() as place,
+                mock.patch.dict(os.environ, XDG_CACHE_HOME=place),
+            ):
                 prepared.append(timed(lambda: CIFAR10.read(folder)))
                 if not (CIFAR10.place() / files.META).is_file():
                     raise EnvironmentProblem(
@@ -58,7 +71,10 @@ def preparation(folder: Path, repetitions: int) -> Record:
     except MissingData as reason:
         command = shell_command("bench.data", "prepare", CIFAR10.name, "--data-dir", folder)
         return {"left_out": f"not here: {reason}; {command} brings it"}
-    return {"prepare": seconds_of(prepared, PREPARE_SECONDS), "load": seconds_of(loaded, LOAD_SECONDS)}
+    return {
+        "prepare": seconds_of(prepared, PREPARE_SECONDS),
+        "load": seconds_of(loaded, LOAD_SECONDS),
+    }
 
 
 def partition(name: str, size: str, repetitions: int) -> Record:
@@ -76,7 +92,10 @@ def partition(name: str, size: str, repetitions: int) -> Record:
     )
     request = {"samples": samples, "num_clients": clients, "alpha": wanted.alpha}
     try:
-        times = [timed(lambda: entry.function(wanted, np.random.RandomState(0))) for _ in range(repetitions + 1)]
+        times = [
+            timed(lambda: entry.function(wanted, np.random.RandomState(0)))
+            for _ in range(repetitions + 1)
+        ]
     except UsageError as reason:
         return {**request, "left_out": str(reason)}
     return {**request, **seconds_of(times[1:], limit)}

@@ -1,4 +1,7 @@
-"""Timing of two actions side by side, and figures with their spread. Imports neither torch nor ray."""
+"""Timing of two actions side by side, and figures with their spread.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ class Spent:
 
 def message_of(error: Exception) -> str:
     """Return the message of an error for a record; an unexpected one begins with its kind."""
-    return str(error) if isinstance(error, UsageError | EnvironmentProblem) else with_its_kind(error)
+    return (
+        str(error) if isinstance(error, UsageError | EnvironmentProblem) else with_its_kind(error)
+    )
 
 
 def guarded(action: Callable[[], Record]) -> Record:
@@ -66,18 +71,27 @@ def alternate(
     """Time two actions in turn, `pairs` times: first, second, second, first, ..., so that a steady drift cancels."""
     times = []
     for pair in range(pairs):
-        spent = {action: timed(action, synchronise) for action in ((second, first) if pair % 2 else (first, second))}
+        spent = {
+            action: timed(action, synchronise)
+            for action in ((second, first) if pair % 2 else (first, second))
+        }
         times.append((spent[first], spent[second]))
     return times
 
 
-def figure(values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False) -> Figure:
+def figure(
+    values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False
+) -> Figure:
     """Summarise single measurements, at least one: median, quartiles, and a target `limit` if there is one.
 
-    Returns `median`, `low` and `high` (quartiles), `n`, `unit` (`x` for a ratio); with a target also `limit`, `bound`
-    and `met`.
+    Returns `median`, `low` and `high` (quartiles), `n`, `unit` (`x` for a ratio); with a target
+    also `limit`, `bound` and `met`.
     """
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    low, median, high = (
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [values[0]] * 3
+    )
     summary: Figure = {"median": median, "low": low, "high": high, "n": len(values), "unit": unit}
     if limit is not None:
         met = median >= limit if at_least else median <= limit

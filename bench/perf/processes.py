@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
     "help": (("-m", "bench.sweep", "--help"), 0.3),
     "list": (("-m", "bench.sweep", "--list"), 0.3),
-    "dry_run": (("-m", "bench.sweep", "--algo", "fedcad", "--dataset", "cifar10", "--dry-run"), 2.0),
+    "dry_run": (
+        ("-m", "bench.sweep", "--algo", "fedcad", "--dataset", "cifar10", "--dry-run"),
+        2.0,
+    ),
     "paper_dry_run": (("-m", "bench.sweep", "--paper", "fedgkd", "--table", "3", "--dry-run"), 2.0),
 }
 LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES, COMPARE_SECONDS = 5.0, 2_000.0, 3.0  # targets
@@ -45,7 +48,9 @@ POINTS = (
     *("communications", "bytes_down", "bytes_up", "train_steps", "drift"),
 )
 ALGORITHMS, SEEDS = 25, 5
-CELLS = tuple(product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)))  # data set, alpha, participation
+CELLS = tuple(
+    product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0))
+)  # data set, alpha, participation
 _WRITE = "from pathlib import Path; from bench.perf.processes import write_folder; write_folder(Path({!r}), {})"
 _TABLE = "from leaderboards import Store; from leaderboards.board import leaderboard; leaderboard(Store({!r}).runs())"
 _BATCH = 5_000  # runs of a file
@@ -60,7 +65,9 @@ def run_python(arguments: Sequence[str], **environment: str) -> Spent:
     names = {**os.environ, "PYTHONPATH": path, **environment}
     before = time.perf_counter()
     nowhere = subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, *arguments], env=names, stdout=nowhere, stderr=nowhere)
+    process = subprocess.Popen(
+        [sys.executable, *arguments], env=names, stdout=nowhere, stderr=nowhere
+    )
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - before
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -74,12 +81,17 @@ def run_python(arguments: Sequence[str], **environment: str) -> Spent:
 def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) -> None:
     """Time each command, in turn with the bare interpreter; the record gets figures by command.
 
-    `folder` has the data sets whose labels a dry run reads. One more repetition, not counted, warms the file cache.
+    `folder` has the data sets whose labels a dry run reads. One more repetition, not counted, warms
+    the file cache.
     """
     say(f"start-up: {repetitions} repetitions")
-    commands = {"interpreter": ("-c", "pass"), **{name: arguments for name, (arguments, _) in COMMANDS.items()}}
+    commands = {
+        "interpreter": ("-c", "pass"),
+        **{name: arguments for name, (arguments, _) in COMMANDS.items()},
+    }
     with tempfile.TemporaryDirectory() as out:
-        # An empty result folder, these data sets, and no measurement of the machine, which a dry run would make once.
+        # An empty result folder, these data sets, and no measurement of the machine, which a dry
+        # run would make once.
         places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder), "FEDKD_MEASURE_SECONDS": "0"}
         turns = [
             {name: run_python(arguments, **places) for name, arguments in commands.items()}
@@ -95,8 +107,9 @@ def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) ->
 def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> None:
     """Time the leaderboard of `runs` runs, `bench.compare` of a tenth, `bench.report` of `REPORTED` at most.
 
-    For each the record gets `runs` and `points` in the folder, and figures of whole processes: seconds, processor time,
-    largest memory; of a report also the size of its file. One more repetition, not counted, warms the file cache.
+    For each the record gets `runs` and `points` in the folder, and figures of whole processes:
+    seconds, processor time, largest memory; of a report also the size of its file. One more
+    repetition, not counted, warms the file cache.
     """
     with tempfile.TemporaryDirectory() as place:
         page = Path(place) / "page.html"
@@ -107,7 +120,8 @@ def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> Non
         ):
             folder = Path(place) / name
             say(f"boards: {name} of a made-up folder of {count:,} runs, {repetitions} repetitions")
-            # In its own process, because the largest memory of a child includes that of its parent at the start.
+            # In its own process, because the largest memory of a child includes that of its parent
+            # at the start.
             run_python(("-c", _WRITE.format(str(folder), count)))
             command = {
                 "leaderboard": ("-c", _TABLE.format(str(folder))),
@@ -131,13 +145,18 @@ def write_folder(out: Path, runs: int) -> None:
 
     random, constants = np.random.default_rng(0), _constants()
     settings = [
-        Setting(dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1).as_dict()
+        Setting(
+            dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1
+        ).as_dict()
         for dataset, alpha, participation in CELLS
     ]
     file = pa.field("file", pa.string(), nullable=False)
     schema, environment = runs_schema(stored=True).append(file), environment_key(constants)
     for start in range(0, runs, _BATCH):
-        rows = [_row(number, settings, constants, random) for number in range(start, min(start + _BATCH, runs))]
+        rows = [
+            _row(number, settings, constants, random)
+            for number in range(start, min(start + _BATCH, runs))
+        ]
         for number, row in enumerate(rows, start):  # as a compacted folder has them
             row |= {"written": row["finished"], "forced": False}
             row["file"] = f"{row['run_key'][:16]}-{environment}-{number:016x}.parquet"
@@ -147,7 +166,10 @@ def write_folder(out: Path, runs: int) -> None:
 
 
 def _row(
-    number: int, settings: Sequence[dict[str, Any]], constants: dict[str, Any], random: np.random.Generator
+    number: int,
+    settings: Sequence[dict[str, Any]],
+    constants: dict[str, Any],
+    random: np.random.Generator,
 ) -> dict[str, Any]:
     """Return the row of a run; results are random."""
     rest, seed = divmod(number, SEEDS)
@@ -167,13 +189,42 @@ def _constants() -> dict[str, Any]:
     """Return the columns that are equal in all rows."""
     from bench.execution import command_columns, process_columns
 
-    here = {**command_columns(["made", "up"]), **process_columns("cpu"), "schema_version": SCHEMA_VERSION}
-    state = {"status": "finished", "error": None, "diverged": False, "selected_on": "validation", "shortened": False}
+    here = {
+        **command_columns(["made", "up"]),
+        **process_columns("cpu"),
+        "schema_version": SCHEMA_VERSION,
+    }
+    state = {
+        "status": "finished",
+        "error": None,
+        "diverged": False,
+        "selected_on": "validation",
+        "shortened": False,
+    }
     state["certified"] = True
-    costs = {"communications": 100, "bytes_down": 4_000_000, "bytes_up": 2_000_000, "train_steps": 12_000.0}
-    rounds = {"best_round": 90, "selected_round": 80, "peak_memory_bytes": 500_000_000, "threads": 1, "pack": 1}
+    costs = {
+        "communications": 100,
+        "bytes_down": 4_000_000,
+        "bytes_up": 2_000_000,
+        "train_steps": 12_000.0,
+    }
+    rounds = {
+        "best_round": 90,
+        "selected_round": 80,
+        "peak_memory_bytes": 500_000_000,
+        "threads": 1,
+        "pack": 1,
+    }
     texts = {"partition_hash": "ab12", "dataset_hash": "cd34", "backend": "loop", "paper": None}
-    return {**here, **state, **costs, **rounds, **texts, "started": datetime.now(UTC), "finished": datetime.now(UTC)}
+    return {
+        **here,
+        **state,
+        **costs,
+        **rounds,
+        **texts,
+        "started": datetime.now(UTC),
+        "finished": datetime.now(UTC),
+    }
 
 
 def _curves(rows: Sequence[dict[str, Any]], random: np.random.Generator) -> pa.Table:
@@ -181,7 +232,10 @@ def _curves(rows: Sequence[dict[str, Any]], random: np.random.Generator) -> pa.T
     import pyarrow as pa
 
     each = ROUNDS * len(POINTS)
-    columns = {name: np.repeat([row[name] for row in rows], each) for name in ("run_key", "algorithm", "file")}
+    columns = {
+        name: np.repeat([row[name] for row in rows], each)
+        for name in ("run_key", "algorithm", "file")
+    }
     columns["round"] = np.tile(np.repeat(np.arange(1, ROUNDS + 1), len(POINTS)), len(rows))
     columns["metric"] = np.tile(POINTS, ROUNDS * len(rows))
     columns["value"] = random.uniform(size=each * len(rows))

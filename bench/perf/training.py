@@ -38,11 +38,17 @@ def measure_training(
     The record gets `work`; `engine`, by model and augmentation; `algorithms`, by model and name.
     """
     names = ("clients", "cohort", "samples", "epochs", "batch_size", "device", "precision")
-    record |= {"work": {name: getattr(work, name) for name in names}, "engine": {}, "algorithms": {}}
+    record |= {
+        "work": {name: getattr(work, name) for name in names},
+        "engine": {},
+        "algorithms": {},
+    }
     for model in model_names:
         record["engine"][model] = {}
         for augmentation in augmentations:
-            say(f"training: {model}, augmentation {augmentation}, {rounds} rounds beside a bare loop")
+            say(
+                f"training: {model}, augmentation {augmentation}, {rounds} rounds beside a bare loop"
+            )
             case = replace(work, model=model, augmentation=augmentation)
             record["engine"][model][augmentation] = beside_bare_loop(case, rounds)
     for model in model_names if algorithms else ():
@@ -50,7 +56,9 @@ def measure_training(
         record["algorithms"][model] = {}
         for algorithm in algorithms:
             say(f"training: {model}, {algorithm}, {rounds} rounds beside {BASELINE}")
-            record["algorithms"][model][algorithm] = guarded(partial(beside_fedavg, algorithm, case, rounds))
+            record["algorithms"][model][algorithm] = guarded(
+                partial(beside_fedavg, algorithm, case, rounds)
+            )
 
 
 def beside_bare_loop(work: Workload, rounds: int) -> Record:
@@ -63,9 +71,13 @@ def beside_bare_loop(work: Workload, rounds: int) -> Record:
     limit = SPEED_LIMIT if work.augmentation == "none" else None
     return {
         "backend": run.backend,
-        "engine_rate": figure([work.processed / engine.seconds for engine, _ in pairs], "samples/s"),
+        "engine_rate": figure(
+            [work.processed / engine.seconds for engine, _ in pairs], "samples/s"
+        ),
         "bare_rate": figure([work.processed / bare.seconds for _, bare in pairs], "samples/s"),
-        "ratio": figure([bare.seconds / engine.seconds for engine, bare in pairs], "x", limit, at_least=True),
+        "ratio": figure(
+            [bare.seconds / engine.seconds for engine, bare in pairs], "x", limit, at_least=True
+        ),
         **cpu_ratio([(bare, engine) for engine, bare in pairs]),
     }
 
@@ -79,14 +91,16 @@ def smaller(work: Workload) -> Workload:
 def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
     """Time an algorithm's rounds and FedAvg's, with the same model and optimiser, in turn.
 
-    Returns `ratio` of times; `arithmetic`, the ratio of floating-point operations that were counted; `over_arithmetic`,
-    the first over the second.
+    Returns `ratio` of times; `arithmetic`, the ratio of floating-point operations that were
+    counted; `over_arithmetic`, the first over the second.
     """
     run, fedavg = simulation(work, algorithm), simulation(work, BASELINE, like=algorithm)
     for _ in range(SETTLED):
         one_round(run)
     one_round(fedavg)
-    pairs = alternate(lambda: one_round(run), lambda: one_round(fedavg), rounds, synchroniser(work.device))
+    pairs = alternate(
+        lambda: one_round(run), lambda: one_round(fedavg), rounds, synchroniser(work.device)
+    )
     arithmetic = operations(run) / operations(fedavg)
     ratios = [first.seconds / second.seconds for first, second in pairs]
     return {
@@ -101,12 +115,19 @@ def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> Record:
     """Return the ratio of processor times, first over second; nothing with threads, because waiting would count."""
     if torch.get_num_threads() > 1:
         return {}
-    return {"cpu_ratio": figure([first.cpu_seconds / second.cpu_seconds for first, second in pairs], "x")}
+    return {
+        "cpu_ratio": figure(
+            [first.cpu_seconds / second.cpu_seconds for first, second in pairs], "x"
+        )
+    }
 
 
 def operations(run: Simulation) -> int:
     """Count the floating-point operations of products and convolutions in one round, client after client."""
-    trainer, run.trainer = run.trainer, Loop()  # operations of a replayed CUDA graph cannot be counted
+    trainer, run.trainer = (
+        run.trainer,
+        Loop(),
+    )  # operations of a replayed CUDA graph cannot be counted
     try:
         with FlopCounterMode(display=False) as counter:
             one_round(run)
@@ -116,10 +137,15 @@ def operations(run: Simulation) -> int:
 
 
 def cases(
-    works: Sequence[Workload], backends: Sequence[str], precisions: Sequence[str], packs: Sequence[int]
+    works: Sequence[Workload],
+    backends: Sequence[str],
+    precisions: Sequence[str],
+    packs: Sequence[int],
 ) -> list[Workload]:
     """Return every combination, without repeating the backend that `auto` stands for."""
-    resolved = dict.fromkeys(choose_backend(name, torch.device(works[0].device)) for name in backends)
+    resolved = dict.fromkeys(
+        choose_backend(name, torch.device(works[0].device)) for name in backends
+    )
     return [
         replace(work, backend=backend, precision=precision, pack=pack)
         for work, backend, precision, pack in product(works, resolved, precisions, packs)
@@ -132,7 +158,8 @@ def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, s
     for work in asked:
         say(f"throughput: {work.name}")
         described = {
-            name: getattr(work, name) for name in ("model", "augmentation", "backend", "precision", "pack", "name")
+            name: getattr(work, name)
+            for name in ("model", "augmentation", "backend", "precision", "pack", "name")
         }
         record["rates"].append(described | guarded(partial(rate, work, rounds)))
 
@@ -140,8 +167,8 @@ def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, s
 def rate(work: Workload, rounds: int) -> Record:
     """Time single rounds, after a first that on a GPU captures; raises UsageError for a precision of other devices.
 
-    Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its allocator held; on a
-    CPU with one thread `cpu_rate`, by processor time.
+    Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its
+    allocator held; on a CPU with one thread `cpu_rate`, by processor time.
     """
     if (work.device, work.precision) == ("cpu", "tf32"):
         raise UsageError("TF32 is a GPU's: a CPU has none")
@@ -158,4 +185,6 @@ def rate(work: Workload, rounds: int) -> Record:
         figures["cpu_rate"] = figure([samples / spent.cpu_seconds for spent in times], "samples/s")
     alone = replace(work, clients=1, cohort=1)
     per_sample = operations(simulation(alone, BASELINE)) / alone.processed
-    return figures | {"flops": figure([samples * per_sample / spent.seconds for spent in times], "FLOP/s")}
+    return figures | {
+        "flops": figure([samples * per_sample / spent.seconds for spent in times], "FLOP/s")
+    }

@@ -41,8 +41,9 @@ class Clock(Quiet):
 def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say) -> None:
     """Time the same small trials on the embedded digits under both executors, one at a time.
 
-    The record gets `inline`, `ray` and `overhead`, Ray's cost beyond the inline one. At least two `trials` of one step
-    are needed, because Tune's cost is measured after the first, and at least two `steps` (reports) of one long trial.
+    The record gets `inline`, `ray` and `overhead`, Ray's cost beyond the inline one. At least two
+    `trials` of one step are needed, because Tune's cost is measured after the first, and at least
+    two `steps` (reports) of one long trial.
 
     Raises EnvironmentProblem if Ray cannot start, or a trial failed.
     """
@@ -53,8 +54,15 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
     clocks: dict[str, list[tuple[Clock, Clock]]] = {"inline": [], "ray": []}
     for executor in ("inline", "ray", "inline"):
         say(f"tune: {trials} small trials and one of {steps} reports, {executor}")
-        small = _sweep(executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads))
-        long = _sweep(executor, {"rounds": (str(steps),)}, 1, Execution("", threads=threads, rounds_per_report=1))
+        small = _sweep(
+            executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads)
+        )
+        long = _sweep(
+            executor,
+            {"rounds": (str(steps),)},
+            1,
+            Execution("", threads=threads, rounds_per_report=1),
+        )
         clocks[executor].append((small, long))
     record |= {executor: _times(runs) for executor, runs in clocks.items()}
     extra = {
@@ -68,7 +76,9 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
     }
 
 
-def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:
+def _sweep(
+    executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution
+) -> Clock:
     """Run FedAvg with each seed, with results in a temporary folder."""
     from bench.executors.runner import run_plan
     from bench.executors.trials import Resources
@@ -78,18 +88,28 @@ def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, exe
     with tempfile.TemporaryDirectory() as out:
         placed = replace(execution, out=str(Path(out).resolve()), provenance=command_columns([]))
         clock = Clock()
-        outcome = run_plan(plan, plan.units, placed, Resources(executor, concurrent=1, cpus=execution.threads), clock)
+        outcome = run_plan(
+            plan,
+            plan.units,
+            placed,
+            Resources(executor, concurrent=1, cpus=execution.threads),
+            clock,
+        )
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.exit_status != EXIT_OK:
-        raise EnvironmentProblem(f"a trial failed under {executor}: {'; '.join(outcome.problems) or outcome.statuses}")
+        raise EnvironmentProblem(
+            f"a trial failed under {executor}: {'; '.join(outcome.problems) or outcome.statuses}"
+        )
     return clock
 
 
 def _times(runs: Sequence[tuple[Clock, Clock]]) -> Record:
     """Summarise seconds to the first trial's end, of each later trial, and milliseconds of each later step."""
     trials = [after - before for small, _ in runs for before, after in pairwise(small.ends)]
-    steps = [1000 * (after - before) for _, long in runs for before, after in pairwise(long.updates)]
+    steps = [
+        1000 * (after - before) for _, long in runs for before, after in pairwise(long.updates)
+    ]
     return {
         "first_trial": figure([small.ends[0] for small, _ in runs], "s"),
         "trial": figure(trials, "s"),

@@ -23,8 +23,12 @@ DATASET = "cifar10"  # whose shapes and classes the made-up samples have
 LR, MOMENTUM = 0.01, 0.9
 ROUNDS = 200  # of a whole run, of which few are timed
 VALIDATION, TESTS = 320, 10  # samples held out, for algorithms that read them, and of the test set
-# Server work that does not grow with the clients' work is shortened, because clients have few samples here.
-SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
+# Server work that does not grow with the clients' work is shortened, because clients have few
+# samples here.
+SHORT: dict[str, dict[str, int]] = {
+    "feddf": {"max_steps": 20, "check_every": 10},
+    "fedgen": {"generator_steps": 5},
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,16 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
     dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, TESTS)
     built = build(algorithm, **SHORT.get(algorithm, {}))
     return [
-        Simulation(built, setting, seed, dataset, constants, split, device=work.device, backend=work.backend)
+        Simulation(
+            built,
+            setting,
+            seed,
+            dataset,
+            constants,
+            split,
+            device=work.device,
+            backend=work.backend,
+        )
         for seed in range(count)
     ]
 
@@ -101,7 +114,8 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
 def together(runs: Sequence[Simulation]) -> Callable[[], None]:
     """Return a function that advances all runs by one round, several as a pack.
 
-    It raises a failed run's error, and RuntimeError if a run diverged before, because nothing would be timed.
+    It raises a failed run's error, and RuntimeError if a run diverged before, because nothing would
+    be timed.
     """
     pack = Pack(runs) if len(runs) > 1 else None
 
@@ -124,15 +138,20 @@ def one_round(run: Simulation) -> None:
 class BareLoop:
     """A round's local training without an engine: one model, `torch.optim.SGD`, inputs made beforehand.
 
-    The module, the batch size, the number of steps and the memory layout (channels last) are the engine's.
+    The module, the batch size, the number of steps and the memory layout (channels last) are the
+    engine's.
     """
 
     def __init__(self, work: Workload) -> None:
         constants, device = info(DATASET), torch.device(work.device)
         dtype = torch.float64 if work.precision == "fp64" else torch.float32
-        module = make_module(lambda: models.make(work.model, constants.input_shape, constants.num_classes), 0)
+        module = make_module(
+            lambda: models.make(work.model, constants.input_shape, constants.num_classes), 0
+        )
         self.work = work
-        self._module: nn.Module = module.train().to(device, dtype).to(memory_format=torch.channels_last)
+        self._module: nn.Module = (
+            module.train().to(device, dtype).to(memory_format=torch.channels_last)
+        )
         self._optimizer = torch.optim.SGD(self._module.parameters(), LR, momentum=MOMENTUM)
         self._generator = torch.Generator().manual_seed(0)
         self._shards = []
@@ -149,7 +168,9 @@ class BareLoop:
                 order = torch.randperm(len(y), generator=self._generator).to(y.device)
                 for positions in torch.split(order, self.work.batch_size):
                     self._optimizer.zero_grad()
-                    with torch.autocast(x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
+                    with torch.autocast(
+                        x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"
+                    ):
                         loss = F.cross_entropy(self._module(x[positions]).logits, y[positions])
                     torch.autograd.backward(loss)
                     self._optimizer.step()

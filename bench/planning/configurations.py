@@ -1,9 +1,10 @@
 """The configurations of one algorithm that satisfy its relations: a whole grid, draws, or those of `--budget`.
 
-Under `--budget N` every algorithm gets N configurations and the learning rate is tuned as well: otherwise an algorithm
-with more hyper-parameters or a longer grid would get more tries, and one that inherits another's learning rate might
-lose for that reason alone. The i-th learning rate is the same for all algorithms; hyper-parameters are drawn from each
-algorithm's own grid. Imports neither torch nor ray.
+Under `--budget N` every algorithm gets N configurations and the learning rate is tuned as well:
+otherwise an algorithm with more hyper-parameters or a longer grid would get more tries, and one
+that inherits another's learning rate might lose for that reason alone. The i-th learning rate is
+the same for all algorithms; hyper-parameters are drawn from each algorithm's own grid. Imports
+neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -27,23 +28,31 @@ REACH = 10.0  # the learning rate is drawn between a tenth and ten times the set
 MANY = 500  # learning rates that differ in three digits
 
 
-def configurations_of(algorithm: Entry, search: Search, request: Request, notes: list[str]) -> list[dict[str, Value]]:
+def configurations_of(
+    algorithm: Entry, search: Search, request: Request, notes: list[str]
+) -> list[dict[str, Value]]:
     """List the configurations of a grid or random search that satisfy the relations, each checked.
 
-    For Optuna, which chooses as it goes, list those of the grid. Raises UsageError if a value is not allowed, or no
-    combination satisfies the relations.
+    For Optuna, which chooses as it goes, list those of the grid. Raises UsageError if a value is
+    not allowed, or no combination satisfies the relations.
     """
     check_values(algorithm, search.values)
     if request.search == "random":
         candidates = _draw_distinct(algorithm, search, request.num_samples)
     else:
         candidates = list(combinations(search.values))
-    valid = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
+    valid = [
+        candidate
+        for candidate in candidates
+        if all(holds(relation, candidate) for relation in search.where)
+    ]
     if not valid:
         raise unsatisfiable(algorithm, search)
     if len(valid) < len(candidates):
         dropped, broken = len(candidates) - len(valid), " and ".join(search.where)
-        notes.append(f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
+        notes.append(
+            f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out"
+        )
     return [algorithm.resolve(candidate) for candidate in valid]
 
 
@@ -52,8 +61,9 @@ def tries(
 ) -> list[tuple[Mapping[str, Value], Setting]]:
     """Draw `count` distinct configurations of an algorithm, each with its setting, always the same for one command.
 
-    `rates` are learning rates to take in turn; if there are none, they are drawn. Raises UsageError if a value is not
-    allowed, no combination satisfies the relations, or there are too few with these rates.
+    `rates` are learning rates to take in turn; if there are none, they are drawn. Raises UsageError
+    if a value is not allowed, no combination satisfies the relations, or there are too few with
+    these rates.
     """
     check_values(algorithm, search.values)
     generator = random.Random(f"fedkd-bench budget {algorithm.name}")
@@ -61,15 +71,32 @@ def tries(
     used: Counter[tuple[Value, ...]] = Counter()
     seen: set[tuple[Value, ...]] = set()
     for lr in learning_rates(search.setting, rates, count):
-        drawn = [values for values in draws(search, generator) if (lr, *values.values()) not in seen]
+        drawn = [
+            values for values in draws(search, generator) if (lr, *values.values()) not in seen
+        ]
         if not drawn:  # the draws missed what is left, if anything is
-            left = (values for values in combinations(search.values) if (lr, *values.values()) not in seen)
-            drawn = [*islice((values for values in left if all(holds(rule, values) for rule in search.where)), 1)]
+            left = (
+                values
+                for values in combinations(search.values)
+                if (lr, *values.values()) not in seen
+            )
+            drawn = [
+                *islice(
+                    (
+                        values
+                        for values in left
+                        if all(holds(rule, values) for rule in search.where)
+                    ),
+                    1,
+                )
+            ]
         if not configurations and not drawn:
             raise unsatisfiable(algorithm, search)
         if not drawn:
             raise too_few(algorithm, len(configurations), count)
-        values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of the least tried ones
+        values = min(
+            drawn, key=lambda values: used[tuple(values.values())]
+        )  # the first of the least tried ones
         used[tuple(values.values())] += 1
         seen.add((lr, *values.values()))
         configurations.append((algorithm.resolve(values), replace(search.setting, lr=lr)))
@@ -95,7 +122,8 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
     number = 1
     while len(rates) < count:
         digits = 3 if number < MANY else 6  # enough to print; more if they would repeat
-        # Van der Corput's sequence, the binary digits reversed: 1/2, 1/4, 3/4, 1/8, 5/8, ... fills (0, 1) evenly.
+        # Van der Corput's sequence, the binary digits reversed: 1/2, 1/4, 3/4, 1/8, 5/8, ... fills
+        # (0, 1) evenly.
         place = int(f"{number:b}"[::-1], 2) / 2 ** number.bit_length()
         rates.setdefault(float(f"{setting.lr * REACH ** (2 * place - 1):.{digits}g}"))
         number += 1
@@ -113,7 +141,8 @@ def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]
 def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value]]:
     """Draw `count` distinct configurations, or fewer if the draws meet no more in the space.
 
-    The draws depend only on the algorithm's name, so that the same command draws the same configurations.
+    The draws depend only on the algorithm's name, so that the same command draws the same
+    configurations.
     """
     generator = random.Random(f"fedkd-bench random search {algorithm.name}")
     drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
@@ -137,5 +166,9 @@ def check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
 def unsatisfiable(algorithm: Entry, search: Search) -> UsageError:
     """Make the error for a space in which no combination satisfies the relations, with the values involved."""
     involved = {name for relation in search.where for name in names_in(relation)}
-    got = ", ".join(f"{name} in {value}" for name, value in search.values.items() if name in involved)
-    return UsageError(f"{algorithm.name}: no combination keeps {' and '.join(search.where)}; got {got}")
+    got = ", ".join(
+        f"{name} in {value}" for name, value in search.values.items() if name in involved
+    )
+    return UsageError(
+        f"{algorithm.name}: no combination keeps {' and '.join(search.where)}; got {got}"
+    )

@@ -1,7 +1,7 @@
 """`--confirm SEEDS`: runs of other seeds with the configurations that a search on seed 0 chose.
 
-`leaderboards.confirmed` chooses from stored rows, so the search of the same plan has to be stored before. Imports
-neither torch nor ray.
+`leaderboards.confirmed` chooses from stored rows, so the search of the same plan has to be stored
+before. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     """List the runs that may follow the search, without hyper-parameters, because those are not chosen yet.
 
     Raises:
-        UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run in that setting, or the choices
-            of several cells would be confirmed in one.
+        UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run in that
+            setting, or the choices of several cells would be confirmed in one.
     """
     origins: dict[tuple[str, Setting], Setting] = {}
     units: list[RunSpec] = []
@@ -48,7 +48,9 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
             if cell not in origins:
                 units += [RunSpec(algorithm, {}, setting, seed) for seed in plan.request.confirm]
             if (other := origins.setdefault(cell, origin)) != origin:
-                differing = [name for name, value in vars(other).items() if value != vars(origin)[name]]
+                differing = [
+                    name for name, value in vars(other).items() if value != vars(origin)[name]
+                ]
                 names = ", ".join(differing)
                 raise UsageError(
                     f"--confirm-at {' '.join(plan.request.confirm_at)}=... would confirm in one cell what was tuned in "
@@ -59,7 +61,11 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
     """Return the setting fields in which confirming cells differ from tuned cells, with the values of the latter."""
-    pairs = [(vars(tuned), vars(target)) for tuned in plan.settings for target in _target_settings(plan, tuned)]
+    pairs = [
+        (vars(tuned), vars(target))
+        for tuned in plan.settings
+        for target in _target_settings(plan, tuned)
+    ]
     return {name: value for old, new in pairs for name, value in old.items() if value != new[name]}
 
 
@@ -67,10 +73,15 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     """Plan the runs that confirm the configurations chosen from stored `runs`; none if no run of the search is done."""
     from leaderboards.confirmed import chosen
 
-    searched = {(algorithm, _without_tuned(plan, setting)) for algorithm, setting in _algorithms_and_settings(plan)}
+    searched = {
+        (algorithm, _without_tuned(plan, setting))
+        for algorithm, setting in _algorithms_and_settings(plan)
+    }
     units: list[RunSpec] = []
     own_runs = plan.of_own_versions(runs)
-    for row in chosen(own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by).to_dict("records"):
+    for row in chosen(own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by).to_dict(
+        "records"
+    ):
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
         if (algorithm, _without_tuned(plan, tuned)) in searched:
             try:
@@ -79,15 +90,24 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
                 continue
             for target in _target_settings(plan, tuned):
                 setting = supply(entry(algorithm), target)
-                short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])
-                units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in plan.request.confirm]
+                short = plan.paper is not None and shortened(
+                    setting, SETTINGS[plan.paper, setting.dataset]
+                )
+                units += [
+                    RunSpec(algorithm, values, setting, seed, plan.paper, short)
+                    for seed in plan.request.confirm
+                ]
     note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(plan.request.confirm)}"
     return replace(
         plan,
         request=replace(plan.request, seeds=len(plan.request.confirm), scheduler="none"),
         units=tuple(distinct_runs(with_replicates(units, plan.request.replicates))),
         searches=(),
-        settings=tuple(dict.fromkeys(target for tuned in plan.settings for target in _target_settings(plan, tuned))),
+        settings=tuple(
+            dict.fromkeys(
+                target for tuned in plan.settings for target in _target_settings(plan, tuned)
+            )
+        ),
         notes=(note,),
     )
 
@@ -114,9 +134,16 @@ def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
         if name not in fields:
             raise unknown("field for --confirm-at", name, fields)
         if name in ("dataset", "start_from", "partition_seed", *plan.tuned):
-            why = "is selected over by this search" if name in plan.tuned else "makes another problem"
-            raise UsageError(f"--confirm-at {name}=...: {name} {why}; take another field, such as participation")
-    grids = {name: distinct(name, values, str(fields[name].type), _PLACE) for name, values in values_at.items()}
+            why = (
+                "is selected over by this search" if name in plan.tuned else "makes another problem"
+            )
+            raise UsageError(
+                f"--confirm-at {name}=...: {name} {why}; take another field, such as participation"
+            )
+    grids = {
+        name: distinct(name, values, str(fields[name].type), _PLACE)
+        for name, values in values_at.items()
+    }
     try:
         cells: list[dict[str, Any]] = list(combinations(grids))
         return [canonical(replace(tuned, **cell)) for cell in cells]

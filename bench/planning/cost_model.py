@@ -1,6 +1,7 @@
 """The expected time of a run, from the rates of stored runs or from the measured pace of this machine.
 
-A pace is measured once, in a separate process, and kept in the cache folder. Imports neither torch nor ray.
+A pace is measured once, in a separate process, and kept in the cache folder. Imports neither torch
+nor ray.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from leaderboards.rows.files import atomic_file
 from search_spaces import Value
 
 PERSONAL = ("fedbn", "feddkd_bn", "local")  # each client's own model is evaluated
-SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}  # the hyper-parameter that counts them
+SERVER_STEPS = {
+    "fedgen": "generator_steps",
+    "feddf": "max_steps",
+}  # the hyper-parameter that counts them
 SPREAD = 1.5  # an estimate is given as a range, this factor up and down
 LIMIT = "FEDKD_MEASURE_SECONDS"
 LIMIT_SECONDS = 20.0
@@ -73,7 +77,8 @@ class Time:
 def estimated_time(unit: RunSpec, pace: Pace) -> Time:
     """Estimate a run's time from its number of steps and the machine's pace.
 
-    FedDF's server stops once `patience` steps bring no better validation, so it takes `patience` to `max_steps` steps.
+    FedDF's server stops once `patience` steps bring no better validation, so it takes `patience` to
+    `max_steps` steps.
     """
     max_steps = int(unit.hyperparameters.get(SERVER_STEPS.get(unit.algorithm, ""), 0) or 0)
     min_steps = min(max_steps, int(unit.hyperparameters.get("patience", max_steps) or 0))
@@ -92,7 +97,9 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
     if setting.step_rule == "batches":
         steps, trained = setting.local_epochs, setting.local_epochs * setting.batch_size
-    full = min(pace.step, 3 * pace.sample * setting.batch_size)  # the part of a step that grows with its samples
+    full = min(
+        pace.step, 3 * pace.sample * setting.batch_size
+    )  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     round_seconds = clients * (pace.client + batches * pace.batch + training)
     evaluated = samples_of(unit)[1] * evaluated_models(unit)
@@ -106,7 +113,9 @@ def evaluated_models(unit: RunSpec) -> float:
     measures it once, and else the models of clients that have trained since the last evaluation.
     """
     setting = unit.setting
-    if unit.algorithm not in PERSONAL or setting.partition == "by_source":  # each client has a part of the test set
+    if (
+        unit.algorithm not in PERSONAL or setting.partition == "by_source"
+    ):  # each client has a part of the test set
         return 1
     clients = setting.num_clients
     left_out = 1 - setting.cohort_size / clients  # probability that a client misses a round
@@ -130,18 +139,25 @@ def evaluated_models(unit: RunSpec) -> float:
 def recorded_rates(store: Store, device: str) -> dict[str, float]:
     """Return the training samples per second of stored runs, on the CPU if `device` is `cpu`, else on a GPU.
 
-    The rates are medians by data set and model, and by data set, model and algorithm, under these names
-    (`_rate_name`).
+    The rates are medians by data set and model, and by data set, model and algorithm, under these
+    names (`_rate_name`).
     """
     if not store.begun:
         return {}
-    runs = store.runs(columns=("dataset", "model", "algorithm", "hp_json", "device", "samples_per_second"))
+    runs = store.runs(
+        columns=("dataset", "model", "algorithm", "hp_json", "device", "samples_per_second")
+    )
     timed = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
     problem = timed.dataset + " " + timed.model
-    names = [_rate_name(name, json.loads(text)) for name, text in zip(timed.algorithm, timed.hp_json, strict=True)]
+    names = [
+        _rate_name(name, json.loads(text))
+        for name, text in zip(timed.algorithm, timed.hp_json, strict=True)
+    ]
     medians: dict[str, float] = {}
     for key in (problem, problem + " " + names):
-        medians |= {str(name): rate for name, rate in timed.groupby(key).samples_per_second.median().items()}
+        medians |= {
+            str(name): rate for name, rate in timed.groupby(key).samples_per_second.median().items()
+        }
     return medians
 
 
@@ -149,7 +165,10 @@ def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = F
     """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
     problem = f"{unit.setting.dataset} {unit.setting.model}"
     others = of_all and unit.algorithm not in SERVER_STEPS
-    rate = rates.get(problem if others else f"{problem} {_rate_name(unit.algorithm, unit.hyperparameters)}", math.nan)
+    rate = rates.get(
+        problem if others else f"{problem} {_rate_name(unit.algorithm, unit.hyperparameters)}",
+        math.nan,
+    )
     return Time(*[samples_of(unit)[0] / rate] * 2)
 
 
@@ -166,9 +185,9 @@ def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
 def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pace]:
     """Return `program_of(unit)` -> pace on this machine's CPU; missing paces are measured now, and kept.
 
-    A program that was not measured in time is tried again once it gets twice the time, because the limit is larger or
-    fewer programs share it. Programs that failed, or that the limit left no time for, are left out. Raises UsageError
-    if `$FEDKD_MEASURE_SECONDS` is no number of seconds.
+    A program that was not measured in time is tried again once it gets twice the time, because the
+    limit is larger or fewer programs share it. Programs that failed, or that the limit left no time
+    for, are left out. Raises UsageError if `$FEDKD_MEASURE_SECONDS` is no number of seconds.
     """
     limit_value = os.environ.get(LIMIT) or LIMIT_SECONDS
     try:
@@ -176,25 +195,40 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
     except ValueError:
         limit = math.nan
     if not 0 <= limit < math.inf:
-        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {limit_value!r}")
+        raise UsageError(
+            f"{LIMIT} must be a number of seconds (0 measures nothing), got {limit_value!r}"
+        )
     distinct = {program_of(unit): unit for unit in units}
     paces = {program: _load(_pace_file(unit, threads)) for program, unit in distinct.items()}
-    missing = {program: unit for program, unit in distinct.items() if not isinstance(paces[program], Pace)}
+    missing = {
+        program: unit for program, unit in distinct.items() if not isinstance(paces[program], Pace)
+    }
     share = limit / max(1, len(missing))
-    tried = {program for program in missing if isinstance(before := paces[program], float) and 2 * before > share}
+    tried = {
+        program
+        for program in missing
+        if isinstance(before := paces[program], float) and 2 * before > share
+    }
     to_do = [unit for program, unit in missing.items() if program not in tried]
     if to_do and limit:
-        say(f"measuring this machine for {counted(len(to_do), 'kind')} of runs, once, in at most {limit:g} s")
+        say(
+            f"measuring this machine for {counted(len(to_do), 'kind')} of runs, once, in at most {limit:g} s"
+        )
         for unit, result in zip(to_do, _measured(to_do, threads, limit), strict=True):
             paces[program_of(unit)] = result
             if result is not None:
-                _store(_pace_file(unit, threads), asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result})
+                _store(
+                    _pace_file(unit, threads),
+                    asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result},
+                )
     return {program: pace for program, pace in paces.items() if isinstance(pace, Pace)}
 
 
 def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
     """Measure units in a separate process: for each its pace, None if it failed, or its share of a limit too short."""
-    requests = [[unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict()] for unit in units]
+    requests = [
+        [unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict()] for unit in units
+    ]
     folders = [path or str(Path.cwd()) for path in sys.path]
     unmeasured = None
     try:
@@ -210,10 +244,16 @@ def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace
         out = process.stdout
     except subprocess.TimeoutExpired as error:
         out, unmeasured = error.stdout or b"", limit / len(units)
-    lines = [json.loads(line) for line in out.split(b"\n")[:-1]]  # the rest after the last newline was cut off
+    lines = [
+        json.loads(line) for line in out.split(b"\n")[:-1]
+    ]  # the rest after the last newline was cut off
     if len(lines) < len(units):
-        say(f"{counted(len(units) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s")
-    return [None if "error" in line else Pace(**line) for line in lines] + [unmeasured] * (len(units) - len(lines))
+        say(
+            f"{counted(len(units) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s"
+        )
+    return [None if "error" in line else Pace(**line) for line in lines] + [unmeasured] * (
+        len(units) - len(lines)
+    )
 
 
 def _pace_file(unit: RunSpec, threads: int) -> Path:

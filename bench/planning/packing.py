@@ -1,4 +1,7 @@
-"""Packs of runs that train as one program, and the trials that share a machine. Imports neither torch nor ray."""
+"""Packs of runs that train as one program, and the trials that share a machine.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ def program_of(unit: RunSpec) -> Hashable:
     """Return a key, equal for runs that one program can train: their steps differ only in packable numbers."""
     fields = entry(unit.algorithm).fields
     fixed = tuple(
-        (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")
+        (item.name, unit.hyperparameters[item.name])
+        for item in fields
+        if not (item.packable and item.kind == "float")
     )
     return unit.algorithm, fixed, tuple(unit.setting.of_program().items())
 
@@ -21,9 +26,9 @@ def program_of(unit: RunSpec) -> Hashable:
 def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
     """Group the runs of configurations into packs of at most `size` runs.
 
-    A pack takes the configurations of one seed first, then further seeds: under one seed clients have equal samples,
-    and a stack of equal clients shrinks late. Runs that are passed together, such as all seeds of a configuration, stay
-    together, if necessary in a larger pack.
+    A pack takes the configurations of one seed first, then further seeds: under one seed clients
+    have equal samples, and a stack of equal clients shrinks late. Runs that are passed together,
+    such as all seeds of a configuration, stay together, if necessary in a larger pack.
     """
     by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
     for members in configurations:
@@ -31,7 +36,9 @@ def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[lis
     packs: list[list[RunSpec]] = []
     for program in by_program.values():
         runs = sum(map(len, program))
-        even_size = math.ceil(runs / math.ceil(runs / size))  # as few packs as possible, none of them small
+        even_size = math.ceil(
+            runs / math.ceil(runs / size)
+        )  # as few packs as possible, none of them small
         pack: list[RunSpec] = []
         for members in sorted(program, key=lambda units: units[0].seed):
             if not pack or len(pack) >= even_size or len(pack) + len(members) > size:

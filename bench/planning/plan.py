@@ -1,6 +1,7 @@
 """Resolution of a request into a plan of runs. Imports neither torch nor ray.
 
-The command line overrides the preset, and the preset the defaults; the plan records the origin of each value.
+The command line overrides the preset, and the preset the defaults; the plan records the origin of
+each value.
 """
 
 from __future__ import annotations
@@ -69,9 +70,14 @@ def make_plan(request: Request) -> Plan:
                 raise _refusal(error, algorithm, entries, setting) from None
             notes.append(f"left out: {_naming(error, algorithm)}")
             continue
-        spaces = [_space_of(algorithm, fit, paper, hyper, paper is not None and shortened(fit, base)) for fit in fitted]
+        spaces = [
+            _space_of(algorithm, fit, paper, hyper, paper is not None and shortened(fit, base))
+            for fit in fitted
+        ]
         if request.budget:
-            runs, budget_searches = _budget_runs(algorithm, spaces[0], rates, request, notes, stages)
+            runs, budget_searches = _budget_runs(
+                algorithm, spaces[0], rates, request, notes, stages
+            )
             units += runs
             searches += budget_searches
             continue
@@ -81,16 +87,23 @@ def make_plan(request: Request) -> Plan:
         for name, values in several.items():
             tuned[name] = None
             advice = f"--set {name}={text(getattr(base, name))} runs the value that it reports with"
-            notes.append(f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {advice}")
+            notes.append(
+                f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {advice}"
+            )
         if request.search == "optuna" and len(configurations) > 1:
             searches += spaces
         else:
             cases = product(spaces, configurations)
-            units += [unit for space, values in cases for unit in units_of(space, values, request.seeds)]
+            units += [
+                unit for space, values in cases for unit in units_of(space, values, request.seeds)
+            ]
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
     units = _replicated(units, request, notes)
     if not units and not searches:
-        raise UsageError("nothing to run: " + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"]))
+        raise UsageError(
+            "nothing to run: "
+            + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"])
+        )
     distinct_notes = tuple(dict.fromkeys(notes))
     return Plan(
         request,
@@ -157,8 +170,8 @@ def _with_common_draws(
 ) -> list[RunSpec]:
     """Give an algorithm whose runs yield rows of another one here the draws of that one, so that it gets no more tries.
 
-    Fields that the other lacks keep their draws, and so do all fields of an algorithm with given values of its own in
-    `hyper`.
+    Fields that the other lacks keep their draws, and so do all fields of an algorithm with given
+    values of its own in `hyper`.
     """
     if request.tuning == TWO_STAGE or (not request.budget and request.search != "random"):
         return units
@@ -167,11 +180,22 @@ def _with_common_draws(
         units_of_algorithm.setdefault(unit.algorithm, []).append(unit)
     common: list[RunSpec] = []
     for name, own in units_of_algorithm.items():
-        base = next((row for row in entry(name).rows.values() if row != name and row in units_of_algorithm), name)
+        base = next(
+            (row for row in entry(name).rows.values() if row != name and row in units_of_algorithm),
+            name,
+        )
         drawn = units_of_algorithm[base]
-        if len(drawn) == len(own) and not any((name, field) in hyper for field in entry(base).defaults()):
-            values = [{**unit.hyperparameters, **other.hyperparameters} for unit, other in zip(own, drawn, strict=True)]
-            own = [replace(unit, hyperparameters=merged) for unit, merged in zip(own, values, strict=True)]
+        if len(drawn) == len(own) and not any(
+            (name, field) in hyper for field in entry(base).defaults()
+        ):
+            values = [
+                {**unit.hyperparameters, **other.hyperparameters}
+                for unit, other in zip(own, drawn, strict=True)
+            ]
+            own = [
+                replace(unit, hyperparameters=merged)
+                for unit, merged in zip(own, values, strict=True)
+            ]
         common += own
     return common
 
@@ -221,7 +245,9 @@ def _budget_runs(
     if request.search != "optuna":
         cases = tries(algorithm, search, rates, budget)
         return [
-            unit for values, tuned in cases for unit in units_of(replace(search, setting=tuned), values, request.seeds)
+            unit
+            for values, tuned in cases
+            for unit in units_of(replace(search, setting=tuned), values, request.seeds)
         ], []
     count = len(configurations_of(algorithm, search, request, notes)) * len(rates)
     if rates and count < budget:
@@ -255,23 +281,41 @@ def _space_of(
     space = SPACES.get((paper or "", setting.dataset, algorithm.name)) or own_space(
         algorithm.name, setting.dataset, algorithm.paper
     )
-    values: dict[str, Grid | Range] = {field.name: field.search or Grid(field.default) for field in algorithm.fields}
+    values: dict[str, Grid | Range] = {
+        field.name: field.search or Grid(field.default) for field in algorithm.fields
+    }
     relations = algorithm.where
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
         relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
     given = given_grids(algorithm, hyper)
     stated = algorithm.factory if any(field.search for field in algorithm.fields) else "defaults"
-    sources = [space.source if space else stated, *([f"given: {', '.join(given)}"] if given else [])]
-    return Search(algorithm.name, setting, {**values, **given}, relations, paper, shortened, "; ".join(sources))
+    sources = [
+        space.source if space else stated,
+        *([f"given: {', '.join(given)}"] if given else []),
+    ]
+    return Search(
+        algorithm.name,
+        setting,
+        {**values, **given},
+        relations,
+        paper,
+        shortened,
+        "; ".join(sources),
+    )
 
 
-def _own_fields(algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:
+def _own_fields(
+    algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]
+) -> Fields:
     """Return the setting fields that the paper sets for this algorithm alone, with their values, unless `given`."""
     space = SPACES.get((paper or "", setting.dataset, algorithm.name))
     if space is None:
         return {}
-    own = {"model": (space.setting.model,), **{name: grid.values for name, grid in space.tuned.items()}}
+    own = {
+        "model": (space.setting.model,),
+        **{name: grid.values for name, grid in space.tuned.items()},
+    }
     return {name: values for name, values in own.items() if name not in given}
 
 
@@ -283,7 +327,9 @@ def _check_selectable(
     request: Request,
 ) -> None:
     if request.scheduler == "asha" and not setting.validation_fraction:
-        raise UsageError("--scheduler asha compares validation accuracies: set validation_fraction above 0")
+        raise UsageError(
+            "--scheduler asha compares validation accuracies: set validation_fraction above 0"
+        )
     count = len(configurations) * math.prod(map(len, tuned.values()))
     if count > 1 and not setting.validation_fraction:
         varied = [name for name in configurations[0] if len({c[name] for c in configurations}) > 1]

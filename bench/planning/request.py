@@ -31,15 +31,20 @@ class Request:
 
     Args:
         values: setting fields and hyper-parameters given, each with its values as text.
-        tuning: one of `TUNINGS`; the second stage of `TWO_STAGE` is planned from the first one's results.
-        confirm: seeds, 0 not among them, that run the configurations chosen on seed 0; empty for no confirmation.
-        confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
+        tuning: one of `TUNINGS`; the second stage of `TWO_STAGE` is planned from the first one's
+            results.
+        confirm: seeds, 0 not among them, that run the configurations chosen on seed 0; empty for no
+            confirmation.
+        confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the
+            tuned cells.
         replicates: name of a row -> number of runs of each of its seeds.
     """
 
     algorithms: tuple[str, ...]  # registry names, or `all`; for a table, empty means all
     dataset: str = EMBEDDED_DATASET  # for a table, several joined by commas, or empty for all
-    paper: str | None = None  # source of the setting and the grids; None chooses it by data set and algorithms
+    paper: str | None = (
+        None  # source of the setting and the grids; None chooses it by data set and algorithms
+    )
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)  # where each of `values` was given
     seeds: int = 1  # counted from 0
@@ -54,7 +59,9 @@ class Request:
     replicates: Mapping[str, int] = field(default_factory=dict)
     force: bool = False
     left_out: Mapping[str, str] = field(default_factory=dict)  # of `all`: algorithm -> why
-    table: str | None = None  # printed name of a table of `paper`, whose cells are run; None for an ordinary sweep
+    table: str | None = (
+        None  # printed name of a table of `paper`, whose cells are run; None for an ordinary sweep
+    )
 
     @property
     def configurations(self) -> int:
@@ -78,18 +85,25 @@ def check_names(request: Request) -> None:
         if name not in ALGORITHMS and name != "all":
             find_algorithm(name)
     if "dataset" in request.values:
-        raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
+        raise UsageError(
+            "the data set decides whose setting is used: give it as --dataset, not with --set"
+        )
     data.info(request.dataset)
     if request.paper and request.paper not in PAPERS:
         raise unknown("paper", request.paper, PAPERS)
-    excluded = {"--search random": request.search == "random", "--scheduler": request.scheduler != "none"}
+    excluded = {
+        "--search random": request.search == "random",
+        "--scheduler": request.scheduler != "none",
+    }
     if request.budget and any(excluded.values()):
         flags = " and ".join(name for name, given in excluded.items() if given)
         raise UsageError(
             f"--budget draws configurations itself, or has Optuna choose them, and runs all of them: leave out {flags}"
         )
     if request.tuning == TWO_STAGE and (not request.budget or request.search != "grid"):
-        raise UsageError("--tuning two-stage divides the configurations of --budget: give --budget 6, without --search")
+        raise UsageError(
+            "--tuning two-stage divides the configurations of --budget: give --budget 6, without --search"
+        )
     _check_replicates(request)
 
 
@@ -101,9 +115,13 @@ def _check_replicates(request: Request) -> None:
             raise unknown("algorithm for --replicates", name, request.algorithms)
     largest = max([request.seeds - 1, *request.confirm])
     if request.replicates and largest >= REPLICATE_STEP:
-        raise UsageError(f"--replicates needs seeds below {REPLICATE_STEP}, got {largest}: they number the partitions")
+        raise UsageError(
+            f"--replicates needs seeds below {REPLICATE_STEP}, got {largest}: they number the partitions"
+        )
     if request.replicates and request.search == "optuna":
-        raise UsageError("--replicates are runs of configurations that are known: leave out --search optuna")
+        raise UsageError(
+            "--replicates are runs of configurations that are known: leave out --search optuna"
+        )
 
 
 def find_algorithm(name: str) -> Entry:
@@ -123,8 +141,8 @@ def sort_values(
 ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
     """Sort the given values into setting fields, and hyper-parameters by (algorithm or None for any, name).
 
-    A file may have values for algorithms that a command leaves out; these are ignored. Raises UsageError for a name
-    that neither the setting nor a chosen algorithm has.
+    A file may have values for algorithms that a command leaves out; these are ignored. Raises
+    UsageError for a name that neither the setting nor a chosen algorithm has.
     """
     fields: dict[str, tuple[str, ...]] = {}
     hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}
@@ -137,7 +155,11 @@ def sort_values(
             hyper[algorithm, short] = values
         elif not dot and any(name in names for names in names_of.values()):
             hyper[None, name] = values
-        elif request.place_of(name) and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults():
+        elif (
+            request.place_of(name)
+            and algorithm in ALGORITHMS
+            and short in ALGORITHMS[algorithm].defaults()
+        ):
             continue  # a file's value for an algorithm that this command does not run
         else:
             allowed = [*setting_fields(), *sorted(set().union(*names_of.values()))]
@@ -150,12 +172,17 @@ def sort_values(
 # The settings of a request.
 
 
-def choose_setting(entries: list[Entry], request: Request, notes: list[str]) -> tuple[str | None, Setting]:
-    """Choose the setting of a command; return its paper (or None) and the setting. A note names other papers' settings.
+def choose_setting(
+    entries: list[Entry], request: Request, notes: list[str]
+) -> tuple[str | None, Setting]:
+    """Choose the setting of a command; return its paper (or None) and the setting.
 
-    It is the setting of `--paper`; else of the first algorithm whose own paper has the data set; else of FedGKD. The
-    embedded digits have their own setting, and a data set from outside has the default one, without a paper. Raises
-    UsageError if the paper has no such setting, or there is no such data set.
+    A note names other papers' settings.
+
+    It is the setting of `--paper`; else of the first algorithm whose own paper has the data set;
+    else of FedGKD. The embedded digits have their own setting, and a data set from outside has the
+    default one, without a paper. Raises UsageError if the paper has no such setting, or there is no
+    such data set.
     """
     if request.paper:
         names = [dataset for paper, dataset in SETTINGS if paper == request.paper]
@@ -164,13 +191,17 @@ def choose_setting(entries: list[Entry], request: Request, notes: list[str]) -> 
                 f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(names)}"
             )
         return request.paper, SETTINGS[request.paper, request.dataset]
-    own_papers = [algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS]
+    own_papers = [
+        algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS
+    ]
     papers = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
     for paper in [*own_papers, FALLBACK_PAPER, *papers]:
         if (paper, request.dataset) in SETTINGS:
             others = ", ".join(other for other in papers if other != paper)
             if others:
-                notes.append(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
+                notes.append(
+                    f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}"
+                )
             return paper, SETTINGS[paper, request.dataset]
     rules = data.info(request.dataset).normalizations
     default = Setting()
@@ -179,19 +210,26 @@ def choose_setting(entries: list[Entry], request: Request, notes: list[str]) -> 
 
 
 def settings_of(
-    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: list[str]
+    base: Setting,
+    fields: Mapping[str, tuple[str, ...]],
+    entries: list[Entry],
+    request: Request,
+    notes: list[str],
 ) -> tuple[list[Setting], dict[str, str]]:
     """Make every combination of the given setting values, with the splits that the command's algorithms need.
 
-    Returns the settings, and the origin of each field that is not from the preset. Raises UsageError for a value that
-    is not allowed.
+    Returns the settings, and the origin of each field that is not from the preset. Raises
+    UsageError for a value that is not allowed.
     """
     kinds = setting_fields()
     grids = {
-        name: distinct(name, values, str(kinds[name].type), request.place_of(name)) for name, values in fields.items()
+        name: distinct(name, values, str(kinds[name].type), request.place_of(name))
+        for name, values in fields.items()
     }
     origins = {name: request.origins.get(name, "command line") for name in fields}
-    extra: dict[str, Any] = {}  # the splits that some algorithm needs: all get them, to train on the same data
+    extra: dict[
+        str, Any
+    ] = {}  # the splits that some algorithm needs: all get them, to train on the same data
     needing = [algorithm.name for algorithm in entries if "auxiliary" in algorithm.needs]
     if needing and not base.auxiliary_per_class and "auxiliary_per_class" not in fields:
         extra["auxiliary_per_class"] = AUXILIARY_PER_CLASS
@@ -205,7 +243,9 @@ def settings_of(
         raise UsageError(str(error)) from None
     checked = [canonical(setting) for setting in settings]
     for name in grids:
-        if all(getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)):
+        if all(
+            getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)
+        ):
             value = text(getattr(checked[0], name))
             notes.append(f"{name} has no effect with the other settings: it is left at {value}")
     return list(dict.fromkeys(checked)), origins
@@ -214,7 +254,8 @@ def settings_of(
 def canonical(setting: Setting) -> Setting:
     """Check the names in a setting and reset fields that have no effect in it, so that equal runs get equal keys.
 
-    Raises UsageError for a normalisation, size or mirroring that the data set does not allow, or an unknown partition.
+    Raises UsageError for a normalisation, size or mirroring that the data set does not allow, or an
+    unknown partition.
     """
     from bench.data.partition import partition  # numpy, which `--help` does without
 
@@ -245,17 +286,32 @@ def canonical(setting: Setting) -> Setting:
 
 
 def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
-    """Cast the distinct values to their type. `place`: their origin, for messages. Raises UsageError."""
+    """Cast the distinct values to their type.
+
+    `place`: their origin, for messages. Raises UsageError.
+    """
     try:
         return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
     except ValueError as error:
         raise UsageError(f"{error}{place}") from None
 
 
-def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
-    """Return the values given for an algorithm's hyper-parameters, by name. `given`: as `sort_values` returns them."""
-    texts = {f: given.get((algorithm.name, f.name)) or given.get((None, f.name)) for f in algorithm.fields}
-    return {f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}
+def given_grids(
+    algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]
+) -> dict[str, Grid]:
+    """Return the values given for an algorithm's hyper-parameters, by name.
+
+    `given`: as `sort_values` returns them.
+    """
+    texts = {
+        f: given.get((algorithm.name, f.name)) or given.get((None, f.name))
+        for f in algorithm.fields
+    }
+    return {
+        f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind)
+        for f, values in texts.items()
+        if values
+    }
 
 
 def supply(entry: Entry, setting: Setting) -> Setting:
@@ -278,14 +334,24 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     shapes = data.info(setting.dataset).sized(setting.image_size)
     models.check_model(setting.model, shapes.input_shape, shapes.kind)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
-        raise UsageError(f"{entry.name} needs server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
+        raise UsageError(
+            f"{entry.name} needs server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)"
+        )
     if "validation" in entry.needs and not setting.validation_fraction:
-        raise UsageError(f"{entry.name} needs validation samples: set validation_fraction above 0, for instance 0.1")
+        raise UsageError(
+            f"{entry.name} needs validation samples: set validation_fraction above 0, for instance 0.1"
+        )
     if "images" in entry.needs and shapes.kind != "images":
-        raise UsageError(f"{entry.name} needs images, which {setting.dataset} does not hold: choose another data set")
+        raise UsageError(
+            f"{entry.name} needs images, which {setting.dataset} does not hold: choose another data set"
+        )
     if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
         other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer
-        raise UsageError(f"{entry.name} needs SGD, not {other}: add --set optimizer=sgd nesterov=false")
+        raise UsageError(
+            f"{entry.name} needs SGD, not {other}: add --set optimizer=sgd nesterov=false"
+        )
     if "plain_sgd" in entry.needs and (setting.momentum or setting.clip_norm):
-        raise UsageError(f"{entry.name} needs plain SGD: add --set momentum=0 clip_norm=0 nesterov=false")
+        raise UsageError(
+            f"{entry.name} needs plain SGD: add --set momentum=0 clip_norm=0 nesterov=false"
+        )
     return setting

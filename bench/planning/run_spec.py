@@ -47,7 +47,9 @@ class RunSpec:
     def rows(self) -> dict[str, str]:
         """Key of every result row that the run yields, by suffix: the key that the row would have as a separate run."""
         return {
-            suffix: self.key if name == self.algorithm else run_key(*self.identity(row_entry(self.algorithm, suffix)))
+            suffix: self.key
+            if name == self.algorithm
+            else run_key(*self.identity(row_entry(self.algorithm, suffix)))
             for suffix, name in self.row_names.items()
         }
 
@@ -68,13 +70,19 @@ class RunSpec:
     def named_by(self) -> dict[str, str | int]:
         """The columns of the run's own row that tell it from other runs (`bench.stored.results`)."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
-        jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
+        jsons = {
+            "hp_json": canonical_json(hyperparameters),
+            "setting_json": canonical_json(setting),
+        }
         return {"algorithm": algorithm, **jsons, "seed": seed}
 
     @property
     def label(self) -> str:
         """A short, readable name: `fedcad beta=0 gamma=0.7 seed 0`."""
-        values = [f"{own_name(self.algorithm, name)}={text(value)}" for name, value in self.hyperparameters.items()]
+        values = [
+            f"{own_name(self.algorithm, name)}={text(value)}"
+            for name, value in self.hyperparameters.items()
+        ]
         return " ".join([self.algorithm, *values, f"seed {self.seed}"])
 
 
@@ -88,7 +96,8 @@ def distinct_runs(units: Iterable[RunSpec]) -> list[RunSpec]:
 def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> list[RunSpec]:
     """Follow each unit by its replicates: other seeds on its partition and first weights.
 
-    `replicates` has, by the name of a row, the number of runs of each seed; of a unit with several rows the most count.
+    `replicates` has, by the name of a row, the number of runs of each seed; of a unit with several
+    rows the most count.
     """
     all_units: list[RunSpec] = []
     for unit in units:
@@ -110,7 +119,8 @@ def row_entry(algorithm: str, suffix: str) -> Entry:
 def setting_identity(setting: Setting) -> dict[str, Value]:
     """Return `Setting.as_dict`, with `dataset_version`, `model_version`, `partition_version` of those from outside.
 
-    Data sets, models and partitions of this suite have none, because their results change with the suite's versions.
+    Data sets, models and partitions of this suite have none, because their results change with the
+    suite's versions.
 
     Raises:
         UsageError: a data set, model or partition from outside cannot be imported any more.
@@ -122,7 +132,9 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
         "model_version": model_version(setting),
         "partition_version": version(setting.partition),
     }
-    return setting.as_dict() | {name: value for name, value in versions.items() if value is not None}
+    return setting.as_dict() | {
+        name: value for name, value in versions.items() if value is not None
+    }
 
 
 def model_version(setting: Setting) -> int | None:
@@ -143,7 +155,9 @@ def clients_of(unit: RunSpec) -> tuple[int, float]:
     """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
     setting, dataset = unit.setting, data.info(unit.setting.dataset)
     samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    samples = (samples - setting.auxiliary_per_class * dataset.num_classes) * (1 - setting.local_test_fraction)
+    samples = (samples - setting.auxiliary_per_class * dataset.num_classes) * (
+        1 - setting.local_test_fraction
+    )
     if "pooled" in entry(unit.algorithm).needs:
         return 1, samples
     return setting.cohort_size, samples / setting.num_clients
@@ -171,8 +185,8 @@ class Cell:
     """One printed number, and the runs that reproduce it.
 
     Args:
-        units: the run of seed 0 that reproduces it; several if the paper tried several configurations and does not
-            say which it prints, or tuned a field of the setting.
+        units: the run of seed 0 that reproduces it; several if the paper tried several
+            configurations and does not say which it prints, or tuned a field of the setting.
     """
 
     printed: PrintedCell
@@ -218,7 +232,8 @@ class TwoStages:
     Args:
         search: the algorithm, its setting and its values.
         rates: learning rates of the first stage.
-        own: configurations of the algorithm's own hyper-parameters; the first is that of the first stage.
+        own: configurations of the algorithm's own hyper-parameters; the first is that of the first
+            stage.
     """
 
     search: Search
@@ -239,7 +254,9 @@ class Plan:
     notes: tuple[str, ...]  # what was left out or added, in sentences
     cells: tuple[Cell, ...] = ()
     tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
-    stages: tuple[TwoStages, ...] = ()  # of `--tuning two-stage`; `units` are the runs of the first stages
+    stages: tuple[
+        TwoStages, ...
+    ] = ()  # of `--tuning two-stage`; `units` are the runs of the first stages
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -258,13 +275,19 @@ class Plan:
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
         spaces = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
-        return {row for row in set(rows) if any(row[0] in names and search.covers(row[1]) for search, names in spaces)}
+        return {
+            row
+            for row in set(rows)
+            if any(row[0] in names and search.covers(row[1]) for search, names in spaces)
+        }
 
 
 def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
     """Make the runs of a configuration, one for each seed."""
     return [
-        RunSpec(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        RunSpec(
+            search.algorithm, configuration, search.setting, seed, search.paper, search.shortened
+        )
         for seed in range(seeds)
     ]
 
@@ -293,7 +316,9 @@ def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
         by_algorithm.setdefault(unit.algorithm, []).append(unit)
     names = {}
     for algorithm, runs in by_algorithm.items():
-        settings = {id(unit.setting): unit.setting for unit in runs}  # the seeds of a configuration share one
+        settings = {
+            id(unit.setting): unit.setting for unit in runs
+        }  # the seeds of a configuration share one
         fields = _differing(_named_fields(setting) for setting in settings.values())
         if "model" not in fields and runs[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
@@ -307,7 +332,9 @@ def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     unit = units[0]
     differing, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
     fields, values = _named_fields(unit.setting), unit.hyperparameters
-    parts = [f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields]
+    parts = [
+        f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields
+    ]
     names = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
     parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in names]
     alike = len({replace(member, seed=0).key for member in units}) == 1

@@ -1,4 +1,7 @@
-"""The plan of `--paper P --table T`: the table's cells, narrowed and shortened. Imports neither torch nor ray."""
+"""The plan of `--paper P --table T`: the table's cells, narrowed and shortened.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from leaderboards.problems import base_model
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, combinations, holds, setting_fields
 
-# Fields that distinguish the cells of a table, with their options. A value that a table does not have is an error.
+# Fields that distinguish the cells of a table, with their options. A value that a table does not
+# have is an error.
 _NARROWING = {"alpha": "--alpha", "participation": "--participation", "num_clients": "--clients"}
 
 
@@ -31,12 +35,15 @@ class Changes:
 def make_table_plan(request: Request) -> Plan:
     """Plan the runs of the requested cells of a table.
 
-    Raises UsageError if there is no such table, a cell cannot run with the given values, or an option excludes tables.
+    Raises UsageError if there is no such table, a cell cannot run with the given values, or an
+    option excludes tables.
     """
     if not request.paper:
         raise UsageError(f"--table {request.table} needs --paper: whose table it is")
     if request.search != "grid" or request.scheduler != "none" or request.budget:
-        raise UsageError("--table runs the cells as printed: leave out --search, --scheduler and --budget")
+        raise UsageError(
+            "--table runs the cells as printed: leave out --search, --scheduler and --budget"
+        )
     if "dataset" in request.values:
         raise UsageError("a table's data sets are narrowed by --dataset, not with --set")
     notes: list[str] = []
@@ -53,17 +60,30 @@ def make_table_plan(request: Request) -> Plan:
 
 
 def table_cells(request: Request) -> tuple[list[Cell], Changes]:
-    """Select the cells of a request's table; return them, and the values that replace theirs. Raises UsageError."""
+    """Select the cells of a request's table; return them, and the values that replace theirs.
+
+    Raises UsageError.
+    """
     algorithms = () if request.algorithms == ("all",) else request.algorithms
     datasets = [name for name in request.dataset.split(",") if name]
-    cells = _select(cells_of(request.paper or "", request.table or ""), "algorithm", "algorithm", algorithms, request)
+    cells = _select(
+        cells_of(request.paper or "", request.table or ""),
+        "algorithm",
+        "algorithm",
+        algorithms,
+        request,
+    )
     cells = _select(cells, "data set", "dataset", datasets, request)
-    fields, hyper = sort_values(request, [entry(name) for name in dict.fromkeys(c.printed.algorithm for c in cells)])
+    fields, hyper = sort_values(
+        request, [entry(name) for name in dict.fromkeys(c.printed.algorithm for c in cells)]
+    )
     cells, replaced = _narrow(cells, fields)
     return cells, Changes(replaced, hyper)
 
 
-def _select(cells: list[Cell], kind: str, field: str, names: Sequence[str], request: Request) -> list[Cell]:
+def _select(
+    cells: list[Cell], kind: str, field: str, names: Sequence[str], request: Request
+) -> list[Cell]:
     """Select the cells whose printed `field` is among `names`; all cells if there are no names."""
     printed = list(dict.fromkeys(getattr(cell.printed, field) for cell in cells))
     for name in names:
@@ -74,10 +94,13 @@ def _select(cells: list[Cell], kind: str, field: str, names: Sequence[str], requ
     return [cell for cell in cells if not names or getattr(cell.printed, field) in names]
 
 
-def _narrow(cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]) -> tuple[list[Cell], dict[str, Grid]]:
+def _narrow(
+    cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]
+) -> tuple[list[Cell], dict[str, Grid]]:
     """Select the cells with the given values of fields that distinguish cells; return them, and the other fields.
 
-    Local epochs select cells if the table varies them and prints the given values; else they shorten the runs.
+    Local epochs select cells if the table varies them and prints the given values; else they
+    shorten the runs.
     """
     kinds = setting_fields()
     selected, replaced = list(cells), {}
@@ -87,8 +110,13 @@ def _narrow(cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]) -> tup
             printed = list(dict.fromkeys(getattr(cell.printed, name) for cell in selected))
             for value in values.values:
                 if value not in printed:
-                    option, listed = _NARROWING.get(name, "--local-epochs"), ", ".join(map(text, printed))
-                    raise UsageError(f"{option} {text(value)} is not in these cells of the table; they have: {listed}")
+                    option, listed = (
+                        _NARROWING.get(name, "--local-epochs"),
+                        ", ".join(map(text, printed)),
+                    )
+                    raise UsageError(
+                        f"{option} {text(value)} is not in these cells of the table; they have: {listed}"
+                    )
             selected = [cell for cell in selected if getattr(cell.printed, name) in values]
         else:
             replaced[name] = values
@@ -109,7 +137,9 @@ def _apply(changes: Changes, cells: Sequence[Cell]) -> list[Cell]:
     for cell in cells:
         algorithm = entry(cell.printed.algorithm)
         variants = [_variant(cell, algorithm, values) for values in combinations(changes.fields)]
-        units = [unit for units in variants for unit in _with_hyperparameters(algorithm, units, changes)]
+        units = [
+            unit for units in variants for unit in _with_hyperparameters(algorithm, units, changes)
+        ]
         changed.append(replace(cell, units=tuple({unit.key: unit for unit in units}.values())))
     return changed
 
@@ -124,7 +154,9 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
                 f"on {base.dataset}: a table's runs can be shortened, not lengthened: select other cells, or lower it"
             )
     try:
-        changed = {old: canonical(replace(old, **values)) for old in {unit.setting for unit in cell.units}}
+        changed = {
+            old: canonical(replace(old, **values)) for old in {unit.setting for unit in cell.units}
+        }
     except ValueError as error:
         raise UsageError(str(error)) from None
     try:
@@ -133,12 +165,16 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
         raise UsageError(
             f"{cell.printed.printed} on {base.dataset}: {error}; or select by --algo and --dataset what can run so"
         ) from None
-    fitted = fits[base]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
+    fitted = fits[
+        base
+    ]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
     short = shortened(fitted, base) or base_model(fitted.model) != base_model(base.model)
     return [replace(unit, setting=fits[unit.setting], shortened=short) for unit in cell.units]
 
 
-def _with_hyperparameters(algorithm: Entry, units: Iterable[RunSpec], changes: Changes) -> list[RunSpec]:
+def _with_hyperparameters(
+    algorithm: Entry, units: Iterable[RunSpec], changes: Changes
+) -> list[RunSpec]:
     """Give the units other hyper-parameters; drop the units that then violate the algorithm's relations."""
     valid = []
     for unit in units:
@@ -150,11 +186,15 @@ def _with_hyperparameters(algorithm: Entry, units: Iterable[RunSpec], changes: C
             if all(holds(relation, resolved) for relation in algorithm.where):
                 valid.append(replace(unit, hyperparameters=resolved))
     if not valid:
-        raise UsageError(f"{algorithm.name}: the values given break {' and '.join(algorithm.where)}")
+        raise UsageError(
+            f"{algorithm.name}: the values given break {' and '.join(algorithm.where)}"
+        )
     return valid
 
 
-def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: list[str]) -> None:
+def _note_foreign_values(
+    cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: list[str]
+) -> None:
     """Note the values that make runs which no longer correspond to a cell of the table."""
     names: list[str] = []
     for cell, other in zip(cells, changed, strict=True):
@@ -163,7 +203,11 @@ def _note_foreign_values(cells: Sequence[Cell], changed: Sequence[Cell], changes
             names += [name] * any(getattr(unit.setting, name) not in tried for unit in other.units)
         original = [unit.hyperparameters for unit in cell.units]
         if any(unit.hyperparameters not in original for unit in other.units):
-            names += [name for algorithm, name in changes.hyper if algorithm in (None, cell.printed.algorithm)]
+            names += [
+                name
+                for algorithm, name in changes.hyper
+                if algorithm in (None, cell.printed.algorithm)
+            ]
     if names:
         notes.append(
             f"with values of {', '.join(dict.fromkeys(names))} that are not the table's: bench.compare --table shows "

@@ -30,14 +30,23 @@ from search_spaces import (
 
 
 def table_of(paper: str, name: str) -> tuple[str, Table]:
-    """Find a paper's table by its printed name; return the key of its spaces, and the table. Raises UsageError."""
+    """Find a paper's table by its printed name; return the key of its spaces, and the table.
+
+    Raises UsageError.
+    """
     names = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
     if not names:
-        raise unknown("paper with tables of results", paper, dict.fromkeys(cell.paper for cell in printed_cells()))
+        raise unknown(
+            "paper with tables of results",
+            paper,
+            dict.fromkeys(cell.paper for cell in printed_cells()),
+        )
     exact_name = next((table for table in names if table.lower() == name.lower()), None)
     table = find_table(paper, exact_name) if exact_name else None
     if table is None:
-        raise UsageError(f"paper {paper!r} has no table of results {name!r}; it has: {', '.join(names)}")
+        raise UsageError(
+            f"paper {paper!r} has no table of results {name!r}; it has: {', '.join(names)}"
+        )
     return table
 
 
@@ -98,12 +107,17 @@ def _units_of(
 ) -> tuple[tuple[RunSpec, ...], tuple[str, ...]]:
     """Return the units of a cell, and the names in which they differ."""
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
-    # The paper may use another form of the model, such as one with BatchNorm, for this algorithm alone.
+    # The paper may use another form of the model, such as one with BatchNorm, for this algorithm
+    # alone.
     fitted = supply(algorithm, canonical(replace(setting, model=space.setting.model)))
     tuned = table.tuned.get(algorithm.name, {})
     configurations, tried = _configurations(algorithm, space, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
-    units = tuple(RunSpec(algorithm.name, values, fit, 0, key) for fit in settings for values in configurations)
+    units = tuple(
+        RunSpec(algorithm.name, values, fit, 0, key)
+        for fit in settings
+        for values in configurations
+    )
     return units, (*tuned, *tried)
 
 
@@ -115,5 +129,7 @@ def _configurations(
     grid = {name: values for name, values in space.grid.items() if name not in reported}
     relations = (*algorithm.where, *space.where)
     resolved = [algorithm.resolve({**reported, **values}) for values in combinations(grid)]
-    valid = [values for values in resolved if all(holds(relation, values) for relation in relations)]
+    valid = [
+        values for values in resolved if all(holds(relation, values) for relation in relations)
+    ]
     return valid, tuple(grid)

@@ -1,9 +1,10 @@
 """`--tuning two-stage`: learning rates first, at the middle own value, then other own values at the best rate.
 
-All at once, each learning rate meets a single value of a method's own hyper-parameters, so that neither is tuned. In
-two stages, with as many runs, both are. An algorithm without as many own values tries rates between the best one and
-its neighbours instead, so that every algorithm gets the same number of configurations. The second stage is planned
-from the stored results of the first. Imports neither torch nor ray.
+All at once, each learning rate meets a single value of a method's own hyper-parameters, so that
+neither is tuned. In two stages, with as many runs, both are. An algorithm without as many own
+values tries rates between the best one and its neighbours instead, so that every algorithm gets the
+same number of configurations. The second stage is planned from the stored results of the first.
+Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import TYPE_CHECKING
 from algorithms import Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import check_values, unsatisfiable
-from bench.planning.run_spec import Plan, RunSpec, Search, TwoStages, distinct_runs, setting_of, units_of
+from bench.planning.run_spec import (
+    Plan,
+    RunSpec,
+    Search,
+    TwoStages,
+    distinct_runs,
+    setting_of,
+    units_of,
+)
 from bench.terminal.words import counted
 from search_spaces import Setting, Value, combinations, holds
 
@@ -25,15 +34,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DIGITS = 3  # of a learning rate between two others
-HALVINGS = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8)  # places between two rates, in the order they are tried
+HALVINGS = (
+    1 / 2,
+    1 / 4,
+    3 / 4,
+    1 / 8,
+    3 / 8,
+    5 / 8,
+    7 / 8,
+)  # places between two rates, in the order they are tried
 
 
 def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget: int) -> TwoStages:
     """Divide the configurations of one algorithm's budget into two stages.
 
     Raises:
-        UsageError: there are fewer than two rates, no runs are left for the second stage, a value is not allowed, or
-            no combination of values satisfies the relations.
+        UsageError: there are fewer than two rates, no runs are left for the second stage, a value
+            is not allowed, or no combination of values satisfies the relations.
     """
     if not 2 <= len(rates) < budget:
         raise UsageError(
@@ -54,8 +71,8 @@ def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
 def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     """Plan the second stage from stored `runs`; it has no runs of an algorithm that finished none of its first stage.
 
-    A run with rows of two algorithms follows the choice of the one that it is built on, if that was asked for, so that
-    neither gets more tries than others.
+    A run with rows of two algorithms follows the choice of the one that it is built on, if that was
+    asked for, so that neither gets more tries than others.
     """
     from leaderboards.confirmed import chosen
 
@@ -82,10 +99,14 @@ def planned(plan: Plan) -> list[TwoStages]:
 def _own_configurations(algorithm: Entry, search: Search) -> list[dict[str, Value]]:
     """List all combinations of an algorithm's own values that satisfy its relations, the middle one first.
 
-    The middle is the combination nearest to the middle of each grid, the lower of two. The others come in an order
-    that is drawn from the algorithm's name alone.
+    The middle is the combination nearest to the middle of each grid, the lower of two. The others
+    come in an order that is drawn from the algorithm's name alone.
     """
-    valid = [values for values in combinations(search.values) if all(holds(rule, values) for rule in search.where)]
+    valid = [
+        values
+        for values in combinations(search.values)
+        if all(holds(rule, values) for rule in search.where)
+    ]
     if not valid:
         raise unsatisfiable(algorithm, search)
     middle = min(valid, key=lambda values: _distance(search, values))

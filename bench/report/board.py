@@ -31,27 +31,39 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
         "model": ("model", [group.setting["model"] for group in groups]),
-        "α": ("alpha", [number(alpha) for alpha in sorted({cell.place[0] for cell in cells}, key=sortable)]),
-        "participation": ("c", [number(share) for share in sorted({cell.place[1] for cell in cells})]),
+        "α": (
+            "alpha",
+            [number(alpha) for alpha in sorted({cell.place[0] for cell in cells}, key=sortable)],
+        ),
+        "participation": (
+            "c",
+            [number(share) for share in sorted({cell.place[1] for cell in cells})],
+        ),
         "algorithm": ("algorithm", sorted({label_of(record) for record in records})),
         "setting": ("set", [group.key for group in groups]),
     }
     return {
-        "common": "".join(f"; {' / '.join(distinct)}" for distinct in values.values() if len(distinct) == 1),
+        "common": "".join(
+            f"; {' / '.join(distinct)}" for distinct in values.values() if len(distinct) == 1
+        ),
         "hidden": hidden,
         "filters": [
             {"title": title, "field": field, "values": list(dict.fromkeys(texts))}
             for title, (field, texts) in choices.items()
             if len(set(texts)) > 1
         ],
-        "rows": [row for group in groups for cell in group.cells for row in _rows(group, cell, names)],
+        "rows": [
+            row for group in groups for cell in group.cells for row in _rows(group, cell, names)
+        ],
     }
 
 
 def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Iterator[Row]:
     """Yield the rows of a cell: ranked ones by mean, then the others, references last."""
     places = {metric.name: standings(cell, metric) for metric in SHOWN}
-    with_selection = {(record["algorithm"], record["model"]) for record in cell.records if record["selected"]}
+    with_selection = {
+        (record["algorithm"], record["model"]) for record in cell.records if record["selected"]
+    }
 
     def order(record: Record) -> tuple[Any, ...]:
         ranked = record["selected"] and label_of(record) in places[SHOWN[0].name]
@@ -76,15 +88,20 @@ def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Itera
         first = first and not shown
 
 
-def _score(record: Record, metric: Number, places: Mapping[str, Ranked], scale: tuple[float, float]) -> Row:
+def _score(
+    record: Record, metric: Number, places: Mapping[str, Ranked], scale: tuple[float, float]
+) -> Row:
     """Return one metric of a row: `rank`, `value` and `interval` as printed, the numbers to sort by, a whisker."""
     mean, low, high = (
-        None if record["diverged"] else record[f"{metric.name}_{part}"] for part in ("mean", "low", "high")
+        None if record["diverged"] else record[f"{metric.name}_{part}"]
+        for part in ("mean", "low", "high")
     )
     state = state_of(record, metric)
     interval = "–"
     if low is not None and high is not None:
-        interval = " – ".join(f"{limit * metric.unit.scale:.{metric.unit.decimals}f}" for limit in (low, high))
+        interval = " – ".join(
+            f"{limit * metric.unit.scale:.{metric.unit.decimals}f}" for limit in (low, high)
+        )
     return {
         "metric": metric.name,
         **_rank(record, places),
@@ -99,11 +116,20 @@ def _score(record: Record, metric: Number, places: Mapping[str, Ranked], scale: 
 def _rank(record: Record, places: Mapping[str, Ranked]) -> Row:
     place = places.get(label_of(record)) if record["selected"] else None
     if place is None:
-        why = "not ranked: a reference to read the others against" if is_reference(record) else "not ranked"
+        why = (
+            "not ranked: a reference to read the others against"
+            if is_reference(record)
+            else "not ranked"
+        )
         return {"rank": "–", "place": None, "why": why, "best": False}
     shared = sum(entry.rank == place.rank for entry in places.values()) > 1
     text = f"({place.rank})" if place.untested else f"{'=' * shared}{place.rank}"
-    return {"rank": text, "place": place.rank, "why": None, "best": place.rank == 1 and not place.untested}
+    return {
+        "rank": text,
+        "place": place.rank,
+        "why": None,
+        "best": place.rank == 1 and not place.untested,
+    }
 
 
 def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[float, float]) -> str:
@@ -140,4 +166,7 @@ def _worth_showing(records: Sequence[Record]) -> dict[str, list[str]]:
     """Return algorithm -> hyper-parameters that have several values, or one other than the default."""
     values = [(record["algorithm"], hyperparameters(record)) for record in records]
     several, first = differing(values), dict(reversed(values))
-    return {name: [key for key in hps if key in worth_saying(name, hps, several)] for name, hps in first.items()}
+    return {
+        name: [key for key in hps if key in worth_saying(name, hps, several)]
+        for name, hps in first.items()
+    }

@@ -29,13 +29,18 @@ class Charts:
         self._charts: list[dict[str, Any]] = []
 
     def add(self, spec: Spec, description: str, table: Sequence[Column]) -> int:
-        """Keep a chart and return its number. `description` is for screen readers, `table` the columns of its data."""
+        """Keep a chart and return its number.
+
+        `description` is for screen readers, `table` the columns of its data.
+        """
         bare = {name: part for name, part in spec.items() if name != "data"}
         self._charts.append(
             {
                 "spec": _index(self._specs, bare),
                 "data": _index(self._data, packed(spec["data"]["values"])),
-                "table": [[column.field, column.title, column.scale, column.decimals] for column in table],
+                "table": [
+                    [column.field, column.title, column.scale, column.decimals] for column in table
+                ],
                 "description": description,
             }
         )

@@ -1,7 +1,7 @@
 """`python -m bench.report`: result folders as one HTML page.
 
-Exit status: 0; 2 if the request is wrong or there is nothing to show; 3 if a file cannot be read or written, or a
-package is missing.
+Exit status: 0; 2 if the request is wrong or there is nothing to show; 3 if a file cannot be read or
+written, or a package is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ The page needs no network and no other file. It needs the package vl-convert-pyt
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    """Run the command.
+
+    `argv`: arguments, None for those of the process. Returns the exit status.
+    """
     parser = _parser()
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _report(with_board(parser, arguments, argv)))
@@ -46,7 +49,13 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
-    add("--to", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
+    add(
+        "--to",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the page (default: report.html)",
+    )
     add("--title", metavar="T", help="its heading")
     selection_options(parser)
     return parser
@@ -70,4 +79,6 @@ def _report(arguments: argparse.Namespace) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with typed_file(target) as file:  # an old page stays until the new one is complete
         file.write(text.encode())
-    sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")
+    sys.stderr.write(
+        f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n"
+    )

@@ -49,13 +49,20 @@ def learning_sections(
             label = "α = {}, C = {}".format(*map(number, cell.place))
             where = f"{group.name}, {label}"
             what = f"Learning curves, {where}. {_ends(rows)}"
-            spec = live_lines(rows, _keys(rows, labels), Axis("round", "round"), _ACCURACY) if rows else None
+            spec = (
+                live_lines(rows, _keys(rows, labels), Axis("round", "round"), _ACCURACY)
+                if rows
+                else None
+            )
             cells.append(
                 {
                     "label": label,
                     "remarks": list(_remarks(cell, rows)),
                     "chart": charts.add(spec, what, _CURVE_TABLE) if spec else None,
-                    "costs": {cost: _add_cost_chart(axis, where, rows, labels, charts) for cost, axis in COSTS.items()},
+                    "costs": {
+                        cost: _add_cost_chart(axis, where, rows, labels, charts)
+                        for cost, axis in COSTS.items()
+                    },
                 }
             )
         columns = 2 if len(cells) in (2, 4) else 3
@@ -70,7 +77,9 @@ def _thin(rounds: Sequence[int]) -> list[int]:
     return [rounds[round(at * (len(rounds) - 1) / (POINTS - 1))] for at in range(POINTS)]
 
 
-def _add_cost_chart(axis: Axis, where: str, rows: Sequence[Row], labels: Sequence[str], charts: Charts) -> int | None:
+def _add_cost_chart(
+    axis: Axis, where: str, rows: Sequence[Row], labels: Sequence[str], charts: Charts
+) -> int | None:
     """Add the chart of accuracy against a cost in the cell named `where`; None if no run has that cost."""
     priced = [row for row in rows if row[axis.field] is not None]
     if not priced:
@@ -78,7 +87,9 @@ def _add_cost_chart(axis: Axis, where: str, rows: Sequence[Row], labels: Sequenc
     cost = Column(axis.field, axis.title, axis.factor, 2)
     spec = live_lines(priced, _keys(priced, labels), axis, _ACCURACY)
     what = f"Test accuracy against {axis.title}, {where}."
-    return charts.add(spec, what, (_ALGORITHM, _ROUND, cost, Column("mean", "accuracy, %", *_PERCENT)))
+    return charts.add(
+        spec, what, (_ALGORITHM, _ROUND, cost, Column("mean", "accuracy, %", *_PERCENT))
+    )
 
 
 def _keys(rows: Sequence[Row], labels: Sequence[str]) -> Keys:
@@ -102,7 +113,9 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
             }
 
 
-def _mean_at(curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metrics: str) -> float | None:
+def _mean_at(
+    curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metrics: str
+) -> float | None:
     """Return the sum of metrics at a round, mean over seeds; None if one of them was not recorded."""
     values = [curve.get(metric, {}).get(at) for curve in curves for metric in metrics]
     recorded = [value for value in values if value is not None]
@@ -112,7 +125,9 @@ def _mean_at(curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metr
 def _ends(rows: Sequence[Row]) -> str:
     """Describe where each line ends."""
     last = {row["algorithm"]: row for row in rows}
-    return "; ".join(f"{name} {100 * row['mean']:.1f} % after round {row['round']}" for name, row in last.items())
+    return "; ".join(
+        f"{name} {100 * row['mean']:.1f} % after round {row['round']}" for name, row in last.items()
+    )
 
 
 def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:

@@ -80,7 +80,11 @@ def page(results: Results, title: str, made: datetime) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":"),
+        "ensure_ascii": False,
+        "allow_nan": False,
+    }
     environment.globals |= {"number": number, "meanings": MEANINGS}
     return environment.get_template("page.html").render(context)
 
@@ -95,16 +99,29 @@ def javascript_bundle() -> str:
 def _printed_section(results: Results) -> list[dict[str, Any]]:
     """Return every printed table that has a run in some cell, and the `places` above its columns with their widths."""
     stored = {(run["dataset"], run["algorithm"]) for run in results.runs}
-    printed = {(cell.paper, cell.table): None for cell in printed_cells() if (cell.dataset, cell.algorithm) in stored}
+    printed = {
+        (cell.paper, cell.table): None
+        for cell in printed_cells()
+        if (cell.dataset, cell.algorithm) in stored
+    }
     tables = [cells_of(paper, table) for paper, table in printed]
-    groups = [[candidate for cell in cells for candidate in candidates_of(cell)] for cells in tables]
-    answers = iter(replications([c for group in groups for c in group], results.source)) if tables else iter(())
+    groups = [
+        [candidate for cell in cells for candidate in candidates_of(cell)] for cells in tables
+    ]
+    answers = (
+        iter(replications([c for group in groups for c in group], results.source))
+        if tables
+        else iter(())
+    )
     sections = []
     for cells, group in zip(tables, groups, strict=True):
         beside_ours = [next(answers) for _ in group]
         if any(answer.state != "missing" for answer in beside_ours):
             table = replication_sheet(beside_ours, title_of(cells[0])).table
-            places = [(label, len(list(heads))) for label, heads in groupby(table.heads, key=lambda head: head.label)]
+            places = [
+                (label, len(list(heads)))
+                for label, heads in groupby(table.heads, key=lambda head: head.label)
+            ]
             sections.append({"title": title_of(cells[0]), "table": table, "places": places})
     return sections
 
@@ -122,14 +139,22 @@ def _colours() -> str:
     """Return the colours of `bench.charts.theme` as CSS custom properties, each for both themes."""
     pairs = {f"c{position}": pair for position, pair in enumerate(zip(LIGHT, DARK, strict=True))}
     pairs |= {"ground": BACKGROUNDS, "ink": INKS, "faint": FAINT, "line": GRIDS}
-    return ":root{" + "".join(f"--{name}:light-dark({a},{b});" for name, (a, b) in pairs.items()) + "}\n"
+    return (
+        ":root{"
+        + "".join(f"--{name}:light-dark({a},{b});" for name, (a, b) in pairs.items())
+        + "}\n"
+    )
 
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return a content security policy that allows only these scripts, and no fetches."""
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    hashes = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    ]
     allowed = " ".join(f"'sha256-{text}'" for text in hashes)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+    )
 
 
 def _wrapped(script: str) -> str:

@@ -46,22 +46,32 @@ def states_of(runs: Sequence[Run]) -> str:
     return f"{counted(len(runs), 'run')}: {', '.join(states)}"
 
 
-def facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
+def facts(
+    runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Yield names and values of the facts about the runs. `labels`: every algorithm."""
     yield "algorithms", f"{len(labels)}: {', '.join(labels)}"
     yield "seeds", ", ".join(map(str, sorted({run["seed"] for run in runs})))
     records = [record for group in groups for cell in group.cells for record in cell.records]
-    if chosen := sorted({str(record["chosen_on"]) for record in records if record.get("chosen_on")}):
+    if chosen := sorted(
+        {str(record["chosen_on"]) for record in records if record.get("chosen_on")}
+    ):
         yield "chosen on", f"{', '.join(chosen)}, which is not shown"
     first, last = min(run["started"] for run in runs), max(run["finished"] for run in runs)
     training = duration(sum(run["seconds"] or 0.0 for run in runs))
-    yield "run", f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {training} of training in all"
+    yield (
+        "run",
+        f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {training} of training in all",
+    )
     yield "commits", ", ".join(_commits(runs))
     versions: dict[str, set[str]] = {}
     for run in runs:
         for name, version in {"fedkd-bench": run["package_version"], **run["versions"]}.items():
             versions.setdefault(name, set()).add(version)
-    yield "versions", ", ".join(f"{name} {' / '.join(sorted(releases))}" for name, releases in versions.items())
+    yield (
+        "versions",
+        ", ".join(f"{name} {' / '.join(sorted(releases))}" for name, releases in versions.items()),
+    )
     yield "machines", ", ".join(_machines(runs))
     yield "papers", ", ".join(sorted({run["paper"] for run in runs if run["paper"]})) or "none"
 
@@ -89,7 +99,9 @@ def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, 
     origins: dict[str, str] = {}
     entries = []
     for run in sorted(runs, key=_order):
-        origin = canonical_json({name: run[name] for name in _ORIGIN} | {"versions": dict(run["versions"])})
+        origin = canonical_json(
+            {name: run[name] for name in _ORIGIN} | {"versions": dict(run["versions"])}
+        )
         entries.append(
             {
                 "run": run,
@@ -106,7 +118,13 @@ def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, 
     for text, anchor in origins.items():
         values = json.loads(text)
         versions = {f"{name} version": version for name, version in values.pop("versions").items()}
-        shared.append((anchor, "origin", {name.replace("_", " "): value for name, value in values.items()} | versions))
+        shared.append(
+            (
+                anchor,
+                "origin",
+                {name.replace("_", " "): value for name, value in values.items()} | versions,
+            )
+        )
     flags = sorted({key for run in runs for key, _ in flags_of_run(run)})
     return {"runs": entries, "flags": flags, "shared": shared}
 
@@ -146,10 +164,19 @@ def _commands(run: Run) -> Iterator[str]:
     names = (run["algorithm"], run["dataset"], base_model(run["model"]), run["partition"])
     outside = [name for name in names if ":" in name]
     allowed = ["--import", *outside] * bool(outside)
-    yield shell_command("bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], *allowed, "--out", run["out"])
+    yield shell_command(
+        "bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], *allowed, "--out", run["out"]
+    )
 
 
 def _order(run: Run) -> tuple[Any, ...]:
     alpha = run["alpha"]
     place = (run["dataset"], run["model"], alpha is not None, alpha or 0.0, run["participation"])
-    return run["status"] == "finished", *place, run["algorithm"], run["hp_json"], run["seed"], run["run_key"]
+    return (
+        run["status"] == "finished",
+        *place,
+        run["algorithm"],
+        run["hp_json"],
+        run["seed"],
+        run["run_key"],
+    )

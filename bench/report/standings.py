@@ -16,7 +16,8 @@ from leaderboards.stats.aggregate import pooled
 from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, compared, rankable, shared_ranks
 from leaderboards.tables.model import number
 
-# The three accuracies of the page, for models of different rounds. All are of the global model on the test set.
+# The three accuracies of the page, for models of different rounds. All are of the global model on
+# the test set.
 SHOWN = tuple(NUMBERS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
 _TABLE = (
     Column("metric", "metric"),
@@ -33,7 +34,10 @@ _CELL = {"width": 188, "height": 78}  # pixels
 def standings(cell: Cell, metric: Number) -> Mapping[str, Ranked]:
     """Return label -> place, the best first, without algorithms of too few seeds to be ranked beside the others."""
     values = values_of(cell, metric)
-    ranked = {name: values[name] for name in rankable({name: len(seeds) for name, seeds in values.items()})}
+    ranked = {
+        name: values[name]
+        for name in rankable({name: len(seeds) for name, seeds in values.items()})
+    }
     return {entry.algorithm: entry for entry in shared_ranks(ranked, metric.higher_is_better)}
 
 
@@ -41,7 +45,12 @@ def _winner(cell: Cell, metric: Number) -> dict[str, Any]:
     """Return a cell's best `algorithm` (empty if none is ranked), its `numbers`, the `verdict`, and if `separable`."""
     ranked = list(standings(cell, metric).values())
     if not ranked:
-        return {"algorithm": "", "numbers": "", "verdict": "no finished run to rank", "separable": False}
+        return {
+            "algorithm": "",
+            "numbers": "",
+            "verdict": "no finished run to rank",
+            "separable": False,
+        }
     best = max(ranked, key=lambda entry: entry.mean)
     others = [entry for entry in ranked if entry is not best]
     numbers = f"{number(best.mean, metric)} %"
@@ -50,7 +59,12 @@ def _winner(cell: Cell, metric: Number) -> dict[str, Any]:
         margin = f"{number(best.mean - second.mean, metric, sign=True)} points"
         numbers += f", {margin if best.mean > second.mean else f'as {second.algorithm}'}"
     verdict = _verdict(cell, metric, best, others)
-    return {"algorithm": best.algorithm, "numbers": numbers, "verdict": verdict, "separable": verdict == _FROM_ALL}
+    return {
+        "algorithm": best.algorithm,
+        "numbers": numbers,
+        "verdict": verdict,
+        "separable": verdict == _FROM_ALL,
+    }
 
 
 def _verdict(cell: Cell, metric: Number, best: Ranked, others: Sequence[Ranked]) -> str:
@@ -58,9 +72,15 @@ def _verdict(cell: Cell, metric: Number, best: Ranked, others: Sequence[Ranked])
     values = values_of(cell, metric)
     unranked = len(values) - 1 - len(others)
     if not others:
-        return f"not tested: {counted(unranked, 'other')} with fewer than 3 seeds" if unranked else "the only one here"
+        return (
+            f"not tested: {counted(unranked, 'other')} with fewer than 3 seeds"
+            if unranked
+            else "the only one here"
+        )
     sharing = [entry.algorithm for entry in others if entry.rank == best.rank]
-    tests = compared({entry.algorithm: values[entry.algorithm] for entry in (best, *others)}, best.algorithm)
+    tests = compared(
+        {entry.algorithm: values[entry.algorithm] for entry in (best, *others)}, best.algorithm
+    )
     untested = [test.algorithm for test in tests if test.p is None]
     if len(untested) == len(others):
         fewest = min(entry.n for entry in (best, *others))
@@ -71,8 +91,13 @@ def _verdict(cell: Cell, metric: Number, best: Ranked, others: Sequence[Ranked])
     return f"separable; {not_tested} not tested" if not_tested else _FROM_ALL
 
 
-def winners_section(groups: Sequence[Group], labels: Sequence[str], charts: Charts) -> list[dict[str, Any]]:
-    """Return `group`, `chart` and `tables` of each group. `labels`: every algorithm, in the order of the colours."""
+def winners_section(
+    groups: Sequence[Group], labels: Sequence[str], charts: Charts
+) -> list[dict[str, Any]]:
+    """Return `group`, `chart` and `tables` of each group.
+
+    `labels`: every algorithm, in the order of the colours.
+    """
     return [
         {
             "group": group,
@@ -87,14 +112,19 @@ def _add_map(group: Group, labels: Sequence[str], charts: Charts) -> int:
     rows = []
     for metric in SHOWN:
         for cell in group.cells:
-            place = {"metric": metric.name, **dict(zip(group.by, map(value_text, cell.place), strict=True))}
+            place = {
+                "metric": metric.name,
+                **dict(zip(group.by, map(value_text, cell.place), strict=True)),
+            }
             rows.append(place | _winner(cell, metric))
     text = "; ".join(
         f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
         f"{row['numbers']}, {row['verdict']}"
         for row in rows[: min(12, len(group.cells))]
     )
-    return charts.add(_spec(rows, labels, group), f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
+    return charts.add(
+        _spec(rows, labels, group), f"Best algorithm of each cell, {group.name}. {text}", _TABLE
+    )
 
 
 def _pooled(group: Group, metric: Number) -> dict[str, Any] | None:
@@ -128,10 +158,13 @@ def _pooled(group: Group, metric: Number) -> dict[str, Any] | None:
 def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group) -> Spec:
     """Draw a field for every cell; its edge is solid if the winner is separable from all others, else dashed.
 
-    The page shows the `rows` of the metric that the reader chooses, the first one to begin with. Alphas are from left
-    to right, participations from top to bottom.
+    The page shows the `rows` of the metric that the reader chooses, the first one to begin with.
+    Alphas are from left to right, participations from top to bottom.
     """
-    band = {"type": "ordinal", "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False}}
+    band = {
+        "type": "ordinal",
+        "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False},
+    }
     space = {"paddingInner": 0.08, "paddingOuter": 0.04}
     shade = colour(labels, field="algorithm")
     edge = {"strokeWidth": 2, "strokeDash": {"expr": "datum.separable ? [1, 0] : [5, 4]"}}
@@ -171,6 +204,9 @@ def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group
                     "tooltip": [{"field": name, "title": name} for name in words],
                 },
             },
-            *({"mark": {**text, **look}, "encoding": {"text": {"field": name}}} for name, look in words.items()),
+            *(
+                {"mark": {**text, **look}, "encoding": {"text": {"field": name}}}
+                for name, look in words.items()
+            ),
         ],
     )

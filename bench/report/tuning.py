@@ -19,7 +19,9 @@ _RESPONSE_TABLE = (
     Column("accuracy", "validation accuracy, %", 100.0, 2),
     Column("n", "seeds"),
 )
-_LOGARITHMIC = 50.0  # ratio of the largest to the smallest value from which a continuous axis is logarithmic
+_LOGARITHMIC = (
+    50.0  # ratio of the largest to the smallest value from which a continuous axis is logarithmic
+)
 
 
 def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, Any]]:
@@ -34,16 +36,24 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
             tried = [record for record in records if label_of(record) == label]
             finished = [record for record in tried if record["n"] and not record["diverged"]]
             usable = [record for record in finished if record["best_val_accuracy_mean"] is not None]
-            figures = [figure for name in _varied(tried) if (figure := _response(group, label, name, usable, charts))]
+            figures = [
+                figure
+                for name in _varied(tried)
+                if (figure := _response(group, label, name, usable, charts))
+            ]
             if figures:
                 heading = f"{label}, {group.name}" if len(groups) > 1 else label
-                sections.append({"heading": heading, "figures": figures, "left": len(tried) - len(usable)})
+                sections.append(
+                    {"heading": heading, "figures": figures, "left": len(tried) - len(usable)}
+                )
     return sections
 
 
 def _varied(records: Sequence[Record]) -> list[str]:
     """Return the hyper-parameters that have several values in a cell."""
-    places = (((record["alpha"], record["participation"]), hyperparameters(record)) for record in records)
+    places = (
+        ((record["alpha"], record["participation"]), hyperparameters(record)) for record in records
+    )
     return sorted(set().union(*differing(places).values()))
 
 
@@ -53,7 +63,9 @@ def text_of(record: Record, names: Sequence[str]) -> str:
     return " ".join(f"{name}={number(values[name])}" for name in names if name in values)
 
 
-def _response(group: Group, label: str, name: str, records: Sequence[Record], charts: Charts) -> dict[str, Any] | None:
+def _response(
+    group: Group, label: str, name: str, records: Sequence[Record], charts: Charts
+) -> dict[str, Any] | None:
     values = sorted({hyperparameters(record).get(name) for record in records}, key=sortable)
     if len(values) < 2:
         return None
@@ -78,19 +90,36 @@ def _response(group: Group, label: str, name: str, records: Sequence[Record], ch
     return {"caption": name, "chart": charts.add(spec, what, _RESPONSE_TABLE)}
 
 
-def _spec(name: str, rows: Sequence[Mapping[str, Any]], values: Sequence[Any], continuous: bool, group: Group) -> Spec:
+def _spec(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    values: Sequence[Any],
+    continuous: bool,
+    group: Group,
+) -> Spec:
     """Draw a point per configuration, and a line through the mean at each value of the hyper-parameter `name`.
 
-    Alphas are in the order of the colours, participations in that of the dashes. `values` that are `continuous` are on
-    a scale, without a line, because those of a random search never coincide.
+    Alphas are in the order of the colours, participations in that of the dashes. `values` that are
+    `continuous` are on a scale, without a line, because those of a random search never coincide.
     """
     wide = continuous and min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC
     scale = {"type": "log"} if wide else {"zero": False}
-    x = {"type": "quantitative", "scale": scale} if continuous else {"type": "ordinal", "sort": list(values)}
-    y = {"field": "percent", "type": "quantitative", "title": "validation accuracy, %", "scale": {"zero": False}}
+    x = (
+        {"type": "quantitative", "scale": scale}
+        if continuous
+        else {"type": "ordinal", "sort": list(values)}
+    )
+    y = {
+        "field": "percent",
+        "type": "quantitative",
+        "title": "validation accuracy, %",
+        "scale": {"zero": False},
+    }
     legend = {"symbolType": "stroke", "symbolSize": 420}
     shade = colour(group.alphas, field="alpha", legend={**legend, "title": "alpha"})
-    dashes = dash(group.participations, field="participation", legend={**legend, "title": "participation"})
+    dashes = dash(
+        group.participations, field="participation", legend={**legend, "title": "participation"}
+    )
     tips = [{"field": field} for field in ("configuration", "alpha", "participation", "n")]
     tips.append({"field": "percent", "title": "%", "format": ".2f"})
     points = {
@@ -103,6 +132,8 @@ def _spec(name: str, rows: Sequence[Mapping[str, Any]], values: Sequence[Any], c
         rows,
         height=200,
         transform=[{"calculate": "100 * datum.accuracy", "as": "percent"}],
-        encoding={"x": {"field": "value", "title": name, "axis": {"labelAngle": 0, "grid": False}, **x}},
+        encoding={
+            "x": {"field": "value", "title": name, "axis": {"labelAngle": 0, "grid": False}, **x}
+        },
         layer=[points] if continuous else [line, points],
     )

@@ -70,7 +70,9 @@ class Candidate:
     def other_choices(self) -> Iterator[dict[str, Value]]:
         """Yield each allowed value but the default of each hyper-parameter that has choices or is a truth value."""
         for item in self.entry.fields:
-            choices: Sequence[Value] = item.bounds.choices or ((True, False) if item.kind == "bool" else ())
+            choices: Sequence[Value] = item.bounds.choices or (
+                (True, False) if item.kind == "bool" else ()
+            )
             for choice in choices:
                 if choice != item.default and self.allows({item.name: choice}):
                     yield {item.name: choice}
@@ -103,7 +105,9 @@ class Candidate:
         algorithm = wrap(self.build(**{**self.defaults(), **(values or {})}))
         return simulate(algorithm, backend, folder=folder, sizes=sizes, **fields)
 
-    def run(self, rounds: int, backend: str = "loop", values: Values | None = None, **options: Any) -> Simulation:
+    def run(
+        self, rounds: int, backend: str = "loop", values: Values | None = None, **options: Any
+    ) -> Simulation:
         """Return a simulation after some rounds; it is cached by its arguments, so it must not be advanced."""
         key = (rounds, backend, repr(sorted((values or {}).items())), repr(sorted(options.items())))
         if key not in self._runs:

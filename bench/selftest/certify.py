@@ -1,4 +1,7 @@
-"""The checks of an algorithm, and the certificate of their outcomes. Imports neither torch nor ray by itself."""
+"""The checks of an algorithm, and the certificate of their outcomes.
+
+Imports neither torch nor ray by itself.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
     from bench.selftest.candidate import Candidate
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
-# Check -> the module of this package whose function of that name is called with the candidate and a finding.
+# Check -> the module of this package whose function of that name is called with the candidate and a
+# finding.
 CHECKS = {
     "contract": "contract",
     "backends": "runs",
@@ -40,7 +44,8 @@ LOOK = {
     "memory": "server.extra and what `upload` returns",
     "equations": "the formula's source, named with each difference",
 }
-# Take a second or two: hooks and draws, unsaved state. The results of an algorithm that fails them cannot be trusted.
+# Take a second or two: hooks and draws, unsaved state. The results of an algorithm that fails them
+# cannot be trusted.
 QUICK = ("contract", "resume")
 
 
@@ -108,10 +113,16 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the certificate as a dictionary for JSON."""
-        return {**asdict(self), "passed": self.passed, "seconds": sum(outcome.seconds for outcome in self.outcomes)}
+        return {
+            **asdict(self),
+            "passed": self.passed,
+            "seconds": sum(outcome.seconds for outcome in self.outcomes),
+        }
 
 
-def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False) -> Certificate:
+def certify(
+    candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False
+) -> Certificate:
     """Run these checks, even if some fail; stop after an error in `contract`, which all others would raise too.
 
     `verbose` adds the errors' tracebacks to the problems.
@@ -130,15 +141,21 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome
     began, finding = time.perf_counter(), Finding()
     try:
         with finding.case():
-            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name]}"), name)(candidate, finding)
+            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name]}"), name)(
+                candidate, finding
+            )
     except NotApplicable as reason:
         return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
     seconds, problems = time.perf_counter() - began, finding.problems
     if not problems:
         return Outcome(name, PASSED, finding.measured, seconds=seconds)
     if verbose:
-        problems += ["".join(traceback.format_exception(error)).rstrip() for error in finding.errors]
+        problems += [
+            "".join(traceback.format_exception(error)).rstrip() for error in finding.errors
+        ]
     look = LOOK[name]
     if name == "contract" and finding.errors:
         look += "; no further checks run after an error here"
-    return Outcome(name, FAILED, finding.measured, tuple(problems), look, bool(finding.errors), seconds)
+    return Outcome(
+        name, FAILED, finding.measured, tuple(problems), look, bool(finding.errors), seconds
+    )

@@ -1,4 +1,7 @@
-"""The command line of `bench.selftest` and its certificates. Imports neither torch nor ray before the first check."""
+"""The command line of `bench.selftest` and its certificates.
+
+Imports neither torch nor ray before the first check.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,12 @@ def make_parser() -> Parser:
     """Return the parser of all options."""
     parser = Parser(prog="python -m bench.selftest", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="of the registry, of an entry point, or module:factory")
+    add(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="of the registry, of an entry point, or module:factory",
+    )
     add("--all", action="store_true", help="every registered algorithm")
     add("--only", nargs="+", default=[], metavar="CHECK", help=f"of {', '.join(CHECKS)}")
     add("--json", action="store_true", help="machine-readable output")
@@ -78,19 +86,25 @@ def _requested_names(options: argparse.Namespace) -> list[str]:
     """Return the algorithms to certify; raise UsageError for none or both of names and `--all`, or an unknown name."""
     names = list(dict.fromkeys(split_list(options.names)))
     if bool(names) == options.all:
-        raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")
+        raise UsageError(
+            "name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them"
+        )
     names = list(ALGORITHMS) if options.all else names
     for name in names:
         find_algorithm(name)
     return names
 
 
-def _certify(names: Sequence[str], checks: Sequence[str], options: argparse.Namespace) -> Iterator[Certificate]:
+def _certify(
+    names: Sequence[str], checks: Sequence[str], options: argparse.Namespace
+) -> Iterator[Certificate]:
     import torch
 
     from bench.selftest.candidate import candidate
 
-    torch.set_num_threads(1)  # bit-equality holds at equal threads, and toy runs gain nothing from more
+    torch.set_num_threads(
+        1
+    )  # bit-equality holds at equal threads, and toy runs gain nothing from more
     for number, name in enumerate(names, 1):
         sys.stderr.write(f"[{number}/{len(names)}] {name}\n")
         yield certify(candidate(name), checks, options.verbose)
@@ -106,7 +120,9 @@ def print_certificate(certificate: Certificate, screen: Console, whole: bool) ->
     origin = f"{certificate.factory}, version {certificate.version}"
     screen.print(Text(f"{certificate.algorithm} ({origin}): {counts}", "bold"))
     if whole:
-        table = Table("check", "result", "measured", "s", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table = Table(
+            "check", "result", "measured", "s", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        )
         for outcome in certificate.outcomes:
             result = Text(outcome.status, STYLES[outcome.status])
             table.add_row(outcome.check, result, Text(outcome.measured), f"{outcome.seconds:.1f}")
@@ -122,9 +138,13 @@ def _print_verdict(certificates: Sequence[Certificate], screen: Console) -> None
     from rich.text import Text
 
     failed = [certificate.algorithm for certificate in certificates if not certificate.passed]
-    counts = ", ".join(_counts(outcome.status for certificate in certificates for outcome in certificate.outcomes))
+    counts = ", ".join(
+        _counts(outcome.status for certificate in certificates for outcome in certificate.outcomes)
+    )
     verdict = f"NOT certified: {', '.join(failed)}" if failed else "Certified"
-    screen.print(Text(f"{verdict} ({counts}; fedkd-bench {__version__}, torch {version('torch')}, CPU)"))
+    screen.print(
+        Text(f"{verdict} ({counts}; fedkd-bench {__version__}, torch {version('torch')}, CPU)")
+    )
 
 
 def _counts(statuses: Iterable[str]) -> list[str]:

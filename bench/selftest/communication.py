@@ -27,12 +27,15 @@ Symbols = Mapping[str, float]
 def communication(candidate: Candidate, finding: Finding) -> None:
     """Check the number of floats to and from each client, and of exchanges, in each of four rounds.
 
-    A built-in algorithm is also checked with values for which it declares other traffic: M of 1 and 2, a warm-up.
+    A built-in algorithm is also checked with values for which it declares other traffic: M of 1 and
+    2, a warm-up.
     """
     configurations: list[dict[str, Any]] = [{}]
     if candidate.built_in:
         special = ({"buffer": 1}, {"buffer": 2}, {"steps": 1}, {"warmup_rounds": 2})
-        configurations += [values for values in special if set(values) <= set(candidate.entry.defaults())]
+        configurations += [
+            values for values in special if set(values) <= set(candidate.entry.defaults())
+        ]
     traffic: list[str] = []
     for values in configurations:
         simulation = candidate.simulate(values=values)
@@ -63,11 +66,14 @@ def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
 def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) -> dict[str, float]:
     """Return the numbers that the symbols of `About`, except t, stand for with this model and these hyper-parameters.
 
-    `Pn` is the model without BatchNorm layers. G is FedGen's generator: a hidden layer on noise and one-hot label, a
-    normalisation of two weights and two running statistics, and a layer to the features.
+    `Pn` is the model without BatchNorm layers. G is FedGen's generator: a hidden layer on noise and
+    one-hot label, a normalisation of two weights and two running statistics, and a layer to the
+    features.
     """
     net, configuration = simulation.net, {**candidate.defaults(), **values}
-    sizes = {name: value.numel() for name, value in next(iter(models_of(simulation).values())).items()}
+    sizes = {
+        name: value.numel() for name, value in next(iter(models_of(simulation).values())).items()
+    }
     hidden, noise = (int(configuration.get(name) or 0) for name in ("hidden_dim", "noise_dim"))
     return {
         "P": sum(sizes.values()),
@@ -81,12 +87,20 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
 
 
 def _compare_traffic(
-    candidate: Candidate, values: Values, symbols: Symbols, number: int, counts: Symbols, finding: Finding
+    candidate: Candidate,
+    values: Values,
+    symbols: Symbols,
+    number: int,
+    counts: Symbols,
+    finding: Finding,
 ) -> None:
     entry, configuration = candidate.entry, {**candidate.defaults(), **values}
     if number <= int(configuration.get("warmup_rounds") or 0):
         symbols = {**symbols, "J": 0}
-    declared = {"down": amount(entry.down, symbols, number), "up": amount(entry.up, symbols, number)}
+    declared = {
+        "down": amount(entry.down, symbols, number),
+        "up": amount(entry.up, symbols, number),
+    }
     # One exchange for local training, one for each further request; none if nothing is sent.
     declared["communications"] = 1 + symbols["J"] if any(declared.values()) else 0
     where = "".join(f", {name}={value}" for name, value in values.items())
@@ -103,9 +117,9 @@ def amount(words: str, symbols: Symbols, round: int) -> float:
     """Evaluate the words of `About` on traffic for one round.
 
     Args:
-        words: clauses joined by "; "; the last one that applies to the round counts. A clause is a sum such as
-            `min(t-1, M) (P + 1)`, optionally followed by " without BatchNorm", and by " from round N" or " from round N
-            if M > 1"; or it is "A in round 1, then B".
+        words: clauses joined by "; "; the last one that applies to the round counts. A clause is a
+            sum such as `min(t-1, M) (P + 1)`, optionally followed by " without BatchNorm", and by "
+            from round N" or " from round N if M > 1"; or it is "A in round 1, then B".
         symbols: the values of P and the others; `Pn` is the model without its BatchNorm layers.
         round: counted from 1; the symbol t.
 
@@ -128,7 +142,9 @@ def _evaluate_sum(text: str, symbols: Symbols) -> float:
         text, symbols = text.removesuffix(WITHOUT), {**symbols, "P": symbols["Pn"]}
     code = ""
     for before, token in pairwise(["", *re.findall(r"\d+|[A-Za-z]+|\S", text.replace("^", "**"))]):
-        product = re.fullmatch(r"\w+|\)", before) and before != "min" and re.fullmatch(r"\w+|\(", token)
+        product = (
+            re.fullmatch(r"\w+|\)", before) and before != "min" and re.fullmatch(r"\w+|\(", token)
+        )
         code += f"*{token}" if product else token
     try:
         return float(eval(code, {"__builtins__": {}, "min": min}, dict(symbols)))
@@ -152,7 +168,9 @@ class UploadMonitor(Plugin):
             if tensor.numel() % samples.shape[1] == 0:
                 rows = tensor.detach().to(samples).reshape(-1, 1, samples.shape[1])
                 held = bool(((rows - samples).abs() < NEAR).all(-1).any())
-                self.finding.expect(not held, "an upload holds a client's sample: data must stay with its client")
+                self.finding.expect(
+                    not held, "an upload holds a client's sample: data must stay with its client"
+                )
         return upload, new_memory
 
 
@@ -162,25 +180,34 @@ def memory(candidate: Candidate, finding: Finding) -> None:
     No upload may hold a client's sample.
     """
     simulation = candidate.simulate(
-        wrap=lambda algorithm: UploadMonitor(algorithm, finding), rounds=MEMORY_ROUNDS, participation=0.5
+        wrap=lambda algorithm: UploadMonitor(algorithm, finding),
+        rounds=MEMORY_ROUNDS,
+        participation=0.5,
     )
     servers: list[int] = []
     for _ in range(MEMORY_ROUNDS):
         simulation.advance(1)
         servers.append(num_bytes(tree_of(simulation.server)) // FLOAT64)
     growing = all(later > earlier for earlier, later in pairwise(servers))
-    finding.expect(not growing, f"the server grows every round, from {servers[0]} to {servers[-1]} floats")
+    finding.expect(
+        not growing, f"the server grows every round, from {servers[0]} to {servers[-1]} floats"
+    )
     count = max(num_bytes(memory) // FLOAT64 for memory in simulation.memories.values())
     symbols = symbol_values(candidate, {}, simulation)
     if candidate.built_in:  # `keeps` is `nothing`, a description, or a description and a size
         words = candidate.entry.keeps
         _, comma, floats = words.rpartition(", ")
         if words.startswith("nothing"):
-            finding.expect(not count, f"the entry says a client keeps nothing, it keeps {count} numbers")
+            finding.expect(
+                not count, f"the entry says a client keeps nothing, it keeps {count} numbers"
+            )
         else:
             finding.expect(count > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
         if comma:
             declared = amount(floats, symbols, 1)
-            finding.expect(count == declared, f"a client keeps {count} numbers, where {words!r} is {declared:g}")
+            finding.expect(
+                count == declared,
+                f"a client keeps {count} numbers, where {words!r} is {declared:g}",
+            )
     size = symbols["P"]
     finding.measured = f"server {servers[-1] / size:.3g} P, a client keeps {count / size:.3g} P"

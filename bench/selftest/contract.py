@@ -24,7 +24,9 @@ def contract(candidate: Candidate, finding: Finding) -> None:
         _check_class(type(layer), finding)
     _check_value(candidate, algorithm, finding)
     _check_hooks(candidate, finding)
-    overridden = [hook for hook in HOOKS if any(hook in vars(type(layer)) for layer in layers(algorithm))]
+    overridden = [
+        hook for hook in HOOKS if any(hook in vars(type(layer)) for layer in layers(algorithm))
+    ]
     count = len(candidate.entry.fields)
     finding.measured = f"overrides {', '.join(overridden) or 'nothing'}; {count} hyper-parameter{'s' * (count != 1)}"
 
@@ -35,9 +37,14 @@ def _check_class(kind: type[Algorithm], finding: Finding) -> None:
         return
     direct = kind.__bases__ in ((Algorithm,), (Plugin,))
     bases = ", ".join(base.__name__ for base in kind.__bases__)
-    finding.expect(direct, f"{kind.__name__} extends {bases}: extend Algorithm or Plugin alone, and nothing else")
+    finding.expect(
+        direct,
+        f"{kind.__name__} extends {bases}: extend Algorithm or Plugin alone, and nothing else",
+    )
     options = vars(kind).get("__dataclass_params__")
-    finding.expect(options is not None and options.frozen, f"{kind.__name__} must itself be a frozen dataclass")
+    finding.expect(
+        options is not None and options.frozen, f"{kind.__name__} must itself be a frozen dataclass"
+    )
     for name in vars(kind).keys() & set(HOOKS):
         parameters = inspect.signature(getattr(Algorithm, name)).parameters
         try:
@@ -51,7 +58,8 @@ def _check_class(kind: type[Algorithm], finding: Finding) -> None:
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     called = [hook for hook in sorted(HOOKS) if f"self.{hook}" in calls]
     finding.expect(
-        not called, f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be bypassed"
+        not called,
+        f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be bypassed",
     )
 
 
@@ -60,26 +68,47 @@ def _check_value(candidate: Candidate, algorithm: Algorithm, finding: Finding) -
     other = candidate.build()
     finding.expect(algorithm == other, "two algorithms with equal hyper-parameters are not equal")
     try:
-        finding.expect(hash(algorithm) == hash(other), "two algorithms with equal hyper-parameters differ in hash")
-        finding.expect(pickle.loads(pickle.dumps(algorithm)) == algorithm, "it is not equal to itself after pickling")
+        finding.expect(
+            hash(algorithm) == hash(other),
+            "two algorithms with equal hyper-parameters differ in hash",
+        )
+        finding.expect(
+            pickle.loads(pickle.dumps(algorithm)) == algorithm,
+            "it is not equal to itself after pickling",
+        )
     except Exception as error:  # a class's own pickling may raise anything
         state = "keep state in the server or a memory"
-        finding.expect(False, f"it cannot be hashed and pickled, as Ray's workers need: {error}; {state}")
+        finding.expect(
+            False, f"it cannot be hashed and pickled, as Ray's workers need: {error}; {state}"
+        )
 
 
 def _check_hooks(candidate: Candidate, finding: Finding) -> None:
     """Watch two rounds on a model with BatchNorm, because a careless call would move its running statistics."""
-    simulation = candidate.simulate(wrap=lambda algorithm: ContractMonitor(algorithm, Log(finding)), model="mlp+bn")
+    simulation = candidate.simulate(
+        wrap=lambda algorithm: ContractMonitor(algorithm, Log(finding)), model="mlp+bn"
+    )
     monitor = simulation.algorithm
     assert isinstance(monitor, ContractMonitor)
     before = _attributes(monitor.base)
     with finding.case("two rounds"):
         simulation.advance(ROUNDS)
-    finding.expect(before == _attributes(monitor.base), "a run changes the algorithm itself: keep state in the server")
+    finding.expect(
+        before == _attributes(monitor.base),
+        "a run changes the algorithm itself: keep state in the server",
+    )
     suffixes, listed = set(monitor.evaluated(simulation.server)), set(candidate.entry.rows)
-    finding.expect(suffixes == listed, f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}")
+    finding.expect(
+        suffixes == listed,
+        f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}",
+    )
 
 
 def _attributes(algorithm: Algorithm) -> str:
     """Return all attributes of the algorithm's layers, fields or not, as text."""
-    return repr([(type(layer).__name__, sorted(vars(layer).items(), key=str)) for layer in layers(algorithm)])
+    return repr(
+        [
+            (type(layer).__name__, sorted(vars(layer).items(), key=str))
+            for layer in layers(algorithm)
+        ]
+    )

@@ -46,8 +46,12 @@ class Log:
     """Record of a watched run."""
 
     finding: Finding = field(default_factory=Finding)  # breaches of the contract
-    protected: list[tuple[str, Any, Any]] = field(default_factory=list)  # trees not to write to: name, tree, copy
-    mapped: set[tuple[str, Any]] = field(default_factory=set)  # pure hooks, and the round in which they were mapped
+    protected: list[tuple[str, Any, Any]] = field(
+        default_factory=list
+    )  # trees not to write to: name, tree, copy
+    mapped: set[tuple[str, Any]] = field(
+        default_factory=set
+    )  # pure hooks, and the round in which they were mapped
 
     def protect(self, what: str, tree: Any) -> None:
         """Remember a tree that is passed to a hook, which must not write to it."""
@@ -70,7 +74,9 @@ class ContractMonitor(Plugin):
         result = getattr(self.base, hook)(*arguments)
         place = _source_location(self.base, hook)
         for name, tree, before in self.log.protected:
-            self._expect(same(tree, before), f"{hook} writes to {name}, which it must leave as it is{place}")
+            self._expect(
+                same(tree, before), f"{hook} writes to {name}, which it must leave as it is{place}"
+            )
         self.log.protected = [record for record in self.log.protected if same(record[1], record[2])]
         text = f"{hook} draws from a global generator: use the one that `start` and `noise` get, or fed.stream{place}"
         self._expect(state == _global_randomness(), text)
@@ -79,16 +85,20 @@ class ContractMonitor(Plugin):
     def _call_pure(self, hook: str, net: Net, local: Local, *rest: Any) -> Any:
         """Call a pure hook, once a round also as in a stack of one client, with tensors for the plan's numbers.
 
-        The plan is the last argument. The second result is ignored; the hook then gets copies, because a network in
-        training mode writes into its buffers.
+        The plan is the last argument. The second result is ignored; the hook then gets copies,
+        because a network in training mode writes into its buffers.
         """
         result = self._call(hook, net, local, *rest)
         *others, plan = rest
         if (hook, plan.round) in self.log.mapped:
             return result
         self.log.mapped.add((hook, plan.round))
-        copied = tree_map(lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local)
-        others = [replace(each, reported={}) if isinstance(each, Batch) else each for each in others]
+        copied = tree_map(
+            lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local
+        )
+        others = [
+            replace(each, reported={}) if isinstance(each, Batch) else each for each in others
+        ]
         numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
 
         def mapped(row: Tensor) -> Tensor:
@@ -105,12 +115,17 @@ class ContractMonitor(Plugin):
         for path, leaf in items(tree):
             allowed = isinstance(leaf, (Tensor, *NUMBERS))
             self._expect(
-                allowed, f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only"
+                allowed,
+                f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only",
             )
 
     def _expect_detached(self, hook: str, tree: Any) -> None:
-        paths = [path for path, leaf in items(tree) if isinstance(leaf, Tensor) and leaf.requires_grad]
-        self._expect(not paths, f"{hook} returns a tensor at {paths[:1]} that requires a gradient: detach it")
+        paths = [
+            path for path, leaf in items(tree) if isinstance(leaf, Tensor) and leaf.requires_grad
+        ]
+        self._expect(
+            not paths, f"{hook} returns a tensor at {paths[:1]} that requires a gradient: detach it"
+        )
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Check that the hook leaves w_0 as it is."""
@@ -146,7 +161,9 @@ class ContractMonitor(Plugin):
         self._expect_plain_tree("init_client", memory)
         return memory
 
-    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+    def start(
+        self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
+    ) -> Local:
         """Check that the local state holds tensors and numbers only, and that message and memory stay as they were."""
         self.log.protect("the message", message)
         self.log.protect("a client's memory", memory)
@@ -159,7 +176,10 @@ class ContractMonitor(Plugin):
         drawn = self._call("noise", fed, generator, batch_size)
         for tensor in leaves(drawn):
             rows = tensor.dim() > 0 and len(tensor) == batch_size
-            self._expect(rows, f"noise must have {batch_size} rows, the batch's, got shape {tuple(tensor.shape)}")
+            self._expect(
+                rows,
+                f"noise must have {batch_size} rows, the batch's, got shape {tuple(tensor.shape)}",
+            )
         return drawn
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
@@ -168,21 +188,30 @@ class ContractMonitor(Plugin):
         allowed = {id(tensor) for tensor in (*leaves(message), *leaves(memory))}
         for name, model in models.items():
             selected = all(id(tensor) in allowed for tensor in leaves(model))
-            self._expect(selected, f"teacher {name!r} is computed: teachers selects tensors of message and memory")
+            self._expect(
+                selected,
+                f"teacher {name!r} is computed: teachers selects tensors of message and memory",
+            )
         return models
 
-    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+    def before_step(
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+    ) -> Local:
         """Check that no entry of the local state is dropped."""
         after: Local = self._call_pure("before_step", net, local, batch, message, plan)
         lost = sorted(set(local) - set(after))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
         return after
 
-    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+    def local_loss(
+        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+    ) -> Tensor:
         """Check that the loss is (B,)."""
         loss: Tensor = self._call_pure("local_loss", net, local, batch, message, memory, plan)
         expected = tuple(batch.y.shape)
-        self._expect(loss.shape == expected, f"local_loss must be {expected}, got {tuple(loss.shape)}")
+        self._expect(
+            loss.shape == expected, f"local_loss must be {expected}, got {tuple(loss.shape)}"
+        )
         return loss
 
     def upload(
@@ -199,7 +228,11 @@ def _source_location(base: Algorithm, hook: str) -> str:
     """Return ` (file.py:12)`, the place of the outermost layer's override of the hook; empty for FedAvg's own hook."""
     kinds = (type(layer) for layer in layers(base) if hook in vars(type(layer)))
     kind = next((kind for kind in kinds if kind is not Algorithm), Algorithm)
-    code = None if kind is Algorithm else getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
+    code = (
+        None
+        if kind is Algorithm
+        else getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
+    )
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
 
 

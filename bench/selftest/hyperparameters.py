@@ -20,7 +20,8 @@ from search_spaces import Value, names_in
 
 ROUNDS = 4
 SMALLEST_EFFECT = 1e-9
-# Some fields act only with BatchNorm, only on clients that are left out, only when all take part, or with augmentation.
+# Some fields act only with BatchNorm, only on clients that are left out, only when all take part,
+# or with augmentation.
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"model": "mlp+bn"},
@@ -37,26 +38,34 @@ def hyperparameters(candidate: Candidate, finding: Finding) -> None:
     if not entry.fields and not finding.problems:
         raise NotApplicable("it has no hyper-parameters")
     # A text without choices has no other value to try.
-    tried = [item for item in entry.fields if item.bounds.choices or not item.kind.startswith("str")]
+    tried = [
+        item for item in entry.fields if item.bounds.choices or not item.kind.startswith("str")
+    ]
     acting = refused = 0
     for item in tried:
         problem = _effect_problem(candidate, item)
         acting += not problem
         finding.expect(not problem, problem)
     for item in entry.fields:
-        refused += sum(_expect_refused(candidate, {item.name: value}, finding) for value in forbidden(item))
+        refused += sum(
+            _expect_refused(candidate, {item.name: value}, finding) for value in forbidden(item)
+        )
     defaults = entry.defaults()
     for relation in entry.where:
         left, right = sorted(names_in(relation))
         _expect_refused(candidate, {left: defaults[right], right: defaults[left]}, finding)
-    finding.measured = f"{acting} of {len(tried)} change the result; {refused} values out of range are refused"
+    finding.measured = (
+        f"{acting} of {len(tried)} change the result; {refused} values out of range are refused"
+    )
 
 
 def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> bool:
     """Check that the registry and, if a field has bounds, the class refuse these values; return whether they do."""
     fields = [item for layer in layers(candidate.build()) for item in dataclasses.fields(layer)]
     bounded = {item.name for item in fields if "bounds" in item.metadata}
-    ways = {"build": candidate.build} | ({"the class itself": candidate.factory} if bounded & values.keys() else {})
+    ways = {"build": candidate.build} | (
+        {"the class itself": candidate.factory} if bounded & values.keys() else {}
+    )
     refused = True
     for way, make in ways.items():
         try:
@@ -79,7 +88,10 @@ def _effect_problem(candidate: Candidate, item: Field) -> str:
             except Exception as error:  # the algorithm's code may raise anything
                 where = "".join(f" with {name}={value}" for name, value in setting.items())
                 return f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {describe(error)}"
-            if gap(_models_and_losses(candidate.run(ROUNDS, **setting)), _models_and_losses(other)) > SMALLEST_EFFECT:
+            if (
+                gap(_models_and_losses(candidate.run(ROUNDS, **setting)), _models_and_losses(other))
+                > SMALLEST_EFFECT
+            ):
                 return ""
             tried.append(f"{values[item.name]}")
     if tried:
@@ -92,7 +104,9 @@ def _effect_problem(candidate: Candidate, item: Field) -> str:
 def _models_and_losses(run: Simulation) -> dict[str, Any]:
     """Return the last round's models and the losses of all rounds."""
     points = itertools.chain(*run.progress.curves.values())
-    losses = torch.tensor([value for _, metric, value in points if metric == "loss"], dtype=torch.float64)
+    losses = torch.tensor(
+        [value for _, metric, value in points if metric == "loss"], dtype=torch.float64
+    )
     return {"models": models_of(run), "losses": losses.nan_to_num()}
 
 

@@ -25,8 +25,8 @@ from bench.selftest.hyperparameters import SMALLEST_EFFECT, alternatives
 from bench.selftest.toy import INFO, TEST_SAMPLES, distance, gap, identical, largest_gap, models_of
 from bench.trial.results import at_chance
 
-# In float64. The gradient of a bias before BatchNorm is only rounding error, which Adam (in FedDF's server) turns into
-# steps.
+# In float64. The gradient of a bias before BatchNorm is only rounding error, which Adam (in FedDF's
+# server) turns into steps.
 TOLERANCES = {"largest gap": 1e-10, "with BatchNorm": 1e-9}
 CUT_BITS = 6  # of the 24 significant bits of float32
 FLOAT32_SEEDS = range(5)
@@ -34,15 +34,19 @@ ROUNDS = 3
 LEARNING_ROUNDS = 15
 MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
 LIMIT_MODELS = ("mlp", "mlp+bn", "cnn_digits")
-MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")  # generating images takes a hundred times as long as a toy run
+MODELS_WITH_GENERATOR = (
+    "mlp",
+    "cnn_digits+bn",
+)  # generating images takes a hundred times as long as a toy run
 MOMENTUM = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9}
 
 
 class CoarseArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Arithmetic with 18 significant bits: the last six of every float32 result are cut off.
 
-    How far a run in it ends from the same run in float32 is a measure of what rounding does to the algorithm, on this
-    processor and with its optimisers: Adam turns the rounding error of a gradient near zero into whole steps.
+    How far a run in it ends from the same run in float32 is a measure of what rounding does to the
+    algorithm, on this processor and with its optimisers: Adam turns the rounding error of a
+    gradient near zero into whole steps.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -58,8 +62,8 @@ class CoarseArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def backends(tested: Candidate, finding: Finding) -> None:
     """Check that clients trained one by one, stacked, and in a pack of runs give the same models and the same traffic.
 
-    Compare over models, augmentations, optimisers and every choice among the algorithm's own forms: in float64 by the
-    largest gap of a weight, in float32 by the distance of the models.
+    Compare over models, augmentations, optimisers and every choice among the algorithm's own forms:
+    in float64 by the largest gap of a weight, in float32 by the distance of the models.
     """
     difference, members = _compare_packed(tested, finding)
     largest = {"largest gap": difference}
@@ -77,8 +81,14 @@ def backends(tested: Candidate, finding: Finding) -> None:
     difference, bound = float32_distance(tested, finding)
     gaps.append(f"distance in float32 {compared(difference, bound)}")
     if not difference <= bound:
-        differing.append(f"Loop and Stacked differ by {compared(difference, bound)} in float32, with most seeds")
-    more = f", and in {len(differing) - 1} more of {len(cases) + 1} cases" if len(differing) > 1 else ""
+        differing.append(
+            f"Loop and Stacked differ by {compared(difference, bound)} in float32, with most seeds"
+        )
+    more = (
+        f", and in {len(differing) - 1} more of {len(cases) + 1} cases"
+        if len(differing) > 1
+        else ""
+    )
     finding.expect(not differing, "".join(differing[:1]) + more)
     finding.measured = f"{'; '.join(gaps)}; {len(cases) + 1 + members} cases"
 
@@ -86,8 +96,9 @@ def backends(tested: Candidate, finding: Finding) -> None:
 def float32_distance(tested: Candidate, finding: Finding) -> tuple[float, float]:
     """Return the distance of the backends' models in float32, and that of coarse arithmetic, which bounds it.
 
-    Both are of one seed: it is within its bound if most seeds are. With a few, rounding alone exceeds the bound,
-    because it moves a unit over the kink of ReLU, or the server to another checkpoint.
+    Both are of one seed: it is within its bound if most seeds are. With a few, rounding alone
+    exceeds the bound, because it moves a unit over the kink of ReLU, or the server to another
+    checkpoint.
     """
     exceeding = []
     for tried, seed in enumerate(FLOAT32_SEEDS):
@@ -127,7 +138,9 @@ def _both_backends(
     stacked.trainer = Stacked(server=lambda: Captured(traced, warm_ups=1))
     stacked.advance(ROUNDS)
     expected, traffic = loop.progress.traffic, stacked.progress.traffic
-    finding.expect(expected == traffic, f"the traffic differs with {where}: {expected} and {traffic}")
+    finding.expect(
+        expected == traffic, f"the traffic differs with {where}: {expected} and {traffic}"
+    )
     diverged = loop.progress.diverged or stacked.progress.diverged
     finding.expect(not diverged, f"it diverges with {where}")
     return loop, stacked
@@ -136,15 +149,21 @@ def _both_backends(
 def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     """Return the largest gap between a run in a pack and the same run alone, and the number of runs.
 
-    The runs differ in seed, learning rate, and each number in which packed configurations may differ.
+    The runs differ in seed, learning rate, and each number in which packed configurations may
+    differ.
     """
     numbers = [item for item in tested.entry.fields if item.packable and item.kind == "float"]
     changes = [next(alternatives(tested, item), {}) for item in numbers]
     members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
     together = {name: value for values in changes for name, value in values.items()}
-    # One member changes all numbers if they are allowed together: it shows any number that is handled wrongly.
-    members += [(values, {}) for values in ([together] if tested.allows(together) else changes) if values]
-    pack = Pack([tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members])
+    # One member changes all numbers if they are allowed together: it shows any number that is
+    # handled wrongly.
+    members += [
+        (values, {}) for values in ([together] if tested.allows(together) else changes) if values
+    ]
+    pack = Pack(
+        [tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # reported below
         pack.advance(ROUNDS)
@@ -158,7 +177,9 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
         for (values, fields), run in zip(members, pack.members, strict=True)
     )
     allowed = largest <= TOLERANCES["largest gap"]
-    finding.expect(allowed, f"the models differ by {largest:.1e} in a pack of runs that differ in {names}")
+    finding.expect(
+        allowed, f"the models differ by {largest:.1e} in a pack of runs that differ in {names}"
+    )
     return largest, len(members)
 
 
@@ -172,14 +193,26 @@ def reductions(tested: Candidate, finding: Finding) -> None:
         raise NotApplicable("no limits are known of an algorithm from outside")
     shown = []
     for limit in LIMITS.get(tested.entry.name, ()):
-        models = [model for model in LIMIT_MODELS if not (limit.without_batchnorm and "+bn" in model)]
-        largest = max(_limit_gap(tested, limit, model, backend) for model in models for backend in ("loop", "stacked"))
-        finding.expect(largest <= limit.tolerance, f"{limit}: models differ by {compared(largest, limit.tolerance)}")
+        models = [
+            model for model in LIMIT_MODELS if not (limit.without_batchnorm and "+bn" in model)
+        ]
+        largest = max(
+            _limit_gap(tested, limit, model, backend)
+            for model in models
+            for backend in ("loop", "stacked")
+        )
+        finding.expect(
+            largest <= limit.tolerance,
+            f"{limit}: models differ by {compared(largest, limit.tolerance)}",
+        )
         shown.append(f"{limit}: {largest:.1e}" if largest else f"{limit}: exactly")
     if tested.entry.name != "fedavg":
         plain = models_of(candidate("fedavg").run(4, model=tested.model()))["", None]
         effect = max(gap(model, plain) for model in models_of(tested.run(4)).values())
-        finding.expect(effect > SMALLEST_EFFECT, f"with its defaults it is FedAvg: the models differ by {effect:.1e}")
+        finding.expect(
+            effect > SMALLEST_EFFECT,
+            f"with its defaults it is FedAvg: the models differ by {effect:.1e}",
+        )
         shown.append(f"differs from fedavg by {effect:.1e}")
     if not shown:
         raise NotApplicable("other algorithms reduce to this one")
@@ -189,14 +222,22 @@ def reductions(tested: Candidate, finding: Finding) -> None:
 def _limit_gap(tested: Candidate, limit: Limit, model: str, backend: str) -> float:
     """Return the largest difference between the models of the limit's two rows.
 
-    A personal model is compared with the same client's model or, if there is none, with the shared one.
+    A personal model is compared with the same client's model or, if there is none, with the shared
+    one.
     """
     precision = "fp64" if limit.tolerance else "fp32"
     if not limit.without_batchnorm:
         model = candidate(limit.other).model(tested.model(model))
-    fields = {"model": model, "precision": precision, "exact_model": limit.without_batchnorm, **limit.fields}
+    fields = {
+        "model": model,
+        "precision": precision,
+        "exact_model": limit.without_batchnorm,
+        **limit.fields,
+    }
     run = tested.run(limit.rounds, backend, limit.values, sizes=limit.sizes, **fields)
-    other = candidate(limit.other).run(limit.rounds, backend, limit.other_values, sizes=limit.other_sizes, **fields)
+    other = candidate(limit.other).run(
+        limit.rounds, backend, limit.other_values, sizes=limit.other_sizes, **fields
+    )
     (row, other_row), expected = limit.rows, models_of(other)
     return max(
         gap(model, expected.get((other_row, client)) or expected[other_row, None])
@@ -222,11 +263,17 @@ def resume(tested: Candidate, finding: Finding) -> None:
             first.advance(2)
             first.save()
             second = tested.simulate("auto", values, folder=folder, **fields)
-            finding.expect(second.load() and second.backend == backend, "the state or its backend was not restored")
+            finding.expect(
+                second.load() and second.backend == backend,
+                "the state or its backend was not restored",
+            )
             second.advance(2)
             if not identical(uninterrupted, second):
                 difference = largest_gap(uninterrupted, second)
-                finding.expect(False, f"2 + 2 rounds differ from 4 ({where}): models by {difference:.1e}{tested.place}")
+                finding.expect(
+                    False,
+                    f"2 + 2 rounds differ from 4 ({where}): models by {difference:.1e}{tested.place}",
+                )
     verdict = "" if finding.problems else "2 + 2 rounds equal 4 bit for bit, "
     finding.measured = f"{verdict}{len(cases)} cases"
 
@@ -240,8 +287,13 @@ def learns(tested: Candidate, finding: Finding) -> None:
         row = tested.entry.rows.get(suffix, suffix)
         accuracy = [value for _, metric, value in curve if metric == "accuracy"][-1]
         lost = at_chance(accuracy, 1 / INFO.num_classes, TEST_SAMPLES)
-        finding.expect(not lost, f"{row}: accuracy {accuracy:.2f} after {LEARNING_ROUNDS} rounds, guessing gives 0.33")
+        finding.expect(
+            not lost,
+            f"{row}: accuracy {accuracy:.2f} after {LEARNING_ROUNDS} rounds, guessing gives 0.33",
+        )
         losses = [value for _, metric, value in curve if metric == "loss"]
         finding.expect(all(map(math.isfinite, losses)), f"{row}: a loss is not finite")
         shown.append(f"{accuracy:.2f}")
-    finding.measured = f"accuracy {' and '.join(shown)} after {LEARNING_ROUNDS} rounds; guessing 0.33"
+    finding.measured = (
+        f"accuracy {' and '.join(shown)} after {LEARNING_ROUNDS} rounds; guessing 0.33"
+    )

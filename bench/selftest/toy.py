@@ -78,7 +78,9 @@ def toy_split(sizes: Sequence[int] = SIZES) -> Split:
     clients = tuple(np.sort(part) for part in np.split(order[:48], np.cumsum(sizes)[:-1]))
     auxiliary = np.array([60, 63, 61, 64, 62, 65], np.int64)  # two of each class
     none = tuple(np.empty(0, np.int64) for _ in clients)
-    return Split(clients=clients, local_tests=none, auxiliary=auxiliary, validation=order[48:], hash="toy")
+    return Split(
+        clients=clients, local_tests=none, auxiliary=auxiliary, validation=order[48:], hash="toy"
+    )
 
 
 def make(name: str, **hyperparameters: Any) -> Algorithm:
@@ -104,7 +106,8 @@ def simulate(
     """Start a simulation on the toy federation.
 
     Args:
-        algorithm: an algorithm, or a registered name, in which case the model takes the form that it needs.
+        algorithm: an algorithm, or a registered name, in which case the model takes the form that
+            it needs.
         backend: `loop`, `stacked`, or `auto`.
         seed: of all random streams.
         folder: of the state, if it is saved.
@@ -116,7 +119,9 @@ def simulate(
     if isinstance(algorithm, str):
         setting = replace(setting, model=supplied(setting.model, entry(algorithm).needs))
         algorithm = make(algorithm)
-    return Simulation(algorithm, setting, seed, toy_dataset(), INFO, toy_split(sizes), device, backend, folder)
+    return Simulation(
+        algorithm, setting, seed, toy_dataset(), INFO, toy_split(sizes), device, backend, folder
+    )
 
 
 def models_of(simulation: Simulation) -> Models:
@@ -139,7 +144,9 @@ def largest_gap(left: Simulation, right: Simulation) -> float:
 def distance(left: Simulation, right: Simulation) -> float:
     """Return the Euclidean distance of two runs' models, evaluated and the server's own; inf for NaN."""
     models, others = ([*models_of(run).values(), run.server.params] for run in (left, right))
-    squares = [(got.double() - other.double()).square().sum() for got, other in pairs(models, others)]
+    squares = [
+        (got.double() - other.double()).square().sum() for got, other in pairs(models, others)
+    ]
     total = float(torch.stack(squares).sum())
     return math.inf if math.isnan(total) else math.sqrt(total)
 
@@ -173,19 +180,27 @@ def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def same(left: Any, right: Any) -> bool:
     """Return whether two trees have the same paths and, bit for bit, the same values; NaN counts as equal to itself."""
     leaves, others = dict(items(left)), dict(items(right))
-    return leaves.keys() == others.keys() and all(_same_leaf(leaf, others[path]) for path, leaf in leaves.items())
+    return leaves.keys() == others.keys() and all(
+        _same_leaf(leaf, others[path]) for path, leaf in leaves.items()
+    )
 
 
 def _same_leaf(left: Any, right: Any) -> bool:
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return bool(left == right)
-    return torch.equal(left, right) or (left.shape == right.shape and bool(((left == right) | (left != left)).all()))
+    return torch.equal(left, right) or (
+        left.shape == right.shape and bool(((left == right) | (left != left)).all())
+    )
 
 
 def identical(left: Simulation, right: Simulation) -> bool:
     """Return whether two runs' models, further state, memories, counters and curves are equal, bit for bit."""
     state, other = (
-        {"params": run.server.params, "extra": run.server.extra, "memories": run.memories} for run in (left, right)
+        {"params": run.server.params, "extra": run.server.extra, "memories": run.memories}
+        for run in (left, right)
     )
-    progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
+    progress = (
+        left.progress.traffic == right.progress.traffic
+        and left.progress.curves == right.progress.curves
+    )
     return progress and left.round == right.round and same(state, other)

@@ -52,7 +52,9 @@ class Group(Problem):
     @cached_property
     def participations(self) -> tuple[str, ...]:
         """The values of participation, as printed, in ascending order."""
-        return tuple(number(value) for value in sorted({participation for _, participation in self.places}))
+        return tuple(
+            number(value) for value in sorted({participation for _, participation in self.places})
+        )
 
 
 def field_words(problem: Problem, name: str) -> str:
@@ -95,7 +97,9 @@ def values_of(cell: Cell, metric: Number) -> dict[str, Seeds]:
     return {name: seeds for name, seeds in values.items() if seeds}
 
 
-def scores_by_place(cells: Iterable[Cell], metric: Number) -> dict[Hashable, dict[str, list[float]]]:
+def scores_by_place(
+    cells: Iterable[Cell], metric: Number
+) -> dict[Hashable, dict[str, list[float]]]:
     """Return place -> label -> values, as `stats.aggregate.pooled` takes them.
 
     A cell counts if several algorithms have finished runs there, and one of them a value.
@@ -103,7 +107,9 @@ def scores_by_place(cells: Iterable[Cell], metric: Number) -> dict[Hashable, dic
     scores: dict[Hashable, dict[str, list[float]]] = {}
     for cell in cells:
         values = values_of(cell, metric)
-        finished = {label_of(record) for record in cell.records if record["n"] and not is_reference(record)}
+        finished = {
+            label_of(record) for record in cell.records if record["n"] and not is_reference(record)
+        }
         if values and len(finished) > 1:
             scores[cell.place] = {name: list(seeds.values()) for name, seeds in values.items()}
     return scores
@@ -112,7 +118,10 @@ def scores_by_place(cells: Iterable[Cell], metric: Number) -> dict[Hashable, dic
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
     """Return every algorithm's label in the order of the colours: that of the registry, then others."""
     positions = {name: position for position, name in enumerate(ALGORITHMS)}
-    order = sorted(records, key=lambda r: (positions.get(r["algorithm"], len(positions)), r["algorithm"], r["model"]))
+    order = sorted(
+        records,
+        key=lambda r: (positions.get(r["algorithm"], len(positions)), r["algorithm"], r["model"]),
+    )
     return tuple(dict.fromkeys(label_of(record) for record in order))
 
 

@@ -36,9 +36,10 @@ class Results:
     Args:
         source: the store that they come from.
         runs: one per run key, in the order of their end.
-        records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts, in any
-            status, by seed, and `run_of_seed`, the finished ones among them. Replicates of a partition are one run
-            there, with their means and the curve of the first.
+        records: the rows of the leaderboard, each with `runs`, those of its configuration that it
+            counts, in any status, by seed, and `run_of_seed`, the finished ones among them.
+            Replicates of a partition are one run there, with their means and the curve of the
+            first.
     """
 
     source: Folders
@@ -61,8 +62,9 @@ def read(
 
     Args:
         outs: the folders.
-        tuned: fields of the setting over which configurations are selected: records have them among their
-            hyper-parameters (`hp_json`, by `own_name`), not in their setting (`setting_json`).
+        tuned: fields of the setting over which configurations are selected: records have them among
+            their hyper-parameters (`hp_json`, by `own_name`), not in their setting
+            (`setting_json`).
         confirmed_at: as for `source_of`.
         chosen_by: likewise.
 
@@ -100,7 +102,8 @@ def source_of(
     Args:
         outs: the folders.
         tuned: fields of the setting over which configurations were selected.
-        confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs, confirming or not.
+        confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs,
+            confirming or not.
         chosen_by: rule of `leaderboards.selection.RULES` by which they were selected.
 
     Raises:
@@ -112,8 +115,12 @@ def source_of(
     folders, names = Folders(outs), ", ".join(map(str, outs))
     if folders.runs().empty:
         folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
-        command = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
-        raise UsageError(f"no results in {names}: a sweep such as `{command}` makes some, or name another folder")
+        command = shell_command(
+            "bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder
+        )
+        raise UsageError(
+            f"no results in {names}: a sweep such as `{command}` makes some, or name another folder"
+        )
     if confirmed_at is None:
         return folders
     source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by))
@@ -123,7 +130,9 @@ def source_of(
             raise UsageError(
                 f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, or none selected"
             )
-        raise UsageError(f"nothing is confirmed in {names}: `python -m bench.sweep --confirm 3` and its search do that")
+        raise UsageError(
+            f"nothing is confirmed in {names}: `python -m bench.sweep --confirm 3` and its search do that"
+        )
     return source
 
 
@@ -162,7 +171,8 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     settings = {row["setting_json"]: json.loads(row["setting_json"]) for row in rows}
     values = {
         (row["algorithm"], row["hp_json"]): {
-            own_name(row["algorithm"], name): value for name, value in json.loads(row["hp_json"]).items()
+            own_name(row["algorithm"], name): value
+            for name, value in json.loads(row["hp_json"]).items()
         }
         for row in rows
     }
@@ -172,7 +182,11 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         setting, params = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
         worth = worth_saying(row["algorithm"], params, names)
         shown = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
-        shown += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _MAIN]
+        shown += [
+            (name, setting[name])
+            for name in setting
+            if name in fields[setting["dataset"]] and name not in _MAIN
+        ]
         shown += [(name, params[name]) for name in params if name in worth]
         place = [str(setting[name]) for name in _PLACE]
         words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in shown)]
@@ -180,8 +194,17 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
 
 
-def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
+def worth_saying(
+    algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]
+) -> set[str]:
     """Select the hyper-parameters, by `own_name`, in which an algorithm's runs differ or that are off their default."""
     entry = ALGORITHMS.get(algorithm)
-    defaults = {own_name(algorithm, name): value for name, value in entry.defaults().items()} if entry else {}
-    return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}
+    defaults = (
+        {own_name(algorithm, name): value for name, value in entry.defaults().items()}
+        if entry
+        else {}
+    )
+    return {
+        *differing[algorithm],
+        *(name for name, value in own.items() if defaults.get(name) != value),
+    }

@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.sweep.reproduce import main as reproduce
 
         return reproduce(argv[1:])
-    return exit_status(lambda: _dispatch(parse(argv), argv), verbose="-v" in argv or "--verbose" in argv)
+    return exit_status(
+        lambda: _dispatch(parse(argv), argv), verbose="-v" in argv or "--verbose" in argv
+    )
 
 
 def _dispatch(
@@ -76,7 +78,9 @@ def _dispatch(
     if plan.request.confirm:
         from bench.planning.confirm import stand_ins
 
-        confirming = stand_ins(plan)  # raises before anything runs if a value of --confirm-at is not allowed
+        confirming = stand_ins(
+            plan
+        )  # raises before anything runs if a value of --confirm-at is not allowed
     resolved = resolve(options, plan, confirming)
     check_start([*plan.units, *plan.searches, *confirming], resolved.out)
     if options.dry_run:
@@ -113,7 +117,11 @@ def _run_mirrored(
 
 
 def run(
-    plan: Plan, options: SweepOptions, argv: Sequence[str], resolved: Resolved, confirming: Sequence[RunSpec]
+    plan: Plan,
+    options: SweepOptions,
+    argv: Sequence[str],
+    resolved: Resolved,
+    confirming: Sequence[RunSpec],
 ) -> int:
     """Train the missing runs, rebuild the leaderboard and print it; return the exit status.
 
@@ -152,7 +160,10 @@ def _train(
     confirming: Sequence[RunSpec] = (),
     spent: float = 0.0,
 ) -> int:
-    """Train the missing runs of a plan; return the exit status. `spent`: seconds of the time budget used so far."""
+    """Train the missing runs of a plan; return the exit status.
+
+    `spent`: seconds of the time budget used so far.
+    """
     out = resolved.out
     data_hashes = _data_hashes(plan, options, out)
     store = Store(out, data_hashes)
@@ -189,7 +200,9 @@ def _train(
             cpus=options.cpus_per_trial,
             gpus=trial_share(options, resolved, plan, units),
             address=options.address,
-            time_budget=None if options.time_budget is None else max(0.0, options.time_budget - spent),
+            time_budget=None
+            if options.time_budget is None
+            else max(0.0, options.time_budget - spent),
             pack=resolved.pack,
             verbose=options.verbose,
         )
@@ -242,7 +255,10 @@ def _trials_and_work(
         pasts = histories(plan, plan.searches, str(out), data_hashes)
         for search, past in zip(plan.searches, pasts, strict=True):
             wanted = remaining(plan, search, past.known)
-            count, work = count + wanted, work + wanted * work_of(units_of(search, {}, plan.request.seeds))
+            count, work = (
+                count + wanted,
+                work + wanted * work_of(units_of(search, {}, plan.request.seeds)),
+            )
     return count, work
 
 
@@ -269,10 +285,14 @@ def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
     if options.verbose:
         sys.stderr.write("\n".join(tracebacks))
     elif tracebacks:
-        say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
+        say(
+            "failed runs are tried again by the same command; with --verbose it prints their tracebacks"
+        )
 
 
-def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
+def _make_tables(
+    plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None
+) -> None:
     """Compact the rows, rebuild the folder's leaderboard, and print the sweep's own, of `store`.
 
     `confirmed_at`: `tuned_at` of a plan with --confirm.
@@ -302,8 +322,13 @@ def _print_board(
     from leaderboards.problems import cell_of
     from leaderboards.tables import tables_of
 
-    settings = {setting: canonical_json(setting_identity(setting)) for setting in {unit.setting for unit in plan.units}}
-    rows = {(name, settings[unit.setting]) for unit in plan.units for name in unit.row_names.values()}
+    settings = {
+        setting: canonical_json(setting_identity(setting))
+        for setting in {unit.setting for unit in plan.units}
+    }
+    rows = {
+        (name, settings[unit.setting]) for unit in plan.units for name in unit.row_names.values()
+    }
     if plan.searches:
         searched = searched_rows(plan, store)
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
@@ -317,11 +342,18 @@ def _print_board(
 
         runs = confirmed(runs, plan.tuned, confirmed_at, plan.request.chosen_by)
     board = leaderboard(runs, tuned=plan.tuned, chosen_by=plan.request.chosen_by)
-    board = board.loc[[row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]]
+    board = board.loc[
+        [row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]
+    ]
     metrics = [NUMBERS[name] for name in ("best_accuracy", "final_accuracy")]
-    algorithms = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
+    algorithms = {unit.algorithm for unit in plan.units} | {
+        search.algorithm for search in plan.searches
+    }
     tables = tables_of(
-        with_seeds(board, runs, metrics, plan.tuned), metrics, defaults=defaults(algorithms), tuned=plan.tuned
+        with_seeds(board, runs, metrics, plan.tuned),
+        metrics,
+        defaults=defaults(algorithms),
+        tuned=plan.tuned,
     )
     render(tables, "json" if as_json else "table")
     if not as_json and (plan.tuned or confirmed_at is not None) and not board.empty:
@@ -333,6 +365,9 @@ def _suggest_compare(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | 
     folder = () if out == default_out().resolve() else ("--out", out)
     words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
     if confirmed_at is not None:
-        words += ("--confirmed", *(f"{name}={typed(value)}" for name, value in confirmed_at.items()))
+        words += (
+            "--confirmed",
+            *(f"{name}={typed(value)}" for name, value in confirmed_at.items()),
+        )
     over = f"selected over {', '.join(plan.tuned)} as well; " if plan.tuned else ""
     say(f"{over}again: {shell_command('bench.compare', *words, *folder)}")

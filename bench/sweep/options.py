@@ -1,4 +1,7 @@
-"""The options of `bench.sweep`, read from the command line and a TOML file. Imports neither torch nor ray."""
+"""The options of `bench.sweep`, read from the command line and a TOML file.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +52,28 @@ Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; 130 interrupted, resumable"""
 
 COMMAND_LINE = "command line"
-RUN, SEARCH, EXECUTION, OUTPUT = "what to run", "search", "execution", "information and output"  # groups of `--help`
+RUN, SEARCH, EXECUTION, OUTPUT = (
+    "what to run",
+    "search",
+    "execution",
+    "information and output",
+)  # groups of `--help`
 COUNT = Bounds(1, 100_000)  # more runs, trials or cores than that are a mistake
 AMOUNT = Bounds(0)  # of seconds, or of GPUs
 CONFIG_BYTES = 2**20  # of a TOML file, at most
-_LONG_NAME = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){20}""")  # whose time grows with its square
+_LONG_NAME = re.compile(
+    r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){20}"""
+)  # whose time grows with its square
 _OF_COMMAND_LINE = ("config", "import_")  # options that a file cannot set
 
 Texts = tuple[str, ...]
 
 
 def parse_set(words: Iterable[str], option: str = "--set") -> dict[str, Texts]:
-    """Parse `name=v,v name=v` into a mapping; a repeated name collects all its values. Raises UsageError."""
+    """Parse `name=v,v name=v` into a mapping; a repeated name collects all its values.
+
+    Raises UsageError.
+    """
     values: dict[str, Texts] = {}
     for word in words:
         name, sign, text = word.partition("=")
@@ -85,11 +98,20 @@ def _option(
 ) -> Any:
     """Declare an option with a single value, or a switch.
 
-    `parse` converts the text if the field's type is not enough; `bounds` limit numbers; `short` is an additional
-    one-letter flag; `empty` allows the empty text as a value. `--help` shows the default after `text`.
+    `parse` converts the text if the field's type is not enough; `bounds` limit numbers; `short` is
+    an additional one-letter flag; `empty` allows the empty text as a value. `--help` shows the
+    default after `text`.
     """
-    facts = {"group": group, "help": text, "metavar": metavar, "parse": parse, "bounds": bounds or Bounds()}
-    return field(default=default, metadata={**facts, "choices": choices, "short": short, "empty": empty})
+    facts = {
+        "group": group,
+        "help": text,
+        "metavar": metavar,
+        "parse": parse,
+        "bounds": bounds or Bounds(),
+    }
+    return field(
+        default=default, metadata={**facts, "choices": choices, "short": short, "empty": empty}
+    )
 
 
 def _several(
@@ -102,7 +124,8 @@ def _several(
 ) -> Any:
     """Declare an option with several values; if it is given twice, the values add up.
 
-    `setting` is the field of `Setting` that the option sets, whose values stay text; `read` parses the words.
+    `setting` is the field of `Setting` that the option sets, whose values stay text; `read` parses
+    the words.
     """
     facts = {"group": group, "help": text, "metavar": metavar, "setting": setting, "read": read}
     return field(default_factory=lambda: read([]), metadata=facts)
@@ -114,7 +137,9 @@ def _join_meanings(meanings: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The parsed options of a sweep. A field declared with `_option` or `_several` is the option of that name.
+    """The parsed options of a sweep.
+
+    A field declared with `_option` or `_several` is the option of that name.
 
     Args:
         given: option that was given -> its origin, `command line` or the file of `--config`.
@@ -125,7 +150,9 @@ class SweepOptions:
     algo: tuple[str, ...] = _several(RUN, "algorithms, or all", "NAME")
     dataset: str = _option(RUN, "data set", "NAME", EMBEDDED_DATASET)
     paper: str | None = _option(
-        RUN, "paper whose setting and grids to use (default: the first algorithm's that has the data set)", "NAME"
+        RUN,
+        "paper whose setting and grids to use (default: the first algorithm's that has the data set)",
+        "NAME",
     )
     table: str | None = _option(
         RUN,
@@ -134,22 +161,36 @@ class SweepOptions:
         "T",
     )
     model: tuple[str, ...] = _several(
-        RUN, "model; +head adds a projection head, +bn BatchNorm, +lora8 factors of rank 8", "NAME", setting="model"
+        RUN,
+        "model; +head adds a projection head, +bn BatchNorm, +lora8 factors of rank 8",
+        "NAME",
+        setting="model",
     )
-    alpha: tuple[str, ...] = _several(RUN, "Dirichlet concentration; the smaller, the less IID", "A", setting="alpha")
+    alpha: tuple[str, ...] = _several(
+        RUN, "Dirichlet concentration; the smaller, the less IID", "A", setting="alpha"
+    )
     participation: tuple[str, ...] = _several(
         RUN, "share of the clients that train in a round, in (0, 1]", "C", setting="participation"
     )
     clients: tuple[str, ...] = _several(RUN, "number of clients", "K", setting="num_clients")
     rounds: tuple[str, ...] = _several(RUN, "communication rounds", "T", setting="rounds")
-    local_epochs: tuple[str, ...] = _several(RUN, "local epochs in a round", "E", setting="local_epochs")
+    local_epochs: tuple[str, ...] = _several(
+        RUN, "local epochs in a round", "E", setting="local_epochs"
+    )
     batch_size: tuple[str, ...] = _several(RUN, "local batch size", "B", setting="batch_size")
     lr: tuple[str, ...] = _several(RUN, "local learning rate", "LR", setting="lr")
-    precision: tuple[str, ...] = _several(RUN, "fp32 (strict), tf32, bf16 (autocast) or fp64", "P", setting="precision")
-    start_from: tuple[str, ...] = _several(
-        RUN, "start from the final model of a run in OUT that had --track models", "RUN_KEY", setting="start_from"
+    precision: tuple[str, ...] = _several(
+        RUN, "fp32 (strict), tf32, bf16 (autocast) or fp64", "P", setting="precision"
     )
-    seeds: int = _option(RUN, "seeds 0 to N-1; for a table as many as the paper used", "N", 1, bounds=COUNT)
+    start_from: tuple[str, ...] = _several(
+        RUN,
+        "start from the final model of a run in OUT that had --track models",
+        "RUN_KEY",
+        setting="start_from",
+    )
+    seeds: int = _option(
+        RUN, "seeds 0 to N-1; for a table as many as the paper used", "N", 1, bounds=COUNT
+    )
     replicates: Mapping[str, Texts] = _several(
         RUN,
         "runs of each seed of an algorithm, which share its partition and first weights; comparisons average them",
@@ -162,18 +203,28 @@ class SweepOptions:
         "NAME=V[,V...]",
         read=parse_set,
     )
-    config: str | None = _option(RUN, "TOML file of these options; the command line overrides it", "FILE")
-    import_: tuple[str, ...] = _several(RUN, f"{IMPORT} (a --config file in the working folder needs none)", "NAME")
+    config: str | None = _option(
+        RUN, "TOML file of these options; the command line overrides it", "FILE"
+    )
+    import_: tuple[str, ...] = _several(
+        RUN, f"{IMPORT} (a --config file in the working folder needs none)", "NAME"
+    )
 
-    search: str = _option(SEARCH, "how to choose configurations", None, "grid", choices=("grid", "random", "optuna"))
-    num_samples: int = _option(SEARCH, "configurations per algorithm, for random and optuna", "N", 10, bounds=COUNT)
+    search: str = _option(
+        SEARCH, "how to choose configurations", None, "grid", choices=("grid", "random", "optuna")
+    )
+    num_samples: int = _option(
+        SEARCH, "configurations per algorithm, for random and optuna", "N", 10, bounds=COUNT
+    )
     budget: int | None = _option(
         SEARCH,
         "tune every algorithm over N configurations, lr included, within a factor of 10",
         "N",
         bounds=COUNT,
     )
-    scheduler: str = _option(SEARCH, "stop weak configurations early", None, "none", choices=("none", "asha"))
+    scheduler: str = _option(
+        SEARCH, "stop weak configurations early", None, "none", choices=("none", "asha")
+    )
     tuning: str = _option(
         SEARCH,
         "with --budget: all configurations at once, or the learning rates at the middle own value first and then "
@@ -200,7 +251,9 @@ class SweepOptions:
     executor: str = _option(
         EXECUTION, "Ray Tune, or one by one in this process", None, "ray", choices=("ray", "inline")
     )
-    max_concurrent: int | None = _option(EXECUTION, "trials at once (default: as many as fit)", "N", bounds=COUNT)
+    max_concurrent: int | None = _option(
+        EXECUTION, "trials at once (default: as many as fit)", "N", bounds=COUNT
+    )
     cpus_per_trial: int = _option(EXECUTION, "cores and threads of a trial", "N", 1, bounds=COUNT)
     pack: int | str = _option(
         EXECUTION,
@@ -217,9 +270,15 @@ class SweepOptions:
         "F",
         bounds=AMOUNT,
     )
-    address: str | None = _option(EXECUTION, "an existing Ray cluster, or auto; all its nodes must share --out", "HOST")
-    device: str = _option(EXECUTION, "where to train", None, "auto", choices=("auto", "cpu", "cuda"))
-    backend: str = _option(EXECUTION, "train clients one by one, or as one stack", None, "auto", choices=BACKENDS)
+    address: str | None = _option(
+        EXECUTION, "an existing Ray cluster, or auto; all its nodes must share --out", "HOST"
+    )
+    device: str = _option(
+        EXECUTION, "where to train", None, "auto", choices=("auto", "cpu", "cuda")
+    )
+    backend: str = _option(
+        EXECUTION, "train clients one by one, or as one stack", None, "auto", choices=BACKENDS
+    )
     data_dir: str | None = _option(EXECUTION, DATA_DIR, "DIR")
     offline: bool = _option(EXECUTION, "never use the network", default=False)
     out: str | None = _option(EXECUTION, OUT, "DIR")
@@ -230,11 +289,17 @@ class SweepOptions:
         "URL",
         empty=True,
     )
-    time_budget: float | None = _option(EXECUTION, "seconds after which the sweep saves and stops", "S", bounds=AMOUNT)
-    save_seconds: float = _option(EXECUTION, "shortest time between saves of a run's state", "S", 15.0, bounds=AMOUNT)
+    time_budget: float | None = _option(
+        EXECUTION, "seconds after which the sweep saves and stops", "S", bounds=AMOUNT
+    )
+    save_seconds: float = _option(
+        EXECUTION, "shortest time between saves of a run's state", "S", 15.0, bounds=AMOUNT
+    )
     force: bool = _option(EXECUTION, "run finished runs again", default=False)
     uncertified: bool = _option(
-        EXECUTION, "skip the self-test of algorithms from outside; their results are marked", default=False
+        EXECUTION,
+        "skip the self-test of algorithms from outside; their results are marked",
+        default=False,
     )
     track: tuple[str, ...] = _several(
         EXECUTION,
@@ -243,10 +308,15 @@ class SweepOptions:
         read=tracks_of,
     )
     log: tuple[str, ...] = _several(
-        EXECUTION, f"send curves to a tool while they grow. {_join_meanings(LOGS)}", "TOOL", read=logs_of
+        EXECUTION,
+        f"send curves to a tool while they grow. {_join_meanings(LOGS)}",
+        "TOOL",
+        read=logs_of,
     )
 
-    dry_run: bool = _option(OUTPUT, "print what would run, where each value comes from, the cost", default=False)
+    dry_run: bool = _option(
+        OUTPUT, "print what would run, where each value comes from, the cost", default=False
+    )
     show: bool = _option(OUTPUT, "print the search spaces with their sources", default=False)
     list: bool = _option(OUTPUT, "print the algorithms that can be run", default=False)
     json: bool = _option(OUTPUT, "machine-readable output on stdout", default=False)
@@ -272,13 +342,17 @@ class SweepParser(Parser):
 
 
 def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
-    """Parse the options: command line over `--config` over defaults. `prog` is the program that errors name.
+    """Parse the options: command line over `--config` over defaults.
 
-    Raises UsageError for a value that is not allowed or a file that cannot be read; argparse raises SystemExit.
+    `prog` is the program that errors name.
+
+    Raises UsageError for a value that is not allowed or a file that cannot be read; argparse raises
+    SystemExit.
     """
     layers = {COMMAND_LINE: _parse_words(argv, prog)}
     if file := layers[COMMAND_LINE].get("config"):
-        # The file goes through the same parser, so that the types and choices of the command line hold for it.
+        # The file goes through the same parser, so that the types and choices of the command line
+        # hold for it.
         layers = {file: _parse_words(_file_arguments(file), prog, f" (from {file})"), **layers}
     options: dict[str, Any] = {}
     given: dict[str, str] = {}
@@ -288,9 +362,12 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
         options |= layer
         given |= dict.fromkeys(layer, origin)
         new = _values_of(layer)
-        # A plain name overrides an earlier layer's value for a single algorithm, unless it is a field of the setting.
+        # A plain name overrides an earlier layer's value for a single algorithm, unless it is a
+        # field of the setting.
         hyper = new.keys() - setting_fields().keys()
-        still_valid = [name for name in values if name in new or name.rpartition(".")[2] not in hyper]
+        still_valid = [
+            name for name in values if name in new or name.rpartition(".")[2] not in hyper
+        ]
         values = {name: values[name] for name in still_valid} | new
         origins |= dict.fromkeys(new, origin)
     parsed = SweepOptions(**options, given=given, values=values, origins=origins)
@@ -308,8 +385,17 @@ def _check_imports(options: SweepOptions, file: str) -> None:
         ("confirm_at", options.confirm_at),
     ):
         if options.given.get(option) == file:
-            names += value if isinstance(value, tuple) else [text for texts in value.values() for text in texts]
-    names += [text for name, texts in options.values.items() if options.origins[name] == file for text in texts]
+            names += (
+                value
+                if isinstance(value, tuple)
+                else [text for texts in value.values() for text in texts]
+            )
+    names += [
+        text
+        for name, texts in options.values.items()
+        if options.origins[name] == file
+        for text in texts
+    ]
     for name in names:
         if ":" in name and name not in options.import_:
             raise UsageError(
@@ -320,7 +406,9 @@ def _check_imports(options: SweepOptions, file: str) -> None:
 
 def make_parser(prog: str = SWEEP) -> Parser:
     """Build the parser of all options; its result lacks the options that were not given."""
-    parser = SweepParser(prog=prog, description=DESCRIPTION, epilog=EPILOG, argument_default=argparse.SUPPRESS)
+    parser = SweepParser(
+        prog=prog, description=DESCRIPTION, epilog=EPILOG, argument_default=argparse.SUPPRESS
+    )
     groups = {name: parser.add_argument_group(name) for name in (RUN, SEARCH, EXECUTION, OUTPUT)}
     for name, item in OPTIONS.items():
         facts = item.metadata
@@ -331,7 +419,11 @@ def make_parser(prog: str = SWEEP) -> Parser:
         elif item.type == "bool":
             add(action="store_true", help=facts["help"])
         else:
-            shown = f" ({item.default:g})" if isinstance(item.default, int | float) else f" ({item.default})"
+            shown = (
+                f" ({item.default:g})"
+                if isinstance(item.default, int | float)
+                else f" ({item.default})"
+            )
             add(
                 type=facts["parse"] or _TYPES[str(item.type).removesuffix(" | None")],
                 choices=facts["choices"],
@@ -342,7 +434,10 @@ def make_parser(prog: str = SWEEP) -> Parser:
 
 
 def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, Any]:
-    """Parse and check the options in `words`. `place` is appended to errors if the words come from a file."""
+    """Parse and check the options in `words`.
+
+    `place` is appended to errors if the words come from a file.
+    """
     parser = make_parser(prog)
     parser.place = place
     options = vars(parser.parse_args(words))
@@ -374,11 +469,15 @@ def _file_arguments(path: str) -> list[str]:
         switch = OPTIONS[name].type == "bool"
         if switch != isinstance(value, bool):
             shown = str(value).lower() if isinstance(value, bool) else repr(value)
-            raise UsageError(f"--config {path}: {key} takes {'true or false' if switch else 'a value'}, got {shown}")
+            raise UsageError(
+                f"--config {path}: {key} takes {'true or false' if switch else 'a value'}, got {shown}"
+            )
         if switch:
             words += [flag(name)] * value
         elif name == "set":
-            named = {full: _texts(f"--config {path}: {full}", texts) for full, texts in _flatten(value)}
+            named = {
+                full: _texts(f"--config {path}: {full}", texts) for full, texts in _flatten(value)
+            }
             pairs = [f"{full}={','.join(texts)}" for full, texts in named.items()]
             words += [flag(name), *pairs] if pairs else []
         else:
@@ -393,7 +492,9 @@ def _read_toml(path: str) -> dict[str, Any]:
     """
     try:
         with Path(path).open("rb") as file:
-            text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")  # editors of Windows begin files with a mark
+            text = file.read(CONFIG_BYTES + 1).decode(
+                "utf-8-sig"
+            )  # editors of Windows begin files with a mark
         if len(text) > CONFIG_BYTES:
             raise ValueError(f"it has more than {CONFIG_BYTES:,} bytes")
         if _LONG_NAME.search(text):
@@ -439,7 +540,9 @@ def _texts(name: str, value: Any) -> list[str]:
 
 def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
     """Return one layer's setting fields and hyper-parameters, by name."""
-    field_of = {name: item.metadata.get("setting") for name, item in OPTIONS.items() if name in layer}
+    field_of = {
+        name: item.metadata.get("setting") for name, item in OPTIONS.items() if name in layer
+    }
     options: dict[str, str] = {setting: name for name, setting in field_of.items() if setting}
     values: dict[str, Texts] = {name: layer[option] for name, option in options.items()}
     extra: dict[str, Texts] = layer.get("set", {})

@@ -20,9 +20,23 @@ from bench.errors import UsageError
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import has_batchnorm, num_parameters
-from bench.planning.cost_model import Time, estimated_time, measured_paces, recorded_rates, recorded_time
+from bench.planning.cost_model import (
+    Time,
+    estimated_time,
+    measured_paces,
+    recorded_rates,
+    recorded_time,
+)
 from bench.planning.packing import fitting, program_of
-from bench.planning.run_spec import Plan, RunSpec, Search, Varied, trial_name, units_of, varied_names
+from bench.planning.run_spec import (
+    Plan,
+    RunSpec,
+    Search,
+    Varied,
+    trial_name,
+    units_of,
+    varied_names,
+)
 from bench.planning.tables import name_in_print
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import Resolved, mirror_url, other_data_notes, trial_share
@@ -40,14 +54,21 @@ if TYPE_CHECKING:
     from bench.executors.optuna_search import History
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
-CHECKED_SEEDS = 100  # of a configuration; their partitions are drawn, in milliseconds each; a sweep draws all
+CHECKED_SEEDS = (
+    100  # of a configuration; their partitions are drawn, in milliseconds each; a sweep draws all
+)
 ROW_BYTES = 60 * 2**10  # a row and its curve file
 
 Report = dict[str, Any]  # as `--json` prints it
 
 
-def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: Sequence[RunSpec]) -> None:
-    """Print what a sweep would do, without network access. `confirming`: runs that may follow the search."""
+def print_dry_run(
+    plan: Plan, options: SweepOptions, resolved: Resolved, confirming: Sequence[RunSpec]
+) -> None:
+    """Print what a sweep would do, without network access.
+
+    `confirming`: runs that may follow the search.
+    """
     report = make_report(plan, options, resolved, confirming)
     if options.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
@@ -55,7 +76,9 @@ def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirm
         _print_text(plan, report)
 
 
-def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: Sequence[RunSpec]) -> Report:
+def make_report(
+    plan: Plan, options: SweepOptions, resolved: Resolved, confirming: Sequence[RunSpec]
+) -> Report:
     """Collect the figures of a dry run, as `--json` prints them.
 
     Times are in seconds, None if unknown. Raises UsageError for an invalid mirror.
@@ -80,16 +103,27 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     sizes = [len(trial) for trial in trials_of(plan, missing, resolved.pack)]
     largest = max([*sizes, *[plan.request.seeds] * bool(searches)], default=1)
     to_do = [(unit, 1) for unit in missing]
-    to_do += [(unit, search["runs_at_most"]) for unit, search in zip(samples, searches, strict=True)]
+    to_do += [
+        (unit, search["runs_at_most"]) for unit, search in zip(samples, searches, strict=True)
+    ]
     known_times = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
     trials = len(sizes) + sum(search["runs_at_most"] for search in searches) // plan.request.seeds
     at_once = min(concurrent, max(1, trials))
     parts = {
-        which: [(getattr(times[unit.key], which), count) for unit, count in to_do if times[unit.key].known]
+        which: [
+            (getattr(times[unit.key], which), count)
+            for unit, count in to_do
+            if times[unit.key].known
+        ]
         for which in ("low", "middle", "high")
     }
     low, middle, high = (  # as long as the longest run at least
-        max([sum(count * time for time, count in part) / at_once, *(time for time, count in part if count)])
+        max(
+            [
+                sum(count * time for time, count in part) / at_once,
+                *(time for time, count in part if count),
+            ]
+        )
         for part in parts.values()
     )
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
@@ -108,18 +142,31 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         "seconds": None if unknown else middle,  # of the whole sweep
         "seconds_at_least": low,  # of the runs whose time is known
         "seconds_at_most": None if unknown else high,
-        "estimated": any(time.estimated for time in known_times),  # in part, by a measurement of this machine
+        "estimated": any(
+            time.estimated for time in known_times
+        ),  # in part, by a measurement of this machine
         "models_without_rate": sorted(unknown),  # of runs whose time is unknown
-        "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
+        "memory_bytes_per_trial": max(
+            (_memory(setting, largest) for setting in plan.settings), default=0.0
+        ),
         # Of new rows, and of the states of runs at work.
-        "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
+        "disk_bytes": len(missing) * ROW_BYTES
+        + states * 8 * max(map(_model_bytes, plan.settings), default=0),
         "tracked": bool(options.track),  # if so, `disk_bytes` leaves out those files
-        "second_stage_runs": _second_stage_runs(plan),  # that follow the first stage, stored ones included
+        "second_stage_runs": _second_stage_runs(
+            plan
+        ),  # that follow the first stage, stored ones included
         "second_stage_to_do": None if second is None else len(second),
-        "confirming_runs_at_most": len(confirming),  # that may follow the search, stored ones included
-        "confirming_runs_to_do": _confirming_to_do(plan, store) if confirming and searched else None,
+        "confirming_runs_at_most": len(
+            confirming
+        ),  # that may follow the search, stored ones included
+        "confirming_runs_to_do": _confirming_to_do(plan, store)
+        if confirming and searched
+        else None,
         "out": str(resolved.out),
-        "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
+        "origins": dict(
+            plan.origins
+        ),  # setting field -> where its value came from, if not from the preset
         "notes": [
             *plan.notes,
             *other_data_notes(plan, resolved.out, data_hashes),
@@ -132,18 +179,29 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
 
 
 def _concurrent(options: SweepOptions, gpus: float) -> int:
-    """Count the trials that run at once. `gpus`: each one's share of a GPU; a remote cluster's size is unknown here."""
+    """Count the trials that run at once.
+
+    `gpus`: each one's share of a GPU; a remote cluster's size is unknown here.
+    """
     if options.executor == "inline":
         return 1
-    fit = max(1, fitting(cpu_count(), count_gpus(), options.cpus_per_trial, 0.0 if options.address else gpus))
+    fit = max(
+        1,
+        fitting(
+            cpu_count(), count_gpus(), options.cpus_per_trial, 0.0 if options.address else gpus
+        ),
+    )
     requested = options.max_concurrent or fit
     return requested if options.address else min(fit, requested)
 
 
-def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
+def _times(
+    options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]
+) -> dict[str, Time]:
     """Estimate the time of each missing run, by run key: from stored runs of its algorithm, else by measuring this CPU.
 
-    If nothing can be measured, the stored runs of other algorithms on the same data set and model are used.
+    If nothing can be measured, the stored runs of other algorithms on the same data set and model
+    are used.
     """
     rates = recorded_rates(Store(resolved.out), resolved.device)
     times = {unit.key: recorded_time(rates, unit) for unit in missing}
@@ -152,12 +210,19 @@ def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]
     paces = measured_paces(unknown, options.cpus_per_trial) if measurable else {}
     for unit in unknown:
         pace = paces.get(program_of(unit))
-        times[unit.key] = estimated_time(unit, pace) if pace else recorded_time(rates, unit, of_all=True)
+        times[unit.key] = (
+            estimated_time(unit, pace) if pace else recorded_time(rates, unit, of_all=True)
+        )
     return times
 
 
-def _configuration_reports(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Report]:
-    """Describe the plan's configurations, each in one setting, over its seeds. `times`: of runs to do, by run key."""
+def _configuration_reports(
+    plan: Plan, times: dict[str, Time], data_dir: str | None
+) -> list[Report]:
+    """Describe the plan's configurations, each in one setting, over its seeds.
+
+    `times`: of runs to do, by run key.
+    """
     varied = varied_names(plan.units)
     configurations = []
     for _, members in groupby(plan.units, key=_configuration):
@@ -224,7 +289,9 @@ def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | Non
     statuses = []
     for units in groups.values():
         statuses.append(_partition_status(units[0], [unit.seed for unit in units], data_dir))
-    yield from dict.fromkeys(f"confirming runs are {status}" for status in statuses if status.startswith("NOT"))
+    yield from dict.fromkeys(
+        f"confirming runs are {status}" for status in statuses if status.startswith("NOT")
+    )
 
 
 def _search_reports(
@@ -244,10 +311,14 @@ def _search_reports(
     searches = []
     for search, past, time in zip(plan.searches, pasts, times, strict=True):
         space = {
-            name: str(values) for name, values in search.tuned.items() if values != Grid(getattr(search.setting, name))
+            name: str(values)
+            for name, values in search.tuned.items()
+            if values != Grid(getattr(search.setting, name))
         }
         space |= {
-            own_name(search.algorithm, name): str(grid) for name, grid in search.values.items() if len(grid.values) > 1
+            own_name(search.algorithm, name): str(grid)
+            for name, grid in search.values.items()
+            if len(grid.values) > 1
         }
         searches.append(
             {
@@ -256,8 +327,11 @@ def _search_reports(
                 "space": space,  # values or interval of each hyper-parameter that has several
                 "relations": list(search.where),
                 "source": search.source,
-                "configurations": int(min(plan.request.configurations, size(search))),  # stored ones included
-                "runs_at_most": plan.request.seeds * remaining(plan, search, past.known),  # still to do
+                "configurations": int(
+                    min(plan.request.configurations, size(search))
+                ),  # stored ones included
+                "runs_at_most": plan.request.seeds
+                * remaining(plan, search, past.known),  # still to do
                 "partition": _partition_status(search, range(plan.request.seeds), data_dir),
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
@@ -279,8 +353,14 @@ def _partition_status(item: RunSpec | Search, seeds: Sequence[int], data_dir: st
     if has_batchnorm(item.setting.model) and "pooled" not in entry(item.algorithm).needs:
         split_setting = replace(split_setting, model=item.setting.model)
     drawn = seeds[:CHECKED_SEEDS]
-    feasible = "feasible" if len(drawn) == len(seeds) else f"feasible (first {len(drawn)} of {len(seeds)} seeds)"
-    return next(filter(None, (_infeasible(split_setting, seed, data_dir) for seed in drawn)), feasible)
+    feasible = (
+        "feasible"
+        if len(drawn) == len(seeds)
+        else f"feasible (first {len(drawn)} of {len(seeds)} seeds)"
+    )
+    return next(
+        filter(None, (_infeasible(split_setting, seed, data_dir) for seed in drawn)), feasible
+    )
 
 
 @cache
@@ -313,7 +393,11 @@ def _memory(setting: Setting, pack: int = 1) -> float:
     image = math.prod(data.input_shape)
     pixels = (data.train_size + data.test_size) * image
     client = data.train_size / setting.num_clients * image * 8
-    return PROCESS_BYTES + 3 * pixels + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
+    return (
+        PROCESS_BYTES
+        + 3 * pixels
+        + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
+    )
 
 
 # A printed table.
@@ -348,7 +432,11 @@ def _print_text(plan: Plan, report: Report) -> None:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
     if plan.units or plan.searches:
-        lines += [_cost_line(report), *_second_stage_lines(report), *_confirmation_lines(plan, report)]
+        lines += [
+            _cost_line(report),
+            *_second_stage_lines(report),
+            *_confirmation_lines(plan, report),
+        ]
     for line in lines:
         out.print(line, soft_wrap=True)
 
@@ -363,7 +451,9 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     for name in names:
         settings = [unit.setting for unit in plan.units] if name in plan.tuned else plan.settings
         values = dict.fromkeys(typed(getattr(setting, name)) for setting in settings)
-        values |= dict.fromkeys(str(search.tuned[name]) for search in plan.searches if name in search.tuned)
+        values |= dict.fromkeys(
+            str(search.tuned[name]) for search in plan.searches if name in search.tuned
+        )
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     out.print(table)
     hyper: dict[tuple[str, str], dict[str, None]] = {}
@@ -373,7 +463,9 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     table = Table("algorithm", "hyper-parameter", "value", "default")
     for (algorithm, name), texts in hyper.items():
         default = typed(entry(algorithm).defaults()[name])
-        table.add_row(algorithm, name, ", ".join(texts), "" if list(texts) == [default] else default)
+        table.add_row(
+            algorithm, name, ", ".join(texts), "" if list(texts) == [default] else default
+        )
     if hyper:
         out.print(table)
     table = Table("configuration", "seeds", "to do", "partition", "time a run")
@@ -398,14 +490,28 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
     from rich.table import Table
 
     varied = varied_names([_sample_run(search) for search in plan.searches])
-    headings = ("space", "source", "configurations", "runs to do, at most", "partition", "time a run, about")
+    headings = (
+        "space",
+        "source",
+        "configurations",
+        "runs to do, at most",
+        "partition",
+        "time a run, about",
+    )
     table = Table("chosen by Optuna", *headings)
     for search, facts in zip(plan.searches, searches, strict=True):
-        name = trial_name([_sample_run(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
+        name = trial_name(
+            [_sample_run(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())}
+        )
         seconds = facts["seconds_per_run_at_most"]
         table.add_row(
             name.removesuffix(" seed 0"),
-            "\n".join([*(f"{name} in {values}" for name, values in facts["space"].items()), *facts["relations"]]),
+            "\n".join(
+                [
+                    *(f"{name} in {values}" for name, values in facts["space"].items()),
+                    *facts["relations"],
+                ]
+            ),
             facts["source"],
             str(facts["configurations"]),
             str(facts["runs_at_most"]),
@@ -426,11 +532,18 @@ def _cost_line(report: Report) -> str:
     if report["searches"]:
         runs += f", and at most {chosen} that Optuna chooses"
     if report["seconds_at_most"] is None:
-        known = f"at least {duration(report['seconds_at_least'])}" if report["seconds_at_least"] else "unknown"
+        known = (
+            f"at least {duration(report['seconds_at_least'])}"
+            if report["seconds_at_least"]
+            else "unknown"
+        )
         time = f"{known} (no recorded rate for {', '.join(report['models_without_rate'])} here)"
     else:
         time = f"about {span(report['seconds_at_least'], report['seconds_at_most'])}"
-        time += " (estimated from counted steps and a short measurement of this machine)" * report["estimated"]
+        time += (
+            " (estimated from counted steps and a short measurement of this machine)"
+            * report["estimated"]
+        )
     memory, disk = _size(report["memory_bytes_per_trial"]), _size(report["disk_bytes"])
     return (
         f"{runs}; time {time} with {counted(report['trials_at_once'], 'trial')} at once; memory about {memory} a "
@@ -454,7 +567,11 @@ def _second_stage_lines(report: Report) -> Iterator[str]:
 
 def _confirmation_lines(plan: Plan, report: Report) -> Iterator[str]:
     """Describe the runs that may follow the search; the other figures leave them out."""
-    most, seeds, to_do = report["confirming_runs_at_most"], len(plan.request.confirm), report["confirming_runs_to_do"]
+    most, seeds, to_do = (
+        report["confirming_runs_at_most"],
+        len(plan.request.confirm),
+        report["confirming_runs_to_do"],
+    )
     if to_do is not None:
         yield f"of the runs that confirm its choices, on {counted(seeds, 'seed')}, {to_do:,} to do, not counted above"
     elif most:

@@ -1,7 +1,7 @@
 """Preparation of a sweep: its request, the options that depend on the machine, and checks before the first trial.
 
-The checks cover methods from outside, the result folder, data, weights, partitions, and stored models to start from.
-Imports neither torch nor ray.
+The checks cover methods from outside, the result folder, data, weights, partitions, and stored
+models to start from. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def _replicates(values: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     counts = {}
     for name, texts in values.items():
         if len(texts) != 1 or not re.fullmatch("[1-9][0-9]?|100", texts[0]):
-            raise UsageError(f"--replicates {name}= takes a whole number from 1 to 100, got {','.join(texts)}")
+            raise UsageError(
+                f"--replicates {name}= takes a whole number from 1 to 100, got {','.join(texts)}"
+            )
         counts[name] = int(texts[0])
     return counts
 
@@ -101,13 +103,21 @@ def _replicates(values: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
 def _check_confirm(options: SweepOptions) -> None:
     """Refuse options that `--confirm` excludes: it alone decides the seeds of a search and of its confirmation."""
     if options.confirm_at and not options.confirm:
-        raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
-    overridden = options.given.get("confirm") == COMMAND_LINE != options.given.get("seeds")  # seeds of a file
+        raise UsageError(
+            "--confirm-at says where --confirm runs what the search chose: give --confirm 3, too"
+        )
+    overridden = (
+        options.given.get("confirm") == COMMAND_LINE != options.given.get("seeds")
+    )  # seeds of a file
     if options.confirm and "seeds" in options.given and not overridden:
         reported = seeds_in_words(options.confirm)
-        raise UsageError(f"--confirm searches seed 0 and reports seeds {reported}: leave --seeds out")
+        raise UsageError(
+            f"--confirm searches seed 0 and reports seeds {reported}: leave --seeds out"
+        )
     if options.confirm and options.table:
-        raise UsageError("--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table")
+        raise UsageError(
+            "--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table"
+        )
 
 
 @dataclass(frozen=True)
@@ -132,19 +142,27 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
     device, gpus = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
     settings = [*plan.settings, *(unit.setting for unit in confirming)]
     if device == "cpu" and any(setting.precision == "tf32" for setting in settings):
-        raise UsageError("precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32")
+        raise UsageError(
+            "precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32"
+        )
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)
     _check_own_draws(settings, device, options.backend, pack)
     trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
-    if trials and not plan.searches and max(map(len, trials)) <= plan.request.seeds < len(plan.units):
+    if (
+        trials
+        and not plan.searches
+        and max(map(len, trials)) <= plan.request.seeds < len(plan.units)
+    ):
         say(
             "no pack holds two configurations of one setting, so that --scheduler stops none: they differ in a whole "
             "number, a name or a switch, or in the setting; --executor ray --pack 1 compares those of one setting"
         )
     if options.address and options.executor == "inline":
-        raise UsageError(f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out")
+        raise UsageError(
+            f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out"
+        )
     return Resolved(result_folder(options.out), device, gpus, pack)
 
 
@@ -156,7 +174,11 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
             "seeds stay together and are compared within their pack, which holds one; give "
             f"--pack {8 * seeds}, at least {2 * seeds}, or --pack 1"
         )
-    if options.executor == "inline" and options.scheduler != "none" and (pack == 1 or options.search == "optuna"):
+    if (
+        options.executor == "inline"
+        and options.scheduler != "none"
+        and (pack == 1 or options.search == "optuna")
+    ):
         raise UsageError(
             f"--scheduler {options.scheduler} compares running trials: use --executor ray, or, without Optuna, a "
             "--pack of several runs, whose configurations are compared within their trial"
@@ -171,7 +193,11 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
         return
     from bench.engine.own_draws import drawing_layer, refuse
 
-    places = {"on a GPU": device != "cpu", "in a stack": backend == "stacked", "in a pack": pack > 1}
+    places = {
+        "on a GPU": device != "cpu",
+        "in a stack": backend == "stacked",
+        "in a pack": pack > 1,
+    }
     refused = [place for place, asked in places.items() if asked]
     for model, shape in outside:
         layer = drawing_layer(model, shape)
@@ -179,8 +205,12 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
             raise refuse(model, layer, refused[0])
 
 
-def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]) -> float:
-    """Return each trial's share of a GPU: as given, or by the size of the largest trial. `units`: the runs to do.
+def trial_share(
+    options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]
+) -> float:
+    """Return each trial's share of a GPU: as given, or by the size of the largest trial.
+
+    `units`: the runs to do.
 
     A pack has a GPU to itself; trials of one run share it, because a small model does not fill it.
     """
@@ -189,7 +219,11 @@ def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Se
     # A configuration that Optuna chooses is one trial with all its seeds.
     sizes = [plan.request.seeds] * bool(plan.searches)
     runs = max([*sizes, *map(len, trials_of(plan, units, resolved.pack))], default=1)
-    return 1.0 if runs > 1 and packs_train_together(resolved.device, options.backend) else UNPACKED_SHARE
+    return (
+        1.0
+        if runs > 1 and packs_train_together(resolved.device, options.backend)
+        else UNPACKED_SHARE
+    )
 
 
 def mirror_url(given: str | None, offline: bool = False) -> str | None:
@@ -206,7 +240,9 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
     refuse_password(url)
     if offline and local_folder(url) is None:
         shown = url.partition("?")[0]
-        raise UsageError(f"--offline and the mirror {shown} exclude each other: leave one out, or --mirror '' for none")
+        raise UsageError(
+            f"--offline and the mirror {shown} exclude each other: leave one out, or --mirror '' for none"
+        )
     return url
 
 
@@ -234,10 +270,12 @@ def check_out(out: Path) -> None:
 def check_algorithms(asked: Iterable[RunSpec | Search]) -> bool:
     """Certify algorithms from outside by the quick self-test; return False if their results have to be marked.
 
-    A hyper-parameter that changes nothing there is reported, and the results are marked: it may act late, or never.
+    A hyper-parameter that changes nothing there is reported, and the results are marked: it may act
+    late, or never.
 
     Raises:
-        UsageError: an algorithm modifies its inputs, draws from global generators, keeps state elsewhere, or fails.
+        UsageError: an algorithm modifies its inputs, draws from global generators, keeps state
+            elsewhere, or fails.
     """
     certified = True
     for name in dict.fromkeys(item.algorithm for item in asked if item.algorithm not in ALGORITHMS):
@@ -270,8 +308,15 @@ def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str,
             outcomes = certify(Candidate(name, entry(name)), (*QUICK, "hyperparameters")).outcomes
     finally:
         torch.set_num_threads(threads)
-    problems = [problem for outcome in outcomes if outcome.check in QUICK for problem in outcome.problems]
-    remarks = [problem for outcome in outcomes if outcome.check not in QUICK for problem in outcome.problems]
+    problems = [
+        problem for outcome in outcomes if outcome.check in QUICK for problem in outcome.problems
+    ]
+    remarks = [
+        problem
+        for outcome in outcomes
+        if outcome.check not in QUICK
+        for problem in outcome.problems
+    ]
     return tuple(problems), tuple(remarks)
 
 
@@ -394,9 +439,16 @@ def _owners_of_auxiliary(
     return [name for name in names if "auxiliary" in entry(name).needs]
 
 
-def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]) -> Iterator[str]:
-    """Note what `--track` would add to a printed table and to stored runs. `units`: the runs to do."""
-    if "local" not in track and any(cell.printed.quantity == "local_accuracy" for cell in plan.cells):
+def track_notes(
+    plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]
+) -> Iterator[str]:
+    """Note what `--track` would add to a printed table and to stored runs.
+
+    `units`: the runs to do.
+    """
+    if "local" not in track and any(
+        cell.printed.quantity == "local_accuracy" for cell in plan.cells
+    ):
         yield "some printed numbers are of clients' own models, which only --track local measures"
     to_do = {unit.key for unit in units}
     stored = [unit for unit in plan.units if unit.key not in to_do] if track else []
@@ -424,14 +476,17 @@ def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> I
 def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
     """Complete the first characters of run keys, each of a run whose final model is stored.
 
-    Raises UsageError if no run or several runs match, or the run has no model, or one for each client.
+    Raises UsageError if no run or several runs match, or the run has no model, or one for each
+    client.
     """
     return tuple(str(_row_with_model(start, out)["run_key"]) for start in starts)
 
 
 def check_start(items: Sequence[RunSpec | Search], out: Path) -> None:
     """Raise UsageError if a stored model that runs start from has another architecture."""
-    rows = {key: _row_with_model(key, out) for key in {item.setting.start_from for item in items} if key}
+    rows = {
+        key: _row_with_model(key, out) for key in {item.setting.start_from for item in items} if key
+    }
     for item in items:
         if item.setting.start_from:
             row = rows[item.setting.start_from]
@@ -449,7 +504,10 @@ def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
     from bench.compare.filters import run_of_key
     from leaderboards.rows.store import Folders
 
-    row = {str(name): value for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()}
+    row = {
+        str(name): value
+        for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()
+    }
     path = artifacts.path_of(out, row["run_key"], "safetensors")
     if not is_regular(path):
         raise UsageError(
@@ -465,8 +523,13 @@ def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
 
 
 def _architecture(fields: Mapping[str, Any]) -> str:
-    """Describe everything that decides the names and shapes of a model's tensors. `fields`: the setting of a row."""
+    """Describe everything that decides the names and shapes of a model's tensors.
+
+    `fields`: the setting of a row.
+    """
     setting = setting_of(json.dumps(fields))
     info = data.info(setting.dataset).sized(setting.image_size)
-    version = f" (version {fields['model_version']})" if fields.get("model_version") is not None else ""
+    version = (
+        f" (version {fields['model_version']})" if fields.get("model_version") is not None else ""
+    )
     return f"{setting.model}{version} of inputs {'x'.join(map(str, info.input_shape))} and {info.num_classes} classes"

@@ -34,7 +34,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("run_key", help="the row's run_key, or its first characters")
     parser.add_argument(
-        "--out", metavar="DIR", help="where the row is, also a file of rows (default $FEDKD_OUT, else leaderboards)"
+        "--out",
+        metavar="DIR",
+        help="where the row is, also a file of rows (default $FEDKD_OUT, else leaderboards)",
     )
     parser.add_argument(
         "--into",
@@ -44,7 +46,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument("--offline", action="store_true", help="never touch the network")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)"
+    )
     arguments = parser.parse_args(argv)
     with names_of_rows(split_list(arguments.imports)):
         return exit_status(lambda: _reproduce(arguments))
@@ -57,7 +61,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from leaderboards.rows.store import Folders
 
     out = checked_path(Path(arguments.out or default_out()).resolve())
-    into = result_folder(arguments.into or part_of(default_out() if out.is_file() else out, "reproduced"), "--into")
+    into = result_folder(
+        arguments.into or part_of(default_out() if out.is_file() else out, "reproduced"), "--into"
+    )
     (row,) = records(run_of_key(Folders([out]).runs(), arguments.run_key, [out]))
     if row["status"] != "finished":
         raise UsageError(
@@ -85,7 +91,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        accuracy = "" if math.isnan(report["accuracy"]) else f": accuracy {100 * report['accuracy']:.2f} %"
+        accuracy = (
+            "" if math.isnan(report["accuracy"]) else f": accuracy {100 * report['accuracy']:.2f} %"
+        )
         sys.stderr.write(f"round {report['round']}{accuracy}\n")
     trial.close()
     if report["status"] == "environment":
@@ -106,7 +114,11 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     unit = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
     if row["run_key"] not in unit.rows.values():
         commit = row["git_commit"]
-        advice = "" if name not in ALGORITHMS or commit is None else f"; check out commit {commit} to reproduce it"
+        advice = (
+            ""
+            if name not in ALGORITHMS or commit is None
+            else f"; check out commit {commit} to reproduce it"
+        )
         raise UsageError(
             f"the row was made by another version of {name}, or of its data, model or settings: its key is "
             f"{row['run_key'][:16]}, that of the same values is {unit.key[:16]} here{advice}"
@@ -116,7 +128,9 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     """Print the result columns that differ, and return the exit status."""
-    different = [name for name in (*READ_OFF_CURVES, "partition_hash", "diverged") if old[name] != new[name]]
+    different = [
+        name for name in (*READ_OFF_CURVES, "partition_hash", "diverged") if old[name] != new[name]
+    ]
     for name in different:
         sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")
     if not different:

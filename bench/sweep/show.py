@@ -1,4 +1,7 @@
-"""`--list` and `--show`: the registry and the search spaces, as tables or JSON. Imports neither torch nor ray."""
+"""`--list` and `--show`: the registry and the search spaces, as tables or JSON.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from search_spaces import PAPERS, SPACES, Space
 def print_registry(names: Sequence[str], as_json: bool) -> None:
     """Print algorithms: paper, equations, hyper-parameters with defaults and tried values, traffic, clients' memory.
 
-    `names`: the algorithms to show; if empty or `all`, those registered or installed. JSON has ranges and meanings.
+    `names`: the algorithms to show; if empty or `all`, those registered or installed. JSON has
+    ranges and meanings.
     """
     entries, broken = _entries(names)
     if as_json:
@@ -27,7 +31,13 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
         return
     from rich.table import Column, Table
 
-    widths = {"paper": 22, "hyper-parameters = default, values tried": None, "down": 16, "up": 13, "client keeps": 20}
+    widths = {
+        "paper": 22,
+        "hyper-parameters = default, values tried": None,
+        "down": 16,
+        "up": 13,
+        "client keeps": 20,
+    }
     columns = [Column(name, max_width=width) for name, width in widths.items()]
     table = Table(Column("algorithm", no_wrap=True, style="bold"), *columns)
     for entry in entries:
@@ -70,14 +80,22 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
     if everything:  # an algorithm whose runs are part of another's has its row there
         names = [name for unit in plan.units for name in unit.row_names.values()]
         names += [search.algorithm for search in plan.searches]
-    anywhere = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
+    anywhere = [
+        (paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names
+    ]
     spaces = [item for item in anywhere if not narrow or item[1].setting.dataset == dataset]
     if anywhere and not spaces:
         datasets = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
         algorithms = "any of them" if everything else ", ".join(names)
         raise UsageError(f"no paper here tried {algorithms} on {dataset}; there is: {datasets}")
-    stated = [found for found in map(find_algorithm, dict.fromkeys(names)) if any(f.search for f in found.fields)]
-    own = [found for found in stated if not any(space.algorithm == found.name for _, space in spaces)]
+    stated = [
+        found
+        for found in map(find_algorithm, dict.fromkeys(names))
+        if any(f.search for f in found.fields)
+    ]
+    own = [
+        found for found in stated if not any(space.algorithm == found.name for _, space in spaces)
+    ]
     without = set(names) - {space.algorithm for _, space in spaces} - {found.name for found in own}
     if narrow and without and not everything:
         say(f"no paper here tried {', '.join(sorted(without))} on {dataset}")
@@ -95,14 +113,19 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
             space.algorithm,
             PAPERS[paper].title,
             space.setting.dataset,
-            "\n".join(f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()) or "–",
+            "\n".join(f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items())
+            or "–",
             "\n".join(f"{name} = {text(value)}" for name, value in space.fixed.items()) or "–",
             "\n".join(space.where) or "–",
             space.source,
         )
     for found in own:
-        tried_values = "\n".join(f"{field.name} {field.search}" for field in found.fields if field.search)
-        table.add_row(found.name, "–", "any", tried_values, "–", "\n".join(found.where) or "–", found.factory)
+        tried_values = "\n".join(
+            f"{field.name} {field.search}" for field in found.fields if field.search
+        )
+        table.add_row(
+            found.name, "–", "any", tried_values, "–", "\n".join(found.where) or "–", found.factory
+        )
     console().print(table)
 
 
@@ -113,12 +136,18 @@ def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
         yield f"  {field.search}: {entry.factory}"
     for grid, places in tried(entry.name, field.name).items():
         papers = dict.fromkeys(paper for paper, _ in places)
-        where = [f"{paper} ({', '.join(dataset for other, dataset in places if other == paper)})" for paper in papers]
+        where = [
+            f"{paper} ({', '.join(dataset for other, dataset in places if other == paper)})"
+            for paper in papers
+        ]
         yield f"  {grid}: {', '.join(where)}"
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
-    """List each grid of a hyper-parameter with the papers and data sets that tried it. `stated`: fixed values, too."""
+    """List each grid of a hyper-parameter with the papers and data sets that tried it.
+
+    `stated`: fixed values, too.
+    """
     places: dict[str, list[tuple[str, str]]] = {}
     for (paper, dataset, name), space in SPACES.items():
         values = {**space.fixed, **space.grid} if stated else space.grid
@@ -141,11 +170,21 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
         "equations": entry.equations,
         "summary": entry.summary,
         "hyperparameters": [
-            {"name": f.name, "type": f.kind, "default": f.default, "range": f.allowed, "meaning": f.meaning}
+            {
+                "name": f.name,
+                "type": f.kind,
+                "default": f.default,
+                "range": f.allowed,
+                "meaning": f.meaning,
+            }
             for f in entry.fields
         ],
         "grids": [
-            {"paper": paper, "dataset": dataset, "grid": ", ".join(f"{n} {grid}" for n, grid in space.grid.items())}
+            {
+                "paper": paper,
+                "dataset": dataset,
+                "grid": ", ".join(f"{n} {grid}" for n, grid in space.grid.items()),
+            }
             for (paper, dataset, algorithm), space in SPACES.items()
             if algorithm == entry.name and space.grid
         ],

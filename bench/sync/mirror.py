@@ -30,7 +30,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Moved:
-    """Counts of rows, files and states copied in one direction. `problems`: sentences on those that could not be."""
+    """Counts of rows, files and states copied in one direction.
+
+    `problems`: sentences on those that could not be.
+    """
 
     rows: int = 0
     tracked: int = 0
@@ -50,11 +53,14 @@ class Mirror:
         self._folder, self._states = Folder(out), States(out, place)
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
-        """Fetch the files that the folder lacks. `keys`: runs whose states are wanted; None for all.
+        """Fetch the files that the folder lacks.
+
+        `keys`: runs whose states are wanted; None for all.
 
         Raises:
             MirrorProblem: the mirror cannot be read, or the folder not written.
-            StoreError: a file in the mirror is broken, foreign or of a newer schema; the message names it.
+            StoreError: a file in the mirror is broken, foreign or of a newer schema; the message
+                names it.
         """
         rows, tracked, damaged = self._folder.steady(self._pull_files)
         states, problems = self._states.pull(keys)
@@ -76,7 +82,9 @@ class Mirror:
         """Remove the mirror's files for which a segment that it has, too, holds rows as good."""
         remote = self._remote_files("runs", ".parquet")
         curves = self._remote_files("curves", ".parquet")
-        claims = Claims(self._folder, (path for path in self._folder.segments() if path.name in remote))
+        claims = Claims(
+            self._folder, (path for path in self._folder.segments() if path.name in remote)
+        )
         replaced = self._covered(claims, remote)
         orphans = claims.names.intersection(curves) - remote.keys()  # of a push that was killed
         for name in sorted(replaced):  # rows first: a curve without its row is ignored
@@ -117,11 +125,17 @@ class Mirror:
         covered = self._covered(Claims(self._folder, self._folder.segments()), runs)
         wanted = sorted(runs.keys() - covered)
         rows = sorted({*wanted} - {shared_name(path) for path in paths})
-        stored = self._remote_files("curves", ".parquet")  # after the rows, so that each row's curve is among them
-        curves = [name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)]
+        stored = self._remote_files(
+            "curves", ".parquet"
+        )  # after the rows, so that each row's curve is among them
+        curves = [
+            name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)
+        ]
         tracked, damaged = self._pull_tracked()
         _for_each(
-            lambda name: self.place.fetch(f"curves/{name}", self.out / "curves" / name, stored[name]),
+            lambda name: self.place.fetch(
+                f"curves/{name}", self.out / "curves" / name, stored[name]
+            ),
             curves,
         )
         _for_each(lambda name: self._fetch_rows(name, runs[name]), rows)
@@ -137,7 +151,9 @@ class Mirror:
         def check(path: Path, name: str) -> None:
             stated = Path(name).stem[17:]  # empty in names of earlier versions
             if not content_hash(path).startswith(stated):
-                raise StoreError(path, f"the tracked file {name} in the mirror is damaged and left there")
+                raise StoreError(
+                    path, f"the tracked file {name} in the mirror is damaged and left there"
+                )
 
         def fetch(name: str) -> None:
             try:
@@ -168,16 +184,23 @@ class Mirror:
         remote = self._remote_files("runs", ".parquet")
         claims = Claims(self._folder, self._folder.segments())
         with_curve = [path for path in paths if is_regular(curve_path(path))]
-        sizes = {path: path.stat().st_size for path in paths}  # FileNotFoundError, if a file was compacted meanwhile
+        sizes = {
+            path: path.stat().st_size for path in paths
+        }  # FileNotFoundError, if a file was compacted meanwhile
         missing = {
             path: name
             for path in with_curve
-            if remote.get(name := shared_name(path)) != sizes[path] and not self._replaced_here(claims, path, name)
+            if remote.get(name := shared_name(path)) != sizes[path]
+            and not self._replaced_here(claims, path, name)
         }
         tracked = self._push_tracked()  # before the rows that they belong to
         _for_each(lambda path: self._put(curve_path(path), f"curves/{missing[path]}"), [*missing])
         _for_each(lambda path: self._put(path, f"runs/{missing[path]}"), [*missing])
-        return _count_rows(missing), tracked, {row["run_key"] for row in rows if row["status"] == "finished"}
+        return (
+            _count_rows(missing),
+            tracked,
+            {row["run_key"] for row in rows if row["status"] == "finished"},
+        )
 
     def _replaced_here(self, claims: Claims, path: Path, name: str) -> bool:
         """Return whether a segment of the folder has rows as good as those of a file here."""
@@ -187,7 +210,11 @@ class Mirror:
         """Push the tracked files that the mirror lacks, or has with fewer bytes."""
         remote = self._remote_tracked()
         folder = part_of(self.out, artifacts.FOLDER)
-        local = [path for path in sorted(folder.glob("*")) if artifacts.NAME.fullmatch(path.name) and is_regular(path)]
+        local = [
+            path
+            for path in sorted(folder.glob("*"))
+            if artifacts.NAME.fullmatch(path.name) and is_regular(path)
+        ]
         larger = [path for path in local if remote.get(path.name, -1) < path.stat().st_size]
         _for_each(lambda path: self._put(path, f"{artifacts.FOLDER}/{path.name}"), larger)
         return len(larger)
@@ -213,7 +240,9 @@ def check_place(url: str, out: Path, read_only: bool = False) -> None:
     """Raise UsageError if mirror and folder contain one another, or if a mirror to be written is a result folder."""
     near = local_folder(url)
     if near and (near.is_relative_to(out) or out.is_relative_to(near)):
-        raise UsageError(f"the mirror {url} and the result folder {out} contain one another: choose another location")
+        raise UsageError(
+            f"the mirror {url} and the result folder {out} contain one another: choose another location"
+        )
     if near and not read_only and (near / BOARD).exists():
         raise UsageError(
             f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
@@ -254,7 +283,9 @@ def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None
     try:
         mirror = open_mirror(url, out)
     except MirrorProblem as error:
-        raise MirrorProblem(f"{error}, or drop --mirror and `boards push` later (docs/cluster.md)") from error
+        raise MirrorProblem(
+            f"{error}, or drop --mirror and `boards push` later (docs/cluster.md)"
+        ) from error
     moved = mirror.pull(keys)
     say(f"mirror {url}: {moved} fetched", *moved.problems)
     pusher = Pusher(mirror)

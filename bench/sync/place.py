@@ -1,7 +1,8 @@
 """The place of a mirror: a folder in any file system that pyarrow knows, whose files appear whole or not at all.
 
-A file is written under a temporary name and moved: a process killed at any point leaves nothing half-written in view.
-A folder of this machine may be somebody else's: below it links, pipes and devices are passed over.
+A file is written under a temporary name and moved: a process killed at any point leaves nothing
+half-written in view. A folder of this machine may be somebody else's: below it links, pipes and
+devices are passed over.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _CHUNK = 2**22  # bytes
 _DAY = 24 * 60 * 60  # seconds after which a temporary file is abandoned
 _FOLDERS = ("runs", "curves", "tracked", "state")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # the name of a file until it is whole
-_SECRET = re.compile("secret|passw|token|key|credential|signature|sas", re.IGNORECASE)  # in names of a query's fields
+_SECRET = re.compile(
+    "secret|passw|token|key|credential|signature|sas", re.IGNORECASE
+)  # in names of a query's fields
 MANIFEST_BYTES = 2**28  # more than a state's manifest has
 
 
@@ -46,7 +49,9 @@ class Place:
 
     def files(self, folder: str) -> dict[str, int]:
         """List the files below `folder`, without temporary ones: name -> bytes."""
-        return {name: info.size for name, info in self._list_files(folder) if not _is_temporary(name)}
+        return {
+            name: info.size for name, info in self._list_files(folder) if not _is_temporary(name)
+        }
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the content of a file of at most `limit` bytes.
@@ -57,7 +62,9 @@ class Place:
         """
         return b"".join(self._chunks(name, limit))
 
-    def fetch(self, name: str, target: Path, size: int, check: Callable[[Path], None] = lambda _: None) -> None:
+    def fetch(
+        self, name: str, target: Path, size: int, check: Callable[[Path], None] = lambda _: None
+    ) -> None:
         """Copy a file of `size` bytes to `target`, which appears whole, if `check` accepts it.
 
         Raises as `read` does.
@@ -72,7 +79,9 @@ class Place:
             raise
         except OSError as error:
             step = "make room here, or name another folder"
-            raise MirrorProblem(f"files of mirror {self.url} cannot be stored here: {error}; {step}") from error
+            raise MirrorProblem(
+                f"files of mirror {self.url} cannot be stored here: {error}; {step}"
+            ) from error
 
     def put(self, name: str, source: bytes | BinaryIO) -> None:
         """Write a file, replacing one of the same name."""
@@ -110,7 +119,9 @@ class Place:
     def check_results(self) -> None:
         """Raise MirrorProblem unless there are results here. Nothing is written."""
         if not any(self.files(folder) for folder in ("runs", "state")):
-            raise MirrorProblem(f"there are no results at {self.url}: check it, or push to it first")
+            raise MirrorProblem(
+                f"there are no results at {self.url}: check it, or push to it first"
+            )
 
     def probe(self) -> None:
         """Raise MirrorProblem unless files can be listed, written and deleted here."""
@@ -125,9 +136,13 @@ class Place:
 
         base = self._path(folder)
         with self._errors_translated():
-            infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+            infos = self._system.get_file_info(
+                FileSelector(base, allow_not_found=True, recursive=True)
+            )
         for info in infos:
-            with suppress(UnicodeDecodeError):  # a name of this machine that is not UTF-8: none of ours
+            with suppress(
+                UnicodeDecodeError
+            ):  # a name of this machine that is not UTF-8: none of ours
                 if info.type == FileType.File and not (self._here and _leads_elsewhere(info.path)):
                     yield (
                         info.path.partition(base.strip("/") + "/")[2],
@@ -157,7 +172,9 @@ class Place:
             while chunk := stream.read(_CHUNK):
                 read += len(chunk)
                 if read > limit:
-                    raise MirrorProblem(f"mirror {self.url}: {name} has more than its {limit:,} bytes")
+                    raise MirrorProblem(
+                        f"mirror {self.url}: {name} has more than its {limit:,} bytes"
+                    )
                 yield chunk
 
     @contextmanager
@@ -214,8 +231,12 @@ def _leads_elsewhere(path: str) -> bool:
 
 def refuse_password(url: str) -> None:
     """Raise UsageError for a URL with a secret, before anything prints or keeps it."""
-    password = re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE)  # a port is not a password
-    if password or any(map(_SECRET.search, dict(parse_qsl(url.partition("?")[2], keep_blank_values=True)))):
+    password = re.match(
+        r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE
+    )  # a port is not a password
+    if password or any(
+        map(_SECRET.search, dict(parse_qsl(url.partition("?")[2], keep_blank_values=True)))
+    ):
         raise UsageError(
             "the mirror's URL has a password in it, which every row's column `command` would keep: leave it out, and "
             "give it in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
@@ -226,7 +247,9 @@ def local_folder(url: str) -> Path | None:
     """Return the local folder of a mirror's URL or path; None if the mirror is remote."""
     if "://" not in url:
         return resolved(url)
-    return Path(unquote(url.removeprefix("file://"))).resolve() if url.startswith("file:///") else None
+    return (
+        Path(unquote(url.removeprefix("file://"))).resolve() if url.startswith("file:///") else None
+    )
 
 
 def first_line(error: BaseException) -> str:

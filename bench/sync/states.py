@@ -3,9 +3,10 @@
     URL/state/RUN_KEY/WRITER/<file>.<16 hex of its SHA-256>     a file that the state's manifest names
     URL/state/RUN_KEY/WRITER/manifest.json                      written last: which of these files are one round
 
-A writer is one result folder on one machine, and changes only its own files. Files are named by their content, so that
-none is ever overwritten; those that a new manifest does not name are removed after it is written. A manifest may be
-somebody else's: only files with a state's names are copied, and only with the stated size and content.
+A writer is one result folder on one machine, and changes only its own files. Files are named by
+their content, so that none is ever overwritten; those that a new manifest does not name are removed
+after it is written. A manifest may be somebody else's: only files with a state's names are copied,
+and only with the stated size and content.
 """
 
 from __future__ import annotations
@@ -50,34 +51,50 @@ class States:
         count, problems = 0, []
         for key in sorted({*wanted} - finished - {*self._local_keys()}):
             part_of(self._out, states.FOLDER).mkdir(parents=True, exist_ok=True)
-            with suppress(Timeout), FileLock(self._folder / f"{key}.lock", timeout=0):  # else the run is at work here
+            with (
+                suppress(Timeout),
+                FileLock(self._folder / f"{key}.lock", timeout=0),
+            ):  # else the run is at work here
                 if key not in self._local_keys():
                     usable = self._fetch_furthest(key, remote[key])
                     count += usable
                     if not usable and self._place.files(f"state/{key}"):
-                        problems.append(f"the state of run {key[:16]} in the mirror is damaged: it begins anew")
+                        problems.append(
+                            f"the state of run {key[:16]} in the mirror is damaged: it begins anew"
+                        )
         return count, problems
 
     def push(self, stored: Collection[str]) -> int:
         """Write the current states, and remove those of runs that are over; return how many were written.
 
-        `stored` are the keys of the finished rows that the mirror has. The state of a run that has ended since is its
-        only copy in the mirror, and stays.
+        `stored` are the keys of the finished rows that the mirror has. The state of a run that has
+        ended since is its only copy in the mirror, and stays.
         """
         from filelock import FileLock, Timeout
 
         pushed = 0
-        with suppress(Timeout), FileLock(self._folder.with_name("mirror.lock"), timeout=0):  # else another sweep pushes
+        with (
+            suppress(Timeout),
+            FileLock(self._folder.with_name("mirror.lock"), timeout=0),
+        ):  # else another sweep pushes
             remote = self._remote_files()
-            pushed = sum(self._push(key, remote.get(key, {})) for key in self._local_keys() if key not in stored)
+            pushed = sum(
+                self._push(key, remote.get(key, {}))
+                for key in self._local_keys()
+                if key not in stored
+            )
             for key in remote.keys() & set(stored):
                 self._remove(key, remote[key])
         return pushed
 
     def _local_keys(self) -> list[str]:
         """List the runs with a state here, or with a link, which the run refuses."""
-        folders = [folder for folder in states.folders(self._out) if states.KEY.fullmatch(folder.name)]
-        return [folder.name for folder in folders if folder.is_symlink() or (folder / MANIFEST).exists()]
+        folders = [
+            folder for folder in states.folders(self._out) if states.KEY.fullmatch(folder.name)
+        ]
+        return [
+            folder.name for folder in folders if folder.is_symlink() or (folder / MANIFEST).exists()
+        ]
 
     def _remote_files(self) -> dict[str, dict[str, int]]:
         """List the files of the mirror's states: run key -> name below its folder -> bytes."""
@@ -98,13 +115,20 @@ class States:
             if self._written.get(key) == text and target in remote:
                 return False
             sums = states.files_of(manifest)
-            files = {name: self._push_file(folder / name, digest, remote) for name, digest in sums.items()}
+            files = {
+                name: self._push_file(folder / name, digest, remote)
+                for name, digest in sums.items()
+            }
         except (FileNotFoundError, ValueError, RecursionError):
             return False  # the others are pushed all the same
-        self._place.put(f"state/{key}/{target}", json.dumps({"manifest": manifest, "files": files}).encode())
+        self._place.put(
+            f"state/{key}/{target}", json.dumps({"manifest": manifest, "files": files}).encode()
+        )
         self._written[key] = text
         current = {target, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
-        self._remove(key, {name for name in remote if name.startswith(f"{self._writer}/")} - current)
+        self._remove(
+            key, {name for name in remote if name.startswith(f"{self._writer}/")} - current
+        )
         return True
 
     def _push_file(self, path: Path, digest: str, remote: Mapping[str, int]) -> dict[str, Any]:
@@ -139,7 +163,9 @@ class States:
             if rest == MANIFEST:
                 with suppress(FileNotFoundError):
                     manifests[writer] = self._place.read(f"state/{key}/{name}", MANIFEST_BYTES)
-        furthest_first = sorted(manifests, key=lambda writer: _round(manifests[writer]), reverse=True)
+        furthest_first = sorted(
+            manifests, key=lambda writer: _round(manifests[writer]), reverse=True
+        )
         return any(self._fetch(key, writer, manifests[writer], remote) for writer in furthest_first)
 
     def _fetch(self, key: str, writer: str, text: bytes, remote: Mapping[str, int]) -> bool:

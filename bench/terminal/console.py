@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-NO_MEMORY = "memory does not suffice: free some, read fewer folders at once, or use a larger machine"
+NO_MEMORY = (
+    "memory does not suffice: free some, read fewer folders at once, or use a larger machine"
+)
 _UNKNOWN = "unrecognized arguments: "  # argparse's words
 
 
@@ -38,7 +40,13 @@ class Parser(argparse.ArgumentParser):
     place = ""
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
+        super().__init__(
+            **{
+                "formatter_class": argparse.RawDescriptionHelpFormatter,
+                "allow_abbrev": False,
+                **given,
+            }
+        )
 
     def error(self, message: str) -> NoReturn:
         """Exit with argparse's message, the nearest option to an unknown one, and the way to see all options."""
@@ -57,12 +65,16 @@ class Parser(argparse.ArgumentParser):
         from difflib import get_close_matches
 
         options = list(self._option_string_actions)
-        near = [name for name in options if name.startswith(option)] or get_close_matches(option, options, n=1)
+        near = [name for name in options if name.startswith(option)] or get_close_matches(
+            option, options, n=1
+        )
         return near[0] if near else ""
 
     def _suggestion(self, message: str) -> str:
         words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
-        wrong = next((word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), "")
+        wrong = next(
+            (word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), ""
+        )
         near = wrong and self.nearest(wrong)
         return f" (did you mean {near}?)" if near else ""
 
@@ -128,7 +140,9 @@ class _Stream:
             raise UnreadError from None
         if self._name:
             why = error.strerror or error
-            raise EnvironmentProblem(f"{self._name} cannot be written: {why}; send it to a file with room") from error
+            raise EnvironmentProblem(
+                f"{self._name} cannot be written: {why}; send it to a file with room"
+            ) from error
 
 
 @contextmanager
@@ -141,14 +155,18 @@ def guarded() -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # characters such as α, in a locale that lacks them
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # characters such as α, in a locale that lacks them
     sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
     sys.stderr = _Stream(before[1] or _nowhere(), None)
     try:
         yield
         sys.stdout.flush()
     finally:
-        sys.stdout, sys.stderr = (old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True))
+        sys.stdout, sys.stderr = (
+            old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True)
+        )
 
 
 def _nowhere() -> Any:

@@ -56,7 +56,11 @@ def markdown(tables: Sequence[Table]) -> str:
 
 def _markdown(table: Table) -> str:
     tuned = table.shows_hyperparameters
-    header = ["algorithm", *["hyper-parameters"] * tuned, *(f"{h.label} {h.metric.short}".strip() for h in table.heads)]
+    header = [
+        "algorithm",
+        *["hyper-parameters"] * tuned,
+        *(f"{h.label} {h.metric.short}".strip() for h in table.heads),
+    ]
     table = replace(table, notes=tuple(map(_markdown_text, table.notes)))
     header = [_markdown_text(text) for text in header]
     captions = [f"- {_markdown_text(line)}" for line in table.captions]
@@ -64,9 +68,18 @@ def _markdown(table: Table) -> str:
     lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
     for row in table.rows:
         code = [_markdown_code(row.hyperparameters)] * tuned
-        cells = [_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells]
+        cells = [
+            _emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells
+        ]
         lines.append(_bars([_markdown_text(row.label), *code, *cells]))
-    return "\n".join([*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)"), ""])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)"),
+            "",
+        ]
+    )
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -94,22 +107,35 @@ def latex(tables: Sequence[Table]) -> str:
 def _latex(table: Table) -> str:
     tuned = table.shows_hyperparameters
     caption = f"{table.title}. {table.captions[0]}."
-    header = ["algorithm", *["hyper-parameters"] * tuned, *(_latex_text(head.metric.short) for head in table.heads)]
+    header = [
+        "algorithm",
+        *["hyper-parameters"] * tuned,
+        *(_latex_text(head.metric.short) for head in table.heads),
+    ]
     body = [
         [
             _latex_text(row.label),
             *[_stacked(folded(row.hyperparameters))] * tuned,
-            *(_emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text) for cell in row.cells),
+            *(
+                _emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text)
+                for cell in row.cells
+            ),
         ]
         for row in table.rows
     ]
     kind = "table*" if len(table.heads) + tuned > ONE_COLUMN else "table"
     lines = [rf"\begin{{{kind}}}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
     shrunk = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
-    lines += [rf"{shrunk}\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
+    lines += [
+        rf"{shrunk}\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}",
+        r"\toprule",
+    ]
     lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
     lines += [" & ".join(cells) + r" \\" for cells in body]
-    below = [*table.captions[1:], table.legend("bold best", "=", "underlined second (may be shared)")]
+    below = [
+        *table.captions[1:],
+        table.legend("bold best", "=", "underlined second (may be shared)"),
+    ]
     notes = ". ".join(_latex_text(line) for line in below if line)
     lines += [
         r"\bottomrule",
@@ -123,7 +149,9 @@ def _latex(table: Table) -> str:
 
 def _latex_groups(table: Table, name_columns: int) -> list[str]:
     """Format the line above the header that spans each place's columns, and its rules; none for a single place."""
-    labels = [(label, len(list(heads))) for label, heads in groupby(head.label for head in table.heads)]
+    labels = [
+        (label, len(list(heads))) for label, heads in groupby(head.label for head in table.heads)
+    ]
     if not labels[0][0]:
         return []
     cells, rules, first = [""] * name_columns, [], name_columns + 1
@@ -151,7 +179,10 @@ def comma_separated(tables: Sequence[Table]) -> str:
     """
     cells = [(table.setting, record) for table in tables for record in flat(table)]
     return lines(
-        [record | {name: setting[name] for name in setting if name not in record} for setting, record in cells]
+        [
+            record | {name: setting[name] for name in setting if name not in record}
+            for setting, record in cells
+        ]
     )
 
 
@@ -188,21 +219,30 @@ def as_json(tables: Sequence[Table]) -> str:
     documents = []
     for table in tables:
         cells = [
-            record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")} for record in flat(table)
+            record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")}
+            for record in flat(table)
         ]
         documents.append(_document(table, cells, setting=table.setting))
     return _json(documents)
 
 
 def _document(table: Table, cells: Sequence[Any], **more: Any) -> dict[str, Any]:
-    return {"title": table.title, "captions": table.captions, "notes": table.notes, **more, "cells": cells}
+    return {
+        "title": table.title,
+        "captions": table.captions,
+        "notes": table.notes,
+        **more,
+        "cells": cells,
+    }
 
 
 def _json(documents: Sequence[Any]) -> str:
     return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _emphasised(cell: Cell, best: str, shared: str, second: str, escape: Callable[[str], str]) -> str:
+def _emphasised(
+    cell: Cell, best: str, shared: str, second: str, escape: Callable[[str], str]
+) -> str:
     """Put the cell's text into the template (`**{}**`) of its emphasis."""
     template = {"best": best, "shared": shared, "second": second}.get(cell.emphasis, "{}")
     return template.replace("{}", escape(cell.text()))

@@ -28,7 +28,9 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
-def note_superseded(runs: pd.DataFrame, tuned: Sequence[str], shown: pd.DataFrame | None = None) -> None:
+def note_superseded(
+    runs: pd.DataFrame, tuned: Sequence[str], shown: pd.DataFrame | None = None
+) -> None:
     """Report on stderr which runs of other versions a leaderboard leaves out.
 
     `runs` and `tuned` are those of the leaderboard. `shown` are the runs of a sweep's own versions,
@@ -90,14 +92,19 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
         console.print(Text(text, style))
 
     width = console.width
-    legend = ("bold best", "=", "underlined second") if console.is_terminal else ("* best", "=", "+ second")
+    legend = (
+        ("bold best", "=", "underlined second")
+        if console.is_terminal
+        else ("* best", "=", "+ second")
+    )
     for number, table in enumerate(tables):
         say("\n" * bool(number) + table.title, "bold")
         for line in table.captions:
             say(line)
         for columns in _column_chunks(table, console):
             grid = _grid(table, columns, console)
-            # rich would squeeze a grid that is wider than the console; let a narrow terminal wrap lines instead.
+            # rich would squeeze a grid that is wider than the console; let a narrow terminal wrap
+            # lines instead.
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
@@ -142,7 +149,9 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
         grid.add_column(line + "hyper-parameters", max_width=FOLDED_WIDTH, overflow="fold")
     for at, column in enumerate(columns):
         label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
-        grid.add_column(Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True)
+        grid.add_column(
+            Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True
+        )
     cells = [_aligned([row.cells[column] for row in table.rows], console) for column in columns]
     for row, texts in zip(table.rows, zip(*cells, strict=True), strict=True):
         grid.add_row(row.label, *["\n".join(folded(row.hyperparameters))] * tuned, *texts)
@@ -154,12 +163,19 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     from rich.text import Text
 
     texts = [cell.text() for cell in column]
-    width = max((len(t.split()[0]) for t, cell in zip(texts, column, strict=True) if cell.state == "value"), default=0)
+    width = max(
+        (len(t.split()[0]) for t, cell in zip(texts, column, strict=True) if cell.state == "value"),
+        default=0,
+    )
     styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
     aligned = []
     for text, cell in zip(texts, column, strict=True):
-        style = {"best": "bold", "second": "underline"}.get(cell.emphasis, styles.get(cell.state, ""))
-        signs = {"shared": "="} if console.is_terminal else {"best": "*", "shared": "=", "second": "+"}
+        style = {"best": "bold", "second": "underline"}.get(
+            cell.emphasis, styles.get(cell.state, "")
+        )
+        signs = (
+            {"shared": "="} if console.is_terminal else {"best": "*", "shared": "=", "second": "+"}
+        )
         sign = signs.get(cell.emphasis, "")
         space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (text + sign, style)))

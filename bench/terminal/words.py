@@ -19,7 +19,9 @@ from search_spaces.bounds import nearest
 
 # Help of options that several commands have.
 CHOSEN_BY = "validation accuracy that configurations are chosen by: mean of the last ten evaluations, or best round"
-DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
+DATA_DIR = (
+    "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
+)
 IMPORT = "allow importing these `module:name` that a file refers to, which executes their code"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
@@ -40,7 +42,11 @@ def duration(seconds: float) -> str:
     """Format seconds: `90 s`, `12 min`, `3.4 h`, `2.1 days`."""
     for size, unit, top in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
         if seconds < top:
-            return f"{seconds / size:.1f} {unit}" if size == 3600 else f"{max(1, round(seconds / size))} {unit}"
+            return (
+                f"{seconds / size:.1f} {unit}"
+                if size == 3600
+                else f"{max(1, round(seconds / size))} {unit}"
+            )
     return f"{seconds / 86400:.1f} days"
 
 
@@ -87,7 +93,8 @@ def folded(hyperparameters: str) -> list[str]:
 def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False) -> UsageError:
     """Make the error for an unknown name, with the nearest known one.
 
-    `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, or a file typed by mistake.
+    `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, or a file
+    typed by mistake.
     """
     advice = as_module(name) if importable else ""
     if advice:
@@ -109,7 +116,11 @@ def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
 def folders_of(words: Iterable[str] | None) -> list[Path]:
     """Return the named result folders without repeats, or the default one; raises UsageError if some do not exist."""
     # A folder may have a comma or a blank in its name.
-    names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
+    names = [
+        name
+        for word in words or ()
+        for name in ([word] if Path(word).is_dir() else split_list([word]))
+    ]
     folders = list(dict.fromkeys(map(Path, names)))
     missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
     if missing:
@@ -167,7 +178,9 @@ def seeds_to_confirm(text: str) -> tuple[int, ...]:
     for part in parts:
         match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
         if not match:
-            raise ArgumentTypeError(f"give a number of seeds, or seeds such as 101-150,200; got {text!r}")
+            raise ArgumentTypeError(
+                f"give a number of seeds, or seeds such as 101-150,200; got {text!r}"
+            )
         first = int(match[1])
         is_count = len(parts) == 1 and match[2] is None
         low, high = (1, first) if is_count else (first, int(match[2] or first))
@@ -188,11 +201,16 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
             ranges[-1].append(seed)
         else:
             ranges.append([seed])
-    return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in ranges)
+    return ", ".join(
+        f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in ranges
+    )
 
 
 def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:
-    """Parse names among `known`, each once and in that order. Raises UsageError for an unknown name of this `kind`."""
+    """Parse names among `known`, each once and in that order.
+
+    Raises UsageError for an unknown name of this `kind`.
+    """
     names = split_list(words)
     for name in names:
         if name not in known:

@@ -1,7 +1,7 @@
 """Successive halving among the configurations of a trial: ASHA's rule for configurations that are at the same round.
 
-Nothing is remembered between rungs: the curves alone, also of stored runs, decide which configurations go on. So a
-trial that is interrupted at any moment goes on as if it had not been.
+Nothing is remembered between rungs: the curves alone, also of stored runs, decide which
+configurations go on. So a trial that is interrupted at any moment goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -39,18 +39,27 @@ def next_rung(rungs: Iterable[int], round: int) -> float:
 def losers(runs: Sequence[Run], rungs: Iterable[int]) -> list[Run]:
     """Select the running runs that do not go on after these rungs.
 
-    A rung compares the configurations that have a run with as many rounds, by `objective` over all of their seeds;
-    seeds that failed or diverged before count against them. The best 1 / `FACTOR`, rounded up, go
-    on; of equal ones the first.
+    A rung compares the configurations that have a run with as many rounds, by `objective` over all
+    of their seeds; seeds that failed or diverged before count against them. The best 1 / `FACTOR`,
+    rounded up, go on; of equal ones the first.
     """
     stopped: list[Run] = []
     configurations = by_configuration(runs)
     for rung in rungs:
-        standing = {key: seeds for key, seeds in configurations.items() if any(run.round >= rung for run in seeds)}
+        standing = {
+            key: seeds
+            for key, seeds in configurations.items()
+            if any(run.round >= rung for run in seeds)
+        }
         values = {key: objective(seeds, rung) for key, seeds in standing.items()}
         best_first = sorted(values, key=lambda key: values[key], reverse=True)
         behind = best_first[math.ceil(len(best_first) / FACTOR) :]
-        stopped += [run for key in behind for run in standing[key] if run.status == "running" and run not in stopped]
+        stopped += [
+            run
+            for key in behind
+            for run in standing[key]
+            if run.status == "running" and run not in stopped
+        ]
     return stopped
 
 
@@ -74,7 +83,8 @@ def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
 
     Returns:
         The value by `selection_value`, for which a seed counts as diverged if it was by that round;
-        -inf if there is no value, or if a seed is lost, because a mean over the others would not be comparable.
+        -inf if there is no value, or if a seed is lost, because a mean over the others would not be
+        comparable.
     """
     accuracies = [run.number(RULES[run.execution.chosen_by], until) for run in seeds]
     values = [accuracy for accuracy in accuracies if not math.isnan(accuracy)]

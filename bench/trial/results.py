@@ -42,8 +42,9 @@ def rows_of(
 ) -> list[tuple[dict[str, Any], list[Point]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
-    `facts` are the columns that the engine does not know: provenance, cost, `status`. `chance` is the accuracy of the
-    best guess, one class for all samples, and with `test_samples` gives its standard error.
+    `facts` are the columns that the engine does not know: provenance, cost, `status`. `chance` is
+    the accuracy of the best guess, one class for all samples, and with `test_samples` gives its
+    standard error.
     """
     rows = []
     short = unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
@@ -51,8 +52,8 @@ def rows_of(
         curve = progress.curves[suffix]
         results = numbers_of(curve_of(curve))
         best, final = results["best_accuracy"], results["final_accuracy"]
-        # Guessing is no sign of divergence in a run that was cut short and may have hardly begun, nor in a client that
-        # has one class and nobody to learn from.
+        # Guessing is no sign of divergence in a run that was cut short and may have hardly begun,
+        # nor in a client that has one class and nobody to learn from.
         if best is None or final is None or row_entry(unit.algorithm, suffix).reference:
             guesses = False
         elif short:
@@ -98,10 +99,22 @@ def write_tracked(
         facts = {"run/key": key, "run/algorithm": names[suffix]}
         if "models" in what:
             row = simulation.algorithm.evaluated(simulation.server)[suffix]
-            of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
-            metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
-            written[key].append(artifacts.write_tensors(out, key, _tensors(simulation, row), metadata))
-        written[key].append(artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts}))
+            of_setting = {
+                name: getattr(simulation.setting, name)
+                for name in ("dataset", "model", "precision")
+            }
+            metadata = {
+                "run_key": key,
+                "algorithm": names[suffix],
+                "round": str(simulation.round),
+                **of_setting,
+            }
+            written[key].append(
+                artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
+            )
+        written[key].append(
+            artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts})
+        )
     return written
 
 

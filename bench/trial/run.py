@@ -39,10 +39,12 @@ SILENT_SECONDS = 5.0  # of waiting for another's claim, before a warning
 class Run:
     """Execution of one run spec, from its saved state or the beginning to its rows.
 
-    If another process executed it (not `here`), its rows do not have the GPU's name and the peak memory.
+    If another process executed it (not `here`), its rows do not have the GPU's name and the peak
+    memory.
 
     Attributes:
-        status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment` for an unusable state.
+        status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment` for an
+            unusable state.
         error: why the run failed; `traceback` is that of the error, as Python prints it.
         diverged: whether the run finished as diverged, as its row says; False before its end.
         pack: number of runs that share its program.
@@ -57,7 +59,9 @@ class Run:
         self.pack, self._saved_round = 1, 0
         self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
-        self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # any thread may end the run
+        self._lock = FileLock(
+            f"{self.folder.path}.lock", thread_local=False
+        )  # any thread may end the run
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
         self._split_hash, self._dataset_hash, self._chance, self._test_samples = "", "", 0.0, 0
@@ -101,13 +105,21 @@ class Run:
 
     def save(self) -> None:
         """Write the state now, unless the folder has it: its files are never written again under the same names."""
-        if self.status == "running" and self.simulation is not None and (self.unsaved or not self.round):
+        if (
+            self.status == "running"
+            and self.simulation is not None
+            and (self.unsaved or not self.round)
+        ):
             self.simulation.save()
             self._saved, self._saved_round = time.monotonic(), self.round
 
     def stop(self) -> None:
         """End a run that the scheduler stopped: store it as stopped, and keep its state for a later command."""
-        if self.status == "running" and self.simulation is not None and self.simulation.progress.curves:
+        if (
+            self.status == "running"
+            and self.simulation is not None
+            and self.simulation.progress.curves
+        ):
             self.save()
             self._store("stopped")
 
@@ -123,7 +135,8 @@ class Run:
         if not self._lock.is_locked:
             return
         if self.status == "finished":
-            # Safe while another sweep waits: the next claim, on this file or a new one, finds the rows.
+            # Safe while another sweep waits: the next claim, on this file or a new one, finds the
+            # rows.
             with suppress(OSError):  # another user's file in a shared folder
                 Path(self._lock.lock_file).unlink()
         self._lock.release(force=True)
@@ -138,13 +151,20 @@ class Run:
         """The points (round, metric, value) of the run's own row so far; for a stored run, all of them."""
         if self.simulation is None:
             return self._recalled
-        own = next((suffix for suffix, name in self.unit.row_names.items() if name == self.unit.algorithm), "")
+        own = next(
+            (suffix for suffix, name in self.unit.row_names.items() if name == self.unit.algorithm),
+            "",
+        )
         return self.simulation.progress.curves.get(own, [])
 
     @property
     def round(self) -> int:
         """Number of finished rounds; for a stored run, the last evaluated round."""
-        return self.simulation.round if self.simulation else max((at for at, _, _ in self._recalled), default=0)
+        return (
+            self.simulation.round
+            if self.simulation
+            else max((at for at, _, _ in self._recalled), default=0)
+        )
 
     @property
     def unsaved(self) -> bool:
@@ -161,7 +181,9 @@ class Run:
     def number(self, name: str, until: float = math.inf) -> float:
         """Read a number of `NUMBERS` off the curve so far, up to a round; NaN before there is any."""
         points = self.curve
-        add_points(self._arranged, points[self._arranged_points :])  # reports read long curves again and again
+        add_points(
+            self._arranged, points[self._arranged_points :]
+        )  # reports read long curves again and again
         self._arranged_points = len(points)
         value = NUMBERS[name].value(cut(self._arranged, until))
         return math.nan if value is None else value
@@ -190,10 +212,17 @@ class Run:
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
         weights.provide(unit.setting.model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
-        self._split_hash, self._dataset_hash, self._test_samples = shares.hash, dataset.hash, len(dataset.test_y)
+        self._split_hash, self._dataset_hash, self._test_samples = (
+            shares.hash,
+            dataset.hash,
+            len(dataset.test_y),
+        )
         self._chance = float(np.bincount(dataset.test_y).max()) / self._test_samples
-        initial = load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
-        # Another file of weights, or another w_0, counts as another environment: its results are stored beside others.
+        initial = (
+            load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
+        )
+        # Another file of weights, or another w_0, counts as another environment: its results are
+        # stored beside others.
         self._started_from = weights.versions(unit.setting.model)
         self._started_from |= {"start_from": fingerprint(initial)} if initial else {}
         self.simulation = Simulation(
@@ -218,8 +247,12 @@ class Run:
         progress, chance, samples = simulation.progress, self._chance, self._test_samples
         self.complaint = progress.complaint
         tracked: dict[str, list[str]] = {}
-        if status == "finished":  # before the rows, so that a finished row always has its tracked data
-            tracked = write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
+        if (
+            status == "finished"
+        ):  # before the rows, so that a finished row always has its tracked data
+            tracked = write_tracked(
+                simulation, self.execution.out, self.unit.rows, self.unit.row_names
+            )
         # A row of other data gives way to this one, whatever environment it is of.
         keys = list(self.unit.rows.values())
         of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
@@ -242,13 +275,17 @@ class Run:
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
-            "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
+            "samples_per_second": simulation.progress.samples / seconds
+            if simulation and seconds
+            else None,
             "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
             "certified": self.unit.algorithm in ALGORITHMS or execution.certified,
             "backend": self.backend,
             "pack": self.pack,
-            "started": datetime.fromtimestamp(simulation.progress.started, UTC) if simulation else self._started,
+            "started": datetime.fromtimestamp(simulation.progress.started, UTC)
+            if simulation
+            else self._started,
             "finished": datetime.now(UTC),
             "status": status,
         }

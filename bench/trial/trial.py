@@ -35,12 +35,15 @@ class RunGroup:
         self.runs = [Run(unit, execution) for unit in units]
         self.problem = ""
         if not execution.stopping:
-            # In the same order everywhere, so that two sweeps that share a folder do not wait for each other.
+            # In the same order everywhere, so that two sweeps that share a folder do not wait for
+            # each other.
             for run in sorted(self.runs, key=lambda run: run.unit.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
         self._reported: dict[str, int] = {}  # by run key, number of points that reports had
-        self._judged = 0  # round up to which rungs have been judged; a resumed trial judges all of them anew
+        self._judged = (
+            0  # round up to which rungs have been judged; a resumed trial judges all of them anew
+        )
         self._give_claims()
 
     def step(self) -> dict[str, Any]:
@@ -53,10 +56,16 @@ class RunGroup:
                 # No run passes a rung before it is compared there.
                 lowest = min((member.round for member in pack.active), default=0)
                 step = rounds - lowest % rounds if rounds else 1
-                self._advance(pack, int(min(step, next_rung(self.execution.rungs, lowest) - lowest)))
+                self._advance(
+                    pack, int(min(step, next_rung(self.execution.rungs, lowest) - lowest))
+                )
             if rounds or not self._active() or time.monotonic() - began >= 1:
                 report = self.report()
-                return {**report, "curves": self._new_points()} if self.execution.report_curves else report
+                return (
+                    {**report, "curves": self._new_points()}
+                    if self.execution.report_curves
+                    else report
+                )
 
     def _new_points(self) -> dict[str, list[Point]]:
         """Return the points that each row's curve gained since the last step, by run key."""
@@ -69,7 +78,10 @@ class RunGroup:
         return points
 
     def _advance(self, pack: Pack, rounds: int) -> None:
-        """Advance a pack, then save or finish its runs. A run that failed or ended leaves the pack."""
+        """Advance a pack, then save or finish its runs.
+
+        A run that failed or ended leaves the pack.
+        """
         pack.advance(rounds, stop=lambda: self.execution.stopping)
         for run in self._active():
             if run.simulation in pack.failures:
@@ -104,10 +116,11 @@ class RunGroup:
     def report(self) -> dict[str, Any]:
         """Report the state of the trial: `done`, `status`, and the results of its runs.
 
-        `accuracy` and `best_accuracy` are means over the runs, and `objective` is the best configuration's. `round` is
-        the smallest of the runs that go on, because ASHA ends a trial at its last round, and at the end the largest;
-        `rounds_done` is the sum of all. The status `environment` means that the user has to fix something; `ends_sweep`
-        tells whether it would stop other trials, too. `unusable` counts the runs with an unusable state. With
+        `accuracy` and `best_accuracy` are means over the runs, and `objective` is the best
+        configuration's. `round` is the smallest of the runs that go on, because ASHA ends a trial
+        at its last round, and at the end the largest; `rounds_done` is the sum of all. The status
+        `environment` means that the user has to fix something; `ends_sweep` tells whether it would
+        stop other trials, too. `unusable` counts the runs with an unusable state. With
         `report_curves`, `statuses` has the status of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
@@ -120,16 +133,22 @@ class RunGroup:
         elif self._active():
             status = "running"
         else:
-            status = next((worst for worst in ("environment", "failed") if worst in statuses), "finished")
+            status = next(
+                (worst for worst in ("environment", "failed") if worst in statuses), "finished"
+            )
         return {
-            "round": min((run.round for run in self._active()), default=max(run.round for run in self.runs)),
+            "round": min(
+                (run.round for run in self._active()), default=max(run.round for run in self.runs)
+            ),
             "rounds_done": sum(run.round for run in self.runs),
             "accuracy": _mean([run.number("final_accuracy") for run in self.runs]),
             "best_accuracy": _mean([run.number("best_accuracy") for run in self.runs]),
             "objective": self._objective(),
             "status": status,
             "error": self.problem or "; ".join(run.error for run in self.runs if run.error),
-            "traceback": "\n".join(dict.fromkeys(run.traceback for run in self.runs if run.traceback)),
+            "traceback": "\n".join(
+                dict.fromkeys(run.traceback for run in self.runs if run.traceback)
+            ),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "ends_sweep": bool(self.problem),
             "unusable": statuses.count("environment"),
@@ -154,8 +173,8 @@ class RunGroup:
     def end(self) -> None:
         """Store the runs that are still going as stopped by the scheduler.
 
-        If the sweep itself is stopping, or the machine is not ready, they are saved instead, except runs that an error
-        ended in the middle of a round.
+        If the sweep itself is stopping, or the machine is not ready, they are saved instead, except
+        runs that an error ended in the middle of a round.
         """
         broken = {member for pack in self._packs for member in pack.failures}
         saves = self.execution.stopping or bool(self.problem)
@@ -176,7 +195,11 @@ class RunGroup:
 
     def _active(self) -> list[Run]:
         """Return the runs to go on with, without those that were never opened because the sweep was stopping."""
-        return [run for run in self.runs if run.status == "running" and run.simulation and not self.problem]
+        return [
+            run
+            for run in self.runs
+            if run.status == "running" and run.simulation and not self.problem
+        ]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
         """Execute an action of a run, and handle its error."""
@@ -190,7 +213,9 @@ class RunGroup:
         if isinstance(error, Interrupted):  # its last save stays
             run.status = "interrupted"
             return
-        if isinstance(error, UnusableState):  # no row: the state may be mended, and stored rows stay
+        if isinstance(
+            error, UnusableState
+        ):  # no row: the state may be mended, and stored rows stay
             run.status, run.error = "environment", str(error)
             return
         problem = on_this_machine(error, self.execution.out)
@@ -202,7 +227,10 @@ class RunGroup:
         except OSError as full:
             self.problem = on_this_machine(full, self.execution.out)
         except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
-            run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {unstorable}"
+            run.status, run.error = (
+                "failed",
+                f"{describe(error)}; its row cannot be stored: {unstorable}",
+            )
 
 
 def _packs_of(runs: Sequence[Run]) -> list[Pack]:
@@ -214,7 +242,9 @@ def _packs_of(runs: Sequence[Run]) -> list[Pack]:
     for backend, members in groups.items():
         for run in members:
             run.pack = len(members) if backend == "stacked" else 1
-    return [Pack([run.simulation for run in members if run.simulation]) for members in groups.values()]
+    return [
+        Pack([run.simulation for run in members if run.simulation]) for members in groups.values()
+    ]
 
 
 def on_this_machine(error: BaseException | None, out: str) -> str:
@@ -227,7 +257,9 @@ def on_this_machine(error: BaseException | None, out: str) -> str:
     if not isinstance(error, OSError):
         return ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left for {error.filename or out}: free some, then run the same command again"
+        return (
+            f"no space left for {error.filename or out}: free some, then run the same command again"
+        )
     advice = advice_on(error) or ": fix this, then run the same command again"
     return f"{error.strerror or error} ({error.filename or out}){advice}"
 

@@ -1,8 +1,8 @@
 """Checks of rows: every column, its type and range, a consistent identity; and of a row against its curve.
 
-`row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` is what of this can be checked
-of a whole table at once; every reader does. `curve_problems` compares a row with its curve, when folders are validated
-or merged.
+`row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` is what of
+this can be checked of a whole table at once; every reader does. `curve_problems` compares a row
+with its curve, when folders are validated or merged.
 """
 
 from __future__ import annotations
@@ -43,10 +43,14 @@ def check_row(row: Mapping[str, Any]) -> None:
     A number that is read off curves may be empty or missing: readers compute it.
 
     Raises:
-        ValueError: a column is missing, unknown, of another type, empty or out of range; the status is unknown; or
-            hp_json or setting_json disagrees with its columns. The message names all of these, not only the first.
+        ValueError: a column is missing, unknown, of another type, empty or out of range; the status
+            is unknown; or hp_json or setting_json disagrees with its columns. The message names all
+            of these, not only the first.
     """
-    _raise_if_any(f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored", row_problems(row))
+    _raise_if_any(
+        f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored",
+        row_problems(row),
+    )
 
 
 def check_curve(curve: Iterable[CurvePoint]) -> None:
@@ -67,7 +71,11 @@ def _raise_if_any(message: str, problems: Iterable[str]) -> None:
 def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield everything that `check_row` refuses about a row, one phrase each."""
     names = {column.name for column in COLUMNS}
-    missing = [column.name for column in COLUMNS if column.name not in row and column.name not in READ_OFF_CURVES]
+    missing = [
+        column.name
+        for column in COLUMNS
+        if column.name not in row and column.name not in READ_OFF_CURVES
+    ]
     if missing:
         yield f"missing columns {', '.join(missing)} (give None if there is no value)"
     unknown = sorted(set(row) - names)
@@ -91,7 +99,11 @@ def _value_problems(column: Column, value: Any, finished: bool) -> Iterator[str]
         yield f"{column.name} must be of type {column.type}, got {value!r} ({type(value).__name__})"
     else:
         values = value.values() if isinstance(value, Mapping) else [value]
-        yield from (f"{column.name} {why}, got {value!r}" for v in values if (why := _out_of_range(column, v)))
+        yield from (
+            f"{column.name} {why}, got {value!r}"
+            for v in values
+            if (why := _out_of_range(column, v))
+        )
 
 
 def _out_of_range(column: Column, value: Any) -> str:
@@ -113,14 +125,17 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
     if row["status"] == "failed" and not row["error"]:
         yield "error is empty in a failed row: say why it failed"
     yield from _json_problems("hp_json", row["hp_json"], {})
-    yield from _json_problems("setting_json", row["setting_json"], {name: row[name] for name in SETTING_COLUMNS})
+    yield from _json_problems(
+        "setting_json", row["setting_json"], {name: row[name] for name in SETTING_COLUMNS}
+    )
 
 
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield the position and the fault of rows, one for each column with faults, as `check_row` finds them.
 
-    Numbers must be finite and in their range, texts one of those allowed, and nothing empty that must not be; each
-    distinct text of JSON is read once. Columns that the table lacks are not checked.
+    Numbers must be finite and in their range, texts one of those allowed, and nothing empty that
+    must not be; each distinct text of JSON is read once. Columns that the table lacks are not
+    checked.
     """
     import pyarrow.compute as pc
 
@@ -133,7 +148,11 @@ def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
         for faulty, problem in _column_problems(column, values, finished):
             at = pc.index(faulty, True).as_py()
             if at >= 0:
-                yield at, f"{column.name} {problem}" + ("" if values[at].as_py() is None else f", got {values[at]}")
+                yield (
+                    at,
+                    f"{column.name} {problem}"
+                    + ("" if values[at].as_py() is None else f", got {values[at]}"),
+                )
     yield from _distinct_json_problems(rows)
 
 
@@ -157,9 +176,15 @@ def _column_problems(
             yield pc.greater(values, 1), "must be a fraction in [0, 1]"
     if column.name in _ALLOWED:
         allowed = pa.array(_ALLOWED[column.name])
-        yield pc.invert(pc.is_in(values, allowed)), f"must be one of {', '.join(_ALLOWED[column.name])}"
+        yield (
+            pc.invert(pc.is_in(values, allowed)),
+            f"must be one of {', '.join(_ALLOWED[column.name])}",
+        )
     if column.name == "run_key":
-        yield pc.invert(pc.match_substring_regex(values, f"^{_RUN_KEY}$")), "must be 64 lower-case hexadecimal digits"
+        yield (
+            pc.invert(pc.match_substring_regex(values, f"^{_RUN_KEY}$")),
+            "must be 64 lower-case hexadecimal digits",
+        )
 
 
 def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
@@ -213,7 +238,11 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator
         return
     if name == "hp_json" and "json" in values:
         yield "hp_json has a hyper-parameter named json: its column would be hp_json, which holds all of them"
-    differ = [key for key in columns if key not in values or columns_json[key] != canonical_json({key: values[key]})]
+    differ = [
+        key
+        for key in columns
+        if key not in values or columns_json[key] != canonical_json({key: values[key]})
+    ]
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {_cut(text)}"
 
@@ -239,7 +268,12 @@ def _point_problems(curve: Iterable[CurvePoint]) -> Iterator[str]:
             yield f"a point is ({', '.join(names)}), got {point!r}"
             continue
         step, metric, value = point
-        if not _is_int(step) or step < 0 or not isinstance(metric, str) or not (value is None or _is_float(value)):
+        if (
+            not _is_int(step)
+            or step < 0
+            or not isinstance(metric, str)
+            or not (value is None or _is_float(value))
+        ):
             yield f"a point is (int >= 0, str, float or None), got {point!r}"
         elif (step, metric) in seen:
             yield f"two points for round {step} and metric {metric!r}"
@@ -255,7 +289,9 @@ def _is_float(value: Any) -> bool:
 
 
 def _is_map_of(key: Callable[[Any], bool], item: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())
+    return lambda value: (
+        isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())
+    )
 
 
 def _is_text(value: Any) -> bool:

@@ -35,8 +35,14 @@ def expanding(metadata: Any, size: int) -> list[str]:
     """
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
-    _refuse(sum(chunk.total_uncompressed_size + _WIDTH * chunk.num_values for chunk in chunks), size)
-    repeated = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
+    _refuse(
+        sum(chunk.total_uncompressed_size + _WIDTH * chunk.num_values for chunk in chunks), size
+    )
+    repeated = [
+        chunk
+        for chunk in chunks
+        if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
+    ]
     if sum(chunk.num_values * chunk.total_uncompressed_size for chunk in repeated) <= _bound(size):
         return []
     return list(dict.fromkeys(chunk.path_in_schema for chunk in repeated))
@@ -54,7 +60,10 @@ def plain(table: pa.Table, kept: Collection[str]) -> pa.Table:
     """Decode the dictionary arrays of a table, except the columns `kept`."""
     import pyarrow as pa
 
-    fields = [field if field.name in kept else field.with_type(plain_type(field.type)) for field in table.schema]
+    fields = [
+        field if field.name in kept else field.with_type(plain_type(field.type))
+        for field in table.schema
+    ]
     schema = pa.schema(fields, metadata=table.schema.metadata)
     return table if schema == table.schema else table.cast(schema)
 
@@ -65,7 +74,9 @@ def _bound(size: int) -> int:
 
 def _refuse(decoded: int, size: int) -> None:
     if decoded > _bound(size):
-        raise ValueError(f"it decodes to {decoded:,} bytes, and a file of its size may to {_bound(size):,}")
+        raise ValueError(
+            f"it decodes to {decoded:,} bytes, and a file of its size may to {_bound(size):,}"
+        )
 
 
 def _decoded_bytes(array: Any) -> int:

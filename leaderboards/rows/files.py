@@ -37,9 +37,17 @@ CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 PARTS = ("runs", "curves", "tracked", "state", "logs")  # folders of a result folder
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")  # the name of a file until it is whole
 _DAY = 24 * 60 * 60
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file in these
+_DISK_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EIO,
+)  # the system names no file in these
 _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
-_LAST_TIME = 253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
+_LAST_TIME = (
+    253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
+)
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -58,7 +66,10 @@ class StoreError(ValueError):
 
 
 class BrokenFileError(StoreError):
-    """An error about a truncated, damaged or foreign file. `problem` is the message without its advice."""
+    """An error about a truncated, damaged or foreign file.
+
+    `problem` is the message without its advice.
+    """
 
     def __init__(self, path: Path, problem: str, advice: str = "") -> None:
         super().__init__(path, f"{problem}: {advice or remedy(path)}")
@@ -66,7 +77,10 @@ class BrokenFileError(StoreError):
 
 
 def remedy(path: Path) -> str:
-    """Advise what to do about an unusable file. A segment may hold thousands of runs, so it must not be deleted."""
+    """Advise what to do about an unusable file.
+
+    A segment may hold thousands of runs, so it must not be deleted.
+    """
     files = "it"
     if path.parent.name == "curves":  # its rows, left without it, would count as done
         files = f"it and {path.parent.parent / 'runs' / path.name}"
@@ -84,7 +98,9 @@ def part_of(folder: Path, name: str) -> Path:
     path = folder / name
     if path.is_symlink():
         advice = "move the link away; the result folder itself may be a link"
-        raise StoreError(path, f"{path} is a link, and no link below a result folder is followed: {advice}")
+        raise StoreError(
+            path, f"{path} is a link, and no link below a result folder is followed: {advice}"
+        )
     return path
 
 
@@ -104,7 +120,9 @@ def open_regular(path: Path) -> BufferedReader:
         OSError: it is missing, or cannot be opened.
     """
     _check_regular(path, path.lstat())
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # it may be replaced meanwhile
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    )  # it may be replaced meanwhile
     file = os.fdopen(os.open(path, flags), "rb")
     try:
         _check_regular(path, os.fstat(file.fileno()))
@@ -131,7 +149,13 @@ def append_line(path: Path, line: str) -> None:
 
     Raises OSError if it is no regular file, or cannot be written.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = (
+        os.O_WRONLY
+        | os.O_APPEND
+        | os.O_CREAT
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+    )
     with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
@@ -140,15 +164,17 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
     """Raise BrokenFileError unless `status` is that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
-        raise BrokenFileError(path, f"{path} is {kind}, and only regular files are read", "move it away")
+        raise BrokenFileError(
+            path, f"{path} is {kind}, and only regular files are read", "move it away"
+        )
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write, which replaces `path`, whatever it is, when all of it is on the disk.
 
-    After an error the old file stays. A process that has the old file open or mapped keeps it. A killed writer leaves a
-    hidden file, of a name as `TEMPORARY`.
+    After an error the old file stays. A process that has the old file open or mapped keeps it. A
+    killed writer leaves a hidden file, of a name as `TEMPORARY`.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
@@ -184,13 +210,18 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def write_by_content(
-    out: Path, stem: str, schemas: Sequence[pa.Schema], rows: Iterable[pa.Table], points: Iterable[pa.Table]
+    out: Path,
+    stem: str,
+    schemas: Sequence[pa.Schema],
+    rows: Iterable[pa.Table],
+    points: Iterable[pa.Table],
 ) -> Path:
     """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' hash.
 
-    The name begins with `stem`, which is `packed` for a segment. `schemas` are those of the rows and of the points,
-    with the metadata of the files. Tables are made while they are written, each as a row group of its own. Points are
-    in place first, so that every row that a reader sees has its curve.
+    The name begins with `stem`, which is `packed` for a segment. `schemas` are those of the rows
+    and of the points, with the metadata of the files. Tables are made while they are written, each
+    as a row group of its own. Points are in place first, so that every row that a reader sees has
+    its curve.
 
     Returns:
         The path of the file of rows.
@@ -210,7 +241,9 @@ def write_by_content(
     return out / "runs" / name
 
 
-def write_named_by_content(folder: Path, stem: str, ending: str, write: Callable[[BinaryIO], Any]) -> Path:
+def write_named_by_content(
+    folder: Path, stem: str, ending: str, write: Callable[[BinaryIO], Any]
+) -> Path:
     """Write a file, which appears whole, as `STEM-HASH.ENDING` with 16 digits of its SHA-256.
 
     Returns:
@@ -265,9 +298,13 @@ def _errors_naming(path: Path, opened: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename != str(opened) and (error.filename is not None or error.errno not in _DISK_ERRORS):
+        if error.filename != str(opened) and (
+            error.filename is not None or error.errno not in _DISK_ERRORS
+        ):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error  # of the class that belongs to the number
+        raise OSError(
+            error.errno, error.strerror, str(path)
+        ) from error  # of the class that belongs to the number
 
 
 def _rename(temporary: Path, path: Path) -> None:
@@ -308,12 +345,13 @@ def read_table(
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
         columns: names to read; the file may lack those that are not `schema.REQUIRED`. None is all.
-        keys: run keys; row groups that cannot hold any of them are skipped. The result may hold other keys, too.
+        keys: run keys; row groups that cannot hold any of them are skipped. The result may hold
+            other keys, too.
         dictionaries: text columns to read as dictionary arrays, which repeat no value.
 
     Raises:
-        BrokenFileError: it is not a parquet file, is cut short, was not written as `kind`, or a column has another
-            type than its, stands there twice, or holds what has no Python value.
+        BrokenFileError: it is not a parquet file, is cut short, was not written as `kind`, or a
+            column has another type than its, stands there twice, or holds what has no Python value.
         StoreError: its schema version is newer than this package's.
         StoreError: memory does not suffice to read it.
         OSError: it cannot be opened, or the file system fails.
@@ -325,13 +363,17 @@ def read_table(
         if repeated:
             check_size(table, path.lstat().st_size)
             table = plain(table, dictionaries)
-        table.validate(full=True)  # refuses invalid text: files of earlier versions have no checksums
+        table.validate(
+            full=True
+        )  # refuses invalid text: files of earlier versions have no checksums
         _check_values(path, table)
         return table
 
 
 @contextmanager
-def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator[tuple[Any, list[str]]]:
+def _opened(
+    path: Path, kind: str, dictionaries: Sequence[str] = ()
+) -> Iterator[tuple[Any, list[str]]]:
     """Open a file and check its kind.
 
     Errors of the file system have an `errno`, those of the content have none. The columns that are
@@ -343,7 +385,11 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
     opened = open_regular(path)
     size = os.fstat(opened.fileno()).st_size
     try:
-        source = pa.BufferReader(opened.read(size)) if size <= _READ_WHOLE else pa.PythonFile(opened, "r")
+        source = (
+            pa.BufferReader(opened.read(size))
+            if size <= _READ_WHOLE
+            else pa.PythonFile(opened, "r")
+        )
         metadata = pq.read_metadata(source)
         repeated = expanding(metadata, size)
         encoded = [*repeated, *(name for name in dictionaries if name in metadata.schema.names)]
@@ -356,9 +402,21 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
         raise
     except MemoryError as error:  # the file may be sound
         advice = "free some, or read the folder on a larger machine"
-        raise StoreError(path, f"memory does not suffice to read {path} ({size:,} bytes): {advice}") from error
-    except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError, RecursionError, OSError) as error:
-        if getattr(error, "errno", None):  # such as EIO of a network file system: the file may be sound
+        raise StoreError(
+            path, f"memory does not suffice to read {path} ({size:,} bytes): {advice}"
+        ) from error
+    except (
+        pa.ArrowException,
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        RecursionError,
+        OSError,
+    ) as error:
+        if getattr(
+            error, "errno", None
+        ):  # such as EIO of a network file system: the file may be sound
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
@@ -476,11 +534,18 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
     first_two = [*islice(parts, 2)]
     # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
     large = len(first_two) > 1 or any(part.num_rows >= 100 for part in first_two)
-    options = {"compression": "zstd" if large else "none", "use_dictionary": large, "write_statistics": large}
+    options = {
+        "compression": "zstd" if large else "none",
+        "use_dictionary": large,
+        "write_statistics": large,
+    }
     options["write_page_checksum"] = True  # a changed byte is then an error to every reader
     with path.open("xb") as file:
         with pq.ParquetWriter(file, schema, **options) as writer:
             for part in chain(first_two, parts):
-                writer.write_table(part.replace_schema_metadata(schema.metadata), row_group_size=max(part.num_rows, 1))
+                writer.write_table(
+                    part.replace_schema_metadata(schema.metadata),
+                    row_group_size=max(part.num_rows, 1),
+                )
         file.flush()
         os.fsync(file.fileno())

@@ -30,7 +30,13 @@ def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table
 
     rounds, metrics, values = zip(*curve, strict=True) if curve else ((), (), ())
     numbers = [value if value is not None and math.isfinite(value) else None for value in values]
-    columns = [[row["run_key"]] * len(curve), [row["algorithm"]] * len(curve), rounds, metrics, numbers]
+    columns = [
+        [row["run_key"]] * len(curve),
+        [row["algorithm"]] * len(curve),
+        rounds,
+        metrics,
+        numbers,
+    ]
     schema = curves_schema()
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -44,7 +50,11 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return table
     columns = []
     for field in schema:
-        column = table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        column = (
+            table[field.name]
+            if field.name in table.column_names
+            else pa.nulls(table.num_rows, field.type)
+        )
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -84,18 +94,24 @@ def fill_numbers(rows: pa.Table, curves: Iterable[tuple[int, Curve]]) -> pa.Tabl
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Convert `table` to a frame. Integers and booleans are nullable, so that an empty value makes no floats of others.
+    """Convert `table` to a frame.
+
+    Integers and booleans are nullable, so that an empty value makes no floats of others.
 
     Text is made `printable`, because anyone may have written the file.
     """
     import pandas as pd
     import pyarrow as pa
 
-    table = pa.Table.from_arrays([_printable(column) for column in table.columns], schema=table.schema)
+    table = pa.Table.from_arrays(
+        [_printable(column) for column in table.columns], schema=table.schema
+    )
     mapper = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
     frame: pd.DataFrame = table.drop_columns(maps).to_pandas(types_mapper=mapper)
-    dicts = pd.DataFrame({name: _dicts(table[name]) for name in maps}, index=frame.index, dtype=object)
+    dicts = pd.DataFrame(
+        {name: _dicts(table[name]) for name in maps}, index=frame.index, dtype=object
+    )
     return pd.concat([frame, dicts], axis=1)[table.column_names] if maps else frame
 
 
@@ -119,7 +135,8 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
         ends = chunk.offsets.to_pylist()
         parts = zip(ends, ends[1:], chunk.is_valid().to_pylist(), strict=False)
         dicts += [
-            dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None for begin, end, valid in parts
+            dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None
+            for begin, end, valid in parts
         ]
     return dicts
 

@@ -1,13 +1,15 @@
 """The columns of `runs` and `curves`: names, types, units and meanings, and the keys of a run and its environment.
 
-`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
-documentation come from them; columns of numbers come from `leaderboards.numbers`. Accuracies are fractions in [0, 1],
-times seconds, sizes bytes. A stored row also has `written`, the time of storing, `forced`, whether it replaces all
-earlier rows of its key and environment (`leaderboards.rows`), and `tracked`, the names of its files in the folder
-`tracked`, separated by spaces, or nothing.
+`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`)
+and the documentation come from them; columns of numbers come from `leaderboards.numbers`.
+Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has `written`, the
+time of storing, `forced`, whether it replaces all earlier rows of its key and environment
+(`leaderboards.rows`), and `tracked`, the names of its files in the folder `tracked`, separated by
+spaces, or nothing.
 
-What is stored can grow. A column that is added later must be a number that curves tell, or one that may be empty:
-files written before it lack it. A column of a file that is not listed here is ignored.
+What is stored can grow. A column that is added later must be a number that curves tell, or one that
+may be empty: files written before it lack it. A column of a file that is not listed here is
+ignored.
 """
 
 from __future__ import annotations
@@ -45,11 +47,14 @@ class Column:
 
     Args:
         name: of the column.
-        type: `string`, `float64`, `int64`, `bool`, `timestamp` (microseconds, UTC) or `map<string,string>`.
-        unit: of its numbers. `fraction` is checked to lie in [0, 1]; every unit but `any` forbids negative numbers.
+        type: `string`, `float64`, `int64`, `bool`, `timestamp` (microseconds, UTC) or
+            `map<string,string>`.
+        unit: of its numbers. `fraction` is checked to lie in [0, 1]; every unit but `any` forbids
+            negative numbers.
         meaning: one phrase.
         group: identity, results, cost, state or provenance.
-        nullable: whether it may be empty in a finished row; results and cost may always be in failed and stopped ones.
+        nullable: whether it may be empty in a finished row; results and cost may always be in
+            failed and stopped ones.
     """
 
     name: str
@@ -75,17 +80,48 @@ def number_column(number: Number) -> Column:
 
 COLUMNS: tuple[Column, ...] = (
     Column(
-        "run_key", "string", "", "SHA-256 of algorithm, its version, hyper-parameters, setting and seed", "identity"
+        "run_key",
+        "string",
+        "",
+        "SHA-256 of algorithm, its version, hyper-parameters, setting and seed",
+        "identity",
     ),
     Column("algorithm", "string", "", "registry name", "identity"),
-    Column("algorithm_version", "int64", "1", "in the registry; raised when its results change", "identity"),
+    Column(
+        "algorithm_version",
+        "int64",
+        "1",
+        "in the registry; raised when its results change",
+        "identity",
+    ),
     Column("hp_json", "string", "", "all hyper-parameters as canonical JSON", "identity"),
-    Column("setting_json", "string", "", "every field of the setting as canonical JSON", "identity"),
+    Column(
+        "setting_json", "string", "", "every field of the setting as canonical JSON", "identity"
+    ),
     Column("dataset", "string", "", "data set", "identity"),
-    Column("model", "string", "", "model; `+head`, `+bn` name its variants, `+lora8` LoRA's rank", "identity"),
+    Column(
+        "model",
+        "string",
+        "",
+        "model; `+head`, `+bn` name its variants, `+lora8` LoRA's rank",
+        "identity",
+    ),
     Column("partition", "string", "", "how training samples are given to clients", "identity"),
-    Column("alpha", "float64", "1", "Dirichlet concentration; empty for partitions without it", "identity", True),
-    Column("participation", "float64", "fraction", "share of the clients that train in a round", "identity"),
+    Column(
+        "alpha",
+        "float64",
+        "1",
+        "Dirichlet concentration; empty for partitions without it",
+        "identity",
+        True,
+    ),
+    Column(
+        "participation",
+        "float64",
+        "fraction",
+        "share of the clients that train in a round",
+        "identity",
+    ),
     Column("num_clients", "int64", "clients", "clients in all", "identity"),
     Column("rounds", "int64", "rounds", "communication rounds", "identity"),
     Column(
@@ -101,11 +137,31 @@ COLUMNS: tuple[Column, ...] = (
     Column("lr_decay", "float64", "1", "factor on lr after each round", "identity"),
     Column("momentum", "float64", "1", "SGD momentum", "identity"),
     Column("weight_decay", "float64", "1", "L2 coefficient added to the gradient", "identity"),
-    Column("clip_norm", "float64", "1", "largest gradient norm of a step; 0 is no clipping", "identity"),
+    Column(
+        "clip_norm", "float64", "1", "largest gradient norm of a step; 0 is no clipping", "identity"
+    ),
     Column("augmentation", "string", "", "augmentation of training images", "identity"),
-    Column("fraction", "float64", "fraction", "share of the training data that is used at all", "identity"),
-    Column("validation_fraction", "float64", "fraction", "share of it held out to select on", "identity"),
-    Column("auxiliary_per_class", "int64", "examples", "server's labelled samples per class", "identity"),
+    Column(
+        "fraction",
+        "float64",
+        "fraction",
+        "share of the training data that is used at all",
+        "identity",
+    ),
+    Column(
+        "validation_fraction",
+        "float64",
+        "fraction",
+        "share of it held out to select on",
+        "identity",
+    ),
+    Column(
+        "auxiliary_per_class",
+        "int64",
+        "examples",
+        "server's labelled samples per class",
+        "identity",
+    ),
     Column("precision", "string", "", "arithmetic of training", "identity"),
     Column(
         "seed",
@@ -117,8 +173,22 @@ COLUMNS: tuple[Column, ...] = (
     *(number_column(number) for number in NUMBERS.values() if number.rule),
     Column("partition_hash", "string", "", "hash of the clients' sample indices", "results"),
     *(number_column(number) for number in NUMBERS.values() if not number.rule),
-    Column("samples_per_second", "float64", "examples/second", "training examples per second", "cost", True),
-    Column("peak_memory_bytes", "int64", "bytes", "largest memory of the process, or of its accelerator", "cost", True),
+    Column(
+        "samples_per_second",
+        "float64",
+        "examples/second",
+        "training examples per second",
+        "cost",
+        True,
+    ),
+    Column(
+        "peak_memory_bytes",
+        "int64",
+        "bytes",
+        "largest memory of the process, or of its accelerator",
+        "cost",
+        True,
+    ),
     Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
     Column("error", "string", "", "why it failed, or what stopped being finite", "state", True),
     Column("diverged", "bool", "", WHEN_DIVERGED, "state"),
@@ -129,7 +199,13 @@ COLUMNS: tuple[Column, ...] = (
         "what configurations are selected on: validation or none (test in old rows)",
         "state",
     ),
-    Column("shortened", "bool", "", "run with fewer rounds, fewer local epochs, or less data than its paper", "state"),
+    Column(
+        "shortened",
+        "bool",
+        "",
+        "run with fewer rounds, fewer local epochs, or less data than its paper",
+        "state",
+    ),
     Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
     Column("certified", "bool", "", CERTIFIED, "provenance", True),
     Column("schema_version", "int64", "1", "version of these columns", "provenance"),
@@ -137,11 +213,19 @@ COLUMNS: tuple[Column, ...] = (
     Column("git_commit", "string", "", "commit of the source tree", "provenance", True),
     Column("git_dirty", "bool", "", "source files differed from the commit", "provenance", True),
     Column("versions", "map<string,string>", "", "package -> version", "provenance"),
-    Column("device", "string", "", "`cpu`, or the accelerator's model, `cuda` where its process died", "provenance"),
+    Column(
+        "device",
+        "string",
+        "",
+        "`cpu`, or the accelerator's model, `cuda` where its process died",
+        "provenance",
+    ),
     Column("cpu", "string", "", "processor model", "provenance"),
     Column("threads", "int64", "threads", "threads of the process", "provenance"),
     Column("backend", "string", "", "how clients were executed", "provenance"),
-    Column("pack", "int64", "runs", "runs trained together in one program; 1 is alone", "provenance"),
+    Column(
+        "pack", "int64", "runs", "runs trained together in one program; 1 is alone", "provenance"
+    ),
     Column("host", "string", "", "machine name, or a hash of it", "provenance"),
     Column("dataset_hash", "string", "", "hash of the prepared data set", "provenance", True),
     Column("command", "string", "", "command line", "provenance"),
@@ -154,20 +238,34 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     Column("algorithm", "string", "", "registry name", "identity"),
     Column("round", "int64", "rounds", "finished rounds, from 1", "identity"),
     Column("metric", "string", "", "name of the metric", "identity"),
-    Column("value", "float64", "any", "accuracies are fractions, losses nats; empty if not a number", "results", True),
+    Column(
+        "value",
+        "float64",
+        "any",
+        "accuracies are fractions, losses nats; empty if not a number",
+        "results",
+        True,
+    ),
 )
 
 FILE_COLUMNS = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
-# Columns of rows that a file may lack, as one of an earlier version does: numbers are then computed, others are empty.
+# Columns of rows that a file may lack, as one of an earlier version does: numbers are then
+# computed, others are empty.
 READ_OFF_CURVES = tuple(number.name for number in NUMBERS.values() if number.rule)
 REQUIRED = {
-    "runs": tuple(column.name for column in COLUMNS if not column.nullable and column.name not in READ_OFF_CURVES),
+    "runs": tuple(
+        column.name
+        for column in COLUMNS
+        if not column.nullable and column.name not in READ_OFF_CURVES
+    ),
     "curves": tuple(column.name for column in CURVE_COLUMNS),
 }
 # Fields of a setting: a run with less of one than its preset or printed cell is a shortened run.
 SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
-SETTING_COLUMNS = tuple(c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING)
+SETTING_COLUMNS = tuple(
+    c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING
+)
 
 
 def own_name(algorithm: str, name: str) -> str:
@@ -187,7 +285,10 @@ def runs_schema(stored: bool = False) -> pa.Schema:
     """
     import pyarrow as pa
 
-    added = [pa.field("written", pa.timestamp("us", tz="UTC"), False), pa.field("forced", pa.bool_(), False)]
+    added = [
+        pa.field("written", pa.timestamp("us", tz="UTC"), False),
+        pa.field("forced", pa.bool_(), False),
+    ]
     added.append(pa.field("tracked", pa.string()))
     return pa.schema([*_fields(COLUMNS), *added * stored], metadata=file_metadata("runs"))
 
@@ -235,9 +336,17 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
     if wrong:
         raise ValueError(f"keys must be strings, got {wrong[0]!r} in {dict(mapping)!r}")
     try:
-        return json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            dict(mapping),
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
     except (TypeError, ValueError) as error:
-        raise ValueError(f"values must be finite numbers, strings, booleans or None, got {dict(mapping)!r}") from error
+        raise ValueError(
+            f"values must be finite numbers, strings, booleans or None, got {dict(mapping)!r}"
+        ) from error
 
 
 def digest(mapping: Mapping[str, Any]) -> str:
@@ -246,18 +355,23 @@ def digest(mapping: Mapping[str, Any]) -> str:
 
 
 def run_key(
-    algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
+    algorithm: str,
+    version: int,
+    hyperparameters: Mapping[str, Any],
+    setting: Mapping[str, Any],
+    seed: int,
 ) -> str:
     """Compute the identity of a run, 64 lower-case hexadecimal digits: equal for runs that must give equal numbers.
 
-    The caller must cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
+    The caller must cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are
+    different keys.
 
     Args:
         algorithm: registry name.
         version: of the algorithm; raised when its results change.
         hyperparameters: all of the algorithm's by name, defaults included.
-        setting: as `setting_identity` of `bench.planning.run_spec` returns it: fields by name, later ones only
-            off their default, and the versions of data set, partition and model.
+        setting: as `setting_identity` of `bench.planning.run_spec` returns it: fields by name,
+            later ones only off their default, and the versions of data set, partition and model.
         seed: of the run.
     """
     return digest(
@@ -278,7 +392,11 @@ def environment_key(row: Mapping[str, Any]) -> str:
 
 
 def identity_columns(
-    algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
+    algorithm: str,
+    version: int,
+    hyperparameters: Mapping[str, Any],
+    setting: Mapping[str, Any],
+    seed: int,
 ) -> dict[str, Any]:
     """Make the identity columns of a row: run key, hyper-parameters, setting and seed, from those of `run_key`."""
     return {

@@ -16,9 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.numbers import Curve, curve_of
-from leaderboards.rows.files import BrokenFileError, content_hash, part_of, read_table, write_by_content
+from leaderboards.rows.files import (
+    BrokenFileError,
+    content_hash,
+    part_of,
+    read_table,
+    write_by_content,
+)
 from leaderboards.rows.frames import fill_numbers, fit, lacking_numbers
-from leaderboards.rows.schema import COLUMNS, curves_schema, digest, environment_key, file_metadata, runs_schema
+from leaderboards.rows.schema import (
+    COLUMNS,
+    curves_schema,
+    digest,
+    environment_key,
+    file_metadata,
+    runs_schema,
+)
 from leaderboards.shell_text import is_text
 
 if TYPE_CHECKING:
@@ -27,9 +40,15 @@ if TYPE_CHECKING:
 SEGMENT_NAME = re.compile(r"packed-[0-9a-f]{32}\.parquet")
 ROW_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}(-[0-9a-f]+)*\.parquet")  # key, environment
 HASHED_NAME = re.compile(r".*-[0-9a-f]{16}\.parquet|" + SEGMENT_NAME.pattern)
-TRACKED_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}\.(npz|safetensors)")  # key, content: in the folder `tracked`
-TRACKED = "local_accuracy_mean"  # only in runs that were asked for it; their other results are the same
-RESULTS = [column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED]
+TRACKED_NAME = re.compile(
+    r"[0-9a-f]{16}-[0-9a-f]{16}\.(npz|safetensors)"
+)  # key, content: in the folder `tracked`
+TRACKED = (
+    "local_accuracy_mean"  # only in runs that were asked for it; their other results are the same
+)
+RESULTS = [
+    column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED
+]
 ENOUGH = 300  # with more files of one row than this, a sweep compacts them at its end
 
 _BEST_FIRST = ("finished", "stopped", "failed")
@@ -58,7 +77,9 @@ class Folder:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._indexes: dict[str, pa.Table] = {}  # by file name; only files named by their content, which never change
+        self._indexes: dict[
+            str, pa.Table
+        ] = {}  # by file name; only files named by their content, which never change
 
     def steady(self, action: Callable[[], _T]) -> _T:
         """Call `action`, again if a file vanishes meanwhile, and return its result.
@@ -77,15 +98,23 @@ class Folder:
         """List the paths of the files of rows, sorted by name."""
         names, again = self._names(), self._names()
         while {*filter(SEGMENT_NAME.fullmatch, names)} != {*filter(SEGMENT_NAME.fullmatch, again)}:
-            names, again = again, self._names()  # a listing during a compaction may miss old files and new
+            names, again = (
+                again,
+                self._names(),
+            )  # a listing during a compaction may miss old files and new
         return [self.out / "runs" / name for name in names]
 
     def segments(self) -> list[Path]:
         """List the paths of the segments."""
         return [path for path in self.paths() if SEGMENT_NAME.fullmatch(path.name)]
 
-    def index(self, keys: Collection[str] | None = None, paths: Iterable[Path] | None = None) -> pa.Table:
-        """Make the index of all rows, or of the run keys `keys`, sorted by file name. `paths`: the files to read."""
+    def index(
+        self, keys: Collection[str] | None = None, paths: Iterable[Path] | None = None
+    ) -> pa.Table:
+        """Make the index of all rows, or of the run keys `keys`, sorted by file name.
+
+        `paths`: the files to read.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -127,7 +156,9 @@ class Claims:
             rows = folder.index(paths=[path]).select(["run_key", "environment", "file"]).to_pylist()
             stems = {f"{str(row['run_key'])[:16]}-{row['environment']}" for row in rows}
             claimed = {*_stated_names(path), *(row["file"] for row in rows)}
-            founded = {name for name in claimed if SEGMENT_NAME.fullmatch(name) or name[:_STEM] in stems}
+            founded = {
+                name for name in claimed if SEGMENT_NAME.fullmatch(name) or name[:_STEM] in stems
+            }
             self.names |= founded
             if claimed > founded:
                 self.unfounded[path] = claimed - founded
@@ -137,10 +168,15 @@ class Claims:
         import pyarrow.compute as pc
 
         rivals: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in _with_results(self._index.filter(pc.is_in(self._index["run_key"], index["run_key"].unique()))):
+        for row in _with_results(
+            self._index.filter(pc.is_in(self._index["run_key"], index["run_key"].unique()))
+        ):
             rivals.setdefault((row["run_key"], row["environment"]), []).append(row)
         return all(
-            any(_as_good(rival, row) for rival in rivals.get((row["run_key"], row["environment"]), ()))
+            any(
+                _as_good(rival, row)
+                for rival in rivals.get((row["run_key"], row["environment"]), ())
+            )
             for row in _with_results(index)
         )
 
@@ -156,7 +192,9 @@ def _stated_names(path: Path) -> list[str]:
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BrokenFileError(path, f"{path} does not state which files it replaces as a list of names")
+        raise BrokenFileError(
+            path, f"{path} does not state which files it replaces as a list of names"
+        )
     return names
 
 
@@ -164,7 +202,10 @@ def _with_results(index: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of an index, each with `results`, a digest, and `final_accuracy`."""
     stored = read_rows(index, RESULTS)
     rows = index.append_column("final_accuracy", stored["final_accuracy"]).to_pylist()
-    return [row | {"results": results} for row, results in zip(rows, results_digests(stored), strict=True)]
+    return [
+        row | {"results": results}
+        for row, results in zip(rows, results_digests(stored), strict=True)
+    ]
 
 
 def _as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -212,7 +253,9 @@ def index_of(path: Path) -> pa.Table:
         environments = pc.utf8_slice_codeunits(files, 17, 25)
     else:
         rows = read_table(path, "runs", _ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
-        environments = pa.array([environment_key(row) if row["versions"] is not None else "" for row in rows])
+        environments = pa.array(
+            [environment_key(row) if row["versions"] is not None else "" for row in rows]
+        )
     forced = pc.fill_null(table["forced"], False)
     columns = {
         "run_key": table["run_key"],
@@ -224,7 +267,9 @@ def index_of(path: Path) -> pa.Table:
         "written": pc.coalesce(table["written"], table["finished"]),
         "forced": forced,
         "tracked": table["tracked"],
-        "preferred": pc.or_(forced, pc.or_(pc.is_valid(table[TRACKED]), pc.is_valid(table["tracked"]))),
+        "preferred": pc.or_(
+            forced, pc.or_(pc.is_valid(table[TRACKED]), pc.is_valid(table["tracked"]))
+        ),
         "file": files,
         "holder": pa.array([str(path)] * table.num_rows, pa.string()),
         "row": pa.array(np.arange(table.num_rows)),
@@ -238,7 +283,9 @@ def _index_schema() -> pa.Schema:
     time, text = pa.timestamp("us", tz="UTC"), pa.string()
     fields = dict.fromkeys(("run_key", "dataset", "dataset_hash", "environment", "status"), text)
     fields |= {"finished": time, "written": time, "forced": pa.bool_(), "tracked": text}
-    return pa.schema(fields | {"preferred": pa.bool_(), "file": text, "holder": text, "row": pa.int64()})
+    return pa.schema(
+        fields | {"preferred": pa.bool_(), "file": text, "holder": text, "row": pa.int64()}
+    )
 
 
 # Which rows count
@@ -258,9 +305,13 @@ def one_for_each_key(index: pa.Table) -> pa.Table:
     import pyarrow.compute as pc
 
     done = pc.equal(index["status"], "finished")
-    forced = index.filter(index["forced"]).sort_by([("written", "descending"), ("file", "ascending")])
+    forced = index.filter(index["forced"]).sort_by(
+        [("written", "descending"), ("file", "ascending")]
+    )
     earliest = index.filter(done).sort_by([("finished", "ascending"), ("file", "ascending")])
-    latest = index.filter(pc.invert(done)).sort_by([("finished", "descending"), ("file", "ascending")])
+    latest = index.filter(pc.invert(done)).sort_by(
+        [("finished", "descending"), ("file", "ascending")]
+    )
     return _first_of_each(pa.concat_tables([forced, earliest, latest]), ["run_key"]).sort_by("file")
 
 
@@ -271,7 +322,15 @@ def _best_first(index: pa.Table) -> pa.Table:
 
     index = index.append_column("rank", pc.index_in(index["status"], pa.array(_BEST_FIRST)))
     up, down = "ascending", "descending"
-    order = {"run_key": up, "environment": up, "rank": up, "preferred": down, "written": down, "file": up, "holder": up}
+    order = {
+        "run_key": up,
+        "environment": up,
+        "rank": up,
+        "preferred": down,
+        "written": down,
+        "file": up,
+        "holder": up,
+    }
     return index.sort_by(list(order.items())).drop_columns(["rank"])
 
 
@@ -290,9 +349,9 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
     Results on different copies of the data neither disagree nor replace each other.
 
     Returns:
-        (holder, row) of the rows that no reader needs; and, for each run key and environment with different results,
-        one finished row of each result on one copy of the data, best first: its columns of the
-        index, and `final_accuracy`.
+        (holder, row) of the rows that no reader needs; and, for each run key and environment with
+        different results, one finished row of each result on one copy of the data, best first: its
+        columns of the index, and `final_accuracy`.
     """
     import pyarrow.compute as pc
 
@@ -350,7 +409,9 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
     starts = pa.array(np.cumsum([0, *(table.num_rows for table in tables)]))
     places = pc.add(starts.take(pc.index_in(index["holder"], holders)), index["row"])
     rows = pa.concat_tables([schema.empty_table(), *tables]).take(places)
-    lacking = pa.chunked_array([lacking_numbers(file, names) for file in files], pa.bool_()).take(places)
+    lacking = pa.chunked_array([lacking_numbers(file, names) for file in files], pa.bool_()).take(
+        places
+    )
     lacking = pc.and_(lacking, pc.not_equal(index["status"], "failed"))
     return fill_numbers(rows, _curves_at(index, np.flatnonzero(lacking.to_numpy()).tolist()))
 
@@ -374,8 +435,11 @@ def row_names(index: pa.Table) -> list[tuple[str, str]]:
 
 def curves_of_rows(points: pa.Table) -> dict[tuple[str, str], Curve]:
     """Arrange points of `read_curves` as a curve for each row that has one, by `row_names`."""
-    # Texts as numbers of their dictionaries: Python's own text of each point would take most of the time.
-    texts = [points[name].unify_dictionaries().combine_chunks() for name in ("file", "run_key", "metric")]
+    # Texts as numbers of their dictionaries: Python's own text of each point would take most of the
+    # time.
+    texts = [
+        points[name].unify_dictionaries().combine_chunks() for name in ("file", "run_key", "metric")
+    ]
     files, keys, metrics = (text.dictionary.to_pylist() for text in texts)
     columns = [text.indices.to_numpy().tolist() for text in texts]
     columns += [points[name].to_numpy().tolist() for name in ("round", "value")]
@@ -389,8 +453,8 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     """Read the points of the rows of an index.
 
     Returns:
-        A table of `CURVE_COLUMNS` and `file`, with texts as dictionaries; and the missing files, each with its
-        number of rows.
+        A table of `CURVE_COLUMNS` and `file`, with texts as dictionaries; and the missing files,
+        each with its number of rows.
 
     Raises:
         FileNotFoundError: rows of the index are in other files by now.
@@ -400,8 +464,13 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
 
     texts = pa.dictionary(pa.int32(), pa.string())
     fields = [pa.field(f.name, texts if f.type == pa.string() else f.type) for f in curves_schema()]
-    tables, missing = [pa.schema([*fields, pa.field("file", texts)]).empty_table()], dict[Path, int]()
-    holders: dict[str, list[dict[str, str]]] = {}  # in the order of the index, which arrow's groups may not have
+    tables, missing = (
+        [pa.schema([*fields, pa.field("file", texts)]).empty_table()],
+        dict[Path, int](),
+    )
+    holders: dict[
+        str, list[dict[str, str]]
+    ] = {}  # in the order of the index, which arrow's groups may not have
     for row in index.select(["holder", "run_key", "file"]).to_pylist():
         holders.setdefault(row["holder"], []).append(row)
     for holder, rows in holders.items():
@@ -412,7 +481,9 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
                 raise FileNotFoundError(f"{holder} has disappeared")
             missing[path] = len(keys)
             continue
-        table = read_table(path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file"))
+        table = read_table(
+            path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file")
+        )
         if "file" in table.column_names:
             table = table.filter(pc.is_in(table["file"].cast(pa.string()), pa.array(files)))
         else:
@@ -436,11 +507,12 @@ class Compacted:
 def compact(out: Path) -> Compacted:
     """Write one segment to replace many files, without the rows that no reader needs; then delete these files.
 
-    Other processes may read, write and compact the folder meanwhile. A kill leaves duplicate rows and points, of which
-    readers take one, or the curves of a file that is already deleted.
+    Other processes may read, write and compact the folder meanwhile. A kill leaves duplicate rows
+    and points, of which readers take one, or the curves of a file that is already deleted.
 
     Raises:
-        StoreError: a file is broken, foreign, or of a schema that cannot be read; nothing is packed.
+        StoreError: a file is broken, foreign, or of a schema that cannot be read; nothing is
+            packed.
         OSError: the folder cannot be written; nothing is lost.
     """
     folder = Folder(out)
@@ -450,7 +522,9 @@ def compact(out: Path) -> Compacted:
 def compact_if_many(out: Path) -> Compacted | None:
     """Compact the folder at the end of a sweep, if it has more than `ENOUGH` files of one row."""
     folder = Folder(out)
-    singles = [path for path in folder.steady(folder.paths) if not SEGMENT_NAME.fullmatch(path.name)]
+    singles = [
+        path for path in folder.steady(folder.paths) if not SEGMENT_NAME.fullmatch(path.name)
+    ]
     return compact(out) if len(singles) > ENOUGH else None
 
 
@@ -459,7 +533,9 @@ def _compact(folder: Folder) -> Compacted:
 
     paths = folder.paths()
     # Files without a curve are left out: such a row must not replace another that has one.
-    named = [path for path in paths if ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)]
+    named = [
+        path for path in paths if ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)
+    ]
     taken = [path for path in named if curve_path(path).exists()]
     index = folder.index(paths=taken)
     outdated, _ = judge(index)
@@ -467,7 +543,9 @@ def _compact(folder: Folder) -> Compacted:
         rows = index.select(["holder", "row", "file"]).to_pylist()
         needed = [(row["holder"], row["row"]) not in outdated for row in rows]
         index = index.filter(pa.array(needed, pa.bool_()))
-        earlier = Claims(folder, (path for path in taken if SEGMENT_NAME.fullmatch(path.name))).names
+        earlier = Claims(
+            folder, (path for path in taken if SEGMENT_NAME.fullmatch(path.name))
+        ).names
         replaces = earlier | {shared_name(path) for path in taken}
         _write_segment(folder.out, index, replaces.difference(index["file"].to_pylist()))
         for path in taken:  # rows first: readers ignore a curve without its row
@@ -475,14 +553,19 @@ def _compact(folder: Folder) -> Compacted:
             curve_path(path).unlink(missing_ok=True)
     remaining = folder.paths()
     orphans = Claims(folder, folder.segments()).names - {path.name for path in remaining}
-    for path in part_of(folder.out, "curves").glob("[!.]*.parquet"):  # of a compaction that was killed
+    for path in part_of(folder.out, "curves").glob(
+        "[!.]*.parquet"
+    ):  # of a compaction that was killed
         if path.name in orphans:
             path.unlink(missing_ok=True)
     return Compacted(len(paths), len(remaining))
 
 
 def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> None:
-    """Write the rows of an index as a segment. `replaces`: names of files that it replaces, beside its rows' own."""
+    """Write the rows of an index as a segment.
+
+    `replaces`: names of files that it replaces, beside its rows' own.
+    """
     import pyarrow as pa
 
     index = index.sort_by([("run_key", "ascending"), ("file", "ascending")])
@@ -491,14 +574,21 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
         rows = rows.append_column(name, index[name])
     file = pa.field("file", pa.string(), nullable=False)
     metadata = {**file_metadata("runs"), _REPLACES: json.dumps(sorted(replaces))}
-    runs, curves = pa.schema([*runs_schema(stored=True), file], metadata=metadata), curves_schema().append(file)
+    runs, curves = (
+        pa.schema([*runs_schema(stored=True), file], metadata=metadata),
+        curves_schema().append(file),
+    )
     parts = (_points_in_order(index.slice(at, _RUNS)) for at in range(0, index.num_rows, _RUNS))
     write_by_content(
         out,
         "packed",
         (runs, curves),
         (fit(rows.slice(at, _ROWS), runs) for at in range(0, rows.num_rows, _ROWS)),
-        (fit(part.slice(at, _POINTS), curves) for part in parts for at in range(0, part.num_rows, _POINTS)),
+        (
+            fit(part.slice(at, _POINTS), curves)
+            for part in parts
+            for at in range(0, part.num_rows, _POINTS)
+        ),
     )
 
 

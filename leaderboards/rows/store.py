@@ -31,7 +31,13 @@ from leaderboards.rows.frames import (
     run_table,
     to_pandas,
 )
-from leaderboards.rows.schema import COLUMNS, curves_schema, environment_key, file_metadata, runs_schema
+from leaderboards.rows.schema import (
+    COLUMNS,
+    curves_schema,
+    environment_key,
+    file_metadata,
+    runs_schema,
+)
 from leaderboards.rows.segments import (
     TRACKED,
     TRACKED_NAME,
@@ -82,7 +88,8 @@ class Store:
         are all kept; `validate` reports them.
 
         Args:
-            row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are computed.
+            row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are
+                computed.
             curve: points `(round, metric, value)`.
             replace: whether a finished row replaces all rows that this environment stored for the
                 key before.
@@ -119,10 +126,14 @@ class Store:
             for folder in (self.out, part_of(self.out, "runs"), part_of(self.out, "curves")):
                 sweep_leftovers(folder)
             self._swept = True
-        existing = None if forced else self._folder.steady(lambda: self._superseding_file(row, table))
+        existing = (
+            None if forced else self._folder.steady(lambda: self._superseding_file(row, table))
+        )
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         points = curve_table(row, curve)
-        return existing or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
+        return existing or write_by_content(
+            self.out, stem, (table.schema, points.schema), [table], [points]
+        )
 
     def tracked(self, keys: Collection[str] | None = None) -> dict[str, dict[str, str]]:
         """Return run key -> ending -> name of the tracked file, for the keys whose rows name any.
@@ -135,9 +146,13 @@ class Store:
         chosen = one_for_each_key(index)
         names: dict[str, dict[str, str]] = {}
         for rows in (index.sort_by("written"), chosen):  # what comes later counts
-            for key, text in zip(rows["run_key"].to_pylist(), rows["tracked"].to_pylist(), strict=True):
+            for key, text in zip(
+                rows["run_key"].to_pylist(), rows["tracked"].to_pylist(), strict=True
+            ):
                 own = [
-                    name for name in (text or "").split() if TRACKED_NAME.fullmatch(name) and name[:16] == str(key)[:16]
+                    name
+                    for name in (text or "").split()
+                    if TRACKED_NAME.fullmatch(name) and name[:16] == str(key)[:16]
                 ]
                 if own:
                     names.setdefault(key, {}).update({Path(name).suffix: name for name in own})
@@ -146,7 +161,8 @@ class Store:
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
         """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` that have a row; None is all keys.
 
-        A key with several rows is finished if one of them is, else it has the latest status. Few columns are read.
+        A key with several rows is finished if one of them is, else it has the latest status. Few
+        columns are read.
         """
         if not self.begun:
             return {}
@@ -176,11 +192,12 @@ class Store:
             keys: run keys to read; None is all.
 
         Returns:
-            `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are dicts.
+            `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are
+            dicts.
 
         Raises:
-            StoreError: a file is broken, foreign, or of a newer schema, or a row breaks a rule that `table_problems`
-                checks; the message names it and the next step.
+            StoreError: a file is broken, foreign, or of a newer schema, or a row breaks a rule that
+                `table_problems` checks; the message names it and the next step.
             KeyError: a column does not exist.
         """
         names = [column.name for column in COLUMNS] if columns is None else [*columns]
@@ -189,8 +206,8 @@ class Store:
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves of the rows that `runs` returns, or of `keys` among them.
 
-        Columns are run_key, algorithm, round, metric, value. A run whose curve file is missing is left out with a
-        warning.
+        Columns are run_key, algorithm, round, metric, value. A run whose curve file is missing is
+        left out with a warning.
         """
         points, missing = self._folder.steady(lambda: read_curves(self._index_of_runs(keys)))
         for path, count in missing.items():
@@ -226,7 +243,9 @@ class Store:
         index = index.filter(index["forced"])
         return dict(zip(index["run_key"].to_pylist(), index["written"].to_pylist(), strict=True))
 
-    def _checked_rows(self, names: Sequence[str], keys: Collection[str] | None, replicates: bool) -> pa.Table:
+    def _checked_rows(
+        self, names: Sequence[str], keys: Collection[str] | None, replicates: bool
+    ) -> pa.Table:
         """Read the rows that `runs` returns; raises StoreError if one breaks a rule."""
         index = self._index_of_runs(keys, replicates)
         rows = read_rows(index, names)
@@ -234,7 +253,9 @@ class Store:
             path = Path(index["holder"][at].as_py())
             key = index["run_key"][at].as_py()[:16]
             which = shell_command("bench.boards", "validate", self.out)
-            raise StoreError(path, f"{path}: run {key}: {problem}; `{which}` tells all and what to do")
+            raise StoreError(
+                path, f"{path}: run {key}: {problem}; `{which}` tells all and what to do"
+            )
         return rows
 
     def _index_of_runs(self, keys: Collection[str] | None, replicates: bool = False) -> pa.Table:
@@ -297,8 +318,12 @@ class RowFile:
             for at, problem in table_problems(rows):
                 raise BrokenFileError(self.out, f"{self.out}: run {rows['run_key'][at]}: {problem}")
         except BrokenFileError as error:  # it may be named by mistake: advise against deleting it
-            raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
-        lacking = zip(lacking_numbers(table, names).to_pylist(), rows["status"].to_pylist(), strict=True)
+            raise BrokenFileError(
+                self.out, error.problem, "name a result folder, or a file of rows"
+            ) from error
+        lacking = zip(
+            lacking_numbers(table, names).to_pylist(), rows["status"].to_pylist(), strict=True
+        )
         keys = {
             at: rows["run_key"][at].as_py()
             for at, (lacks, status) in enumerate(lacking)
@@ -307,24 +332,36 @@ class RowFile:
         if not keys:
             return to_pandas(rows)
         curves = by_run(self.curves(keys.values()))
-        return to_pandas(fill_numbers(rows, ((at, curves[key]) for at, key in keys.items() if key in curves)))
+        return to_pandas(
+            fill_numbers(rows, ((at, curves[key]) for at, key in keys.items() if key in curves))
+        )
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves, as `Store.curves` does; no points if there is no file of curves."""
-        table = read_table(self._curves, "curves") if self._curves.exists() else curves_schema().empty_table()
+        table = (
+            read_table(self._curves, "curves")
+            if self._curves.exists()
+            else curves_schema().empty_table()
+        )
         frame = to_pandas(table)
-        return frame if keys is None else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
+        return (
+            frame
+            if keys is None
+            else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
+        )
 
 
 class Folders:
     """Several folders or files of rows, each read once, as if they were one `Store`.
 
-    If several have a run key, of the rows that count in each the latest of `--force` does, else the one that finished
-    first.
+    If several have a run key, of the rows that count in each the latest of `--force` does, else the
+    one that finished first.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.stores = [RowFile(path) if path.is_file() else Store(path) for path in dict.fromkeys(folders)]
+        self.stores = [
+            RowFile(path) if path.is_file() else Store(path) for path in dict.fromkeys(folders)
+        ]
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does, with a column `out`: the folder of each.
@@ -339,7 +376,10 @@ class Folders:
         import pandas as pd
 
         chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]
-        parts = [store.curves(set(chosen.loc[chosen["out"] == str(store.out), "run_key"])) for store in self.stores]
+        parts = [
+            store.curves(set(chosen.loc[chosen["out"] == str(store.out), "run_key"]))
+            for store in self.stores
+        ]
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def only(self, runs: pd.DataFrame) -> Folders:
@@ -359,11 +399,16 @@ class Folders:
         runs = pd.concat(frames, ignore_index=True)
         done = runs["status"] == "finished"
         seconds = runs["finished"].astype("int64")
-        forced = {str(store.out): store.forced() for store in self.stores if isinstance(store, Store)}
+        forced = {
+            str(store.out): store.forced() for store in self.stores if isinstance(store, Store)
+        }
         keys = zip(runs["out"], runs["run_key"], strict=True)
-        written = [-forced[out][key].timestamp() if key in forced.get(out, ()) else 0.0 for out, key in keys]
-        order = runs.assign(_written=written, _done=~done, _time=seconds.where(done, -seconds)).sort_values(
-            ["_written", "_done", "_time"], kind="stable"
-        )
+        written = [
+            -forced[out][key].timestamp() if key in forced.get(out, ()) else 0.0
+            for out, key in keys
+        ]
+        order = runs.assign(
+            _written=written, _done=~done, _time=seconds.where(done, -seconds)
+        ).sort_values(["_written", "_done", "_time"], kind="stable")
         selected = order.drop_duplicates("run_key").index.sort_values()
         return runs.loc[selected].reset_index(drop=True)

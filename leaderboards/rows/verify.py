@@ -13,9 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import curve_problems, row_problems
-from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, is_regular, part_of, read_table, remedy
+from leaderboards.rows.files import (
+    CURVES_HASH,
+    StoreError,
+    content_hash,
+    is_regular,
+    part_of,
+    read_table,
+    remedy,
+)
 from leaderboards.rows.frames import to_pandas
-from leaderboards.rows.schema import COLUMNS, FILE_COLUMNS, READ_OFF_CURVES, environment_key, run_key
+from leaderboards.rows.schema import (
+    COLUMNS,
+    FILE_COLUMNS,
+    READ_OFF_CURVES,
+    environment_key,
+    run_key,
+)
 from leaderboards.rows.segments import (
     HASHED_NAME,
     ROW_NAME,
@@ -41,7 +55,10 @@ _AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault of a result folder. `file` is relative to the folder; `next_step` is what to do about it."""
+    """A fault of a result folder.
+
+    `file` is relative to the folder; `next_step` is what to do about it.
+    """
 
     file: str
     problem: str
@@ -55,9 +72,9 @@ class Finding:
 class Checked:
     """Counts and faults of the files and rows that were read.
 
-    `files` counts files of rows and of curves, `points` those of the curves that were compared with their rows;
-    `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths of the other files;
-    `without_curve` has the finished rows of the index that have none.
+    `files` counts files of rows and of curves, `points` those of the curves that were compared with
+    their rows; `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths
+    of the other files; `without_curve` has the finished rows of the index that have none.
     """
 
     files: int = 0
@@ -73,7 +90,9 @@ class Checked:
         self.files += 1
         try:
             names = [*(column.name for column in FILE_COLUMNS[kind]), "file"]
-            return read_table(path, kind, names, dictionaries=("run_key", "algorithm", "metric", "file"))
+            return read_table(
+                path, kind, names, dictionaries=("run_key", "algorithm", "metric", "file")
+            )
         except StoreError as error:
             problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
             self.findings.append(Finding(f"{kind}/{path.name}", problem, step))
@@ -101,7 +120,10 @@ def disagreements(index: pa.Table) -> list[Finding]:
 
 def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
     path, key = Path(rows[0]["holder"]), rows[0]["run_key"][:16]
-    results = [f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})" for row in rows]
+    results = [
+        f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})"
+        for row in rows
+    ]
     command = shell_command("bench.sweep", "reproduce", key, "--out", path.parent.parent)
     return Finding(
         f"runs/{path.name}",
@@ -113,15 +135,20 @@ def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
 def _validated(folder: Folder) -> Checked:
     checked = _examined(folder)
     checked.findings += disagreements(checked.index)
-    for path in sorted(path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")):
+    for path in sorted(
+        path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")
+    ):
         if path.suffix != ".parquet" and not path.name.startswith("."):
-            checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away"))
+            checked.findings.append(
+                Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away")
+            )
     checked.findings += _leaderboard_problems(folder.out)
     claims = Claims(folder, (path for path in folder.segments() if path not in checked.broken))
     checked.findings += _claim_problems(folder, claims, checked.broken)
     if not checked.findings:  # else rows may be unreadable
         checked.findings += _copy_problems(checked.index)
-    # A killed compaction leaves curves of files that a segment has replaced; the next one deletes them.
+    # A killed compaction leaves curves of files that a segment has replaced; the next one deletes
+    # them.
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         orphan = path.name not in claims.names and not (folder.out / "runs" / path.name).exists()
         if orphan and path not in checked.broken:
@@ -130,7 +157,9 @@ def _validated(folder: Folder) -> Checked:
     for row in checked.without_curve:
         name = Path(row["holder"]).name
         step = f"bring back curves/{name}, or {_again(name)}"
-        checked.findings.append(Finding(f"runs/{name}", f"run {row['run_key'][:16]} has no curve", step))
+        checked.findings.append(
+            Finding(f"runs/{name}", f"run {row['run_key'][:16]} has no curve", step)
+        )
     return checked
 
 
@@ -139,12 +168,16 @@ def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) ->
     step = "nothing follows the claim; ask who made the file, or move it and its curves away"
     for path, names in claims.unfounded.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        problem = f"claims to replace {min(names)}{others}, and has no row of that run and environment"
+        problem = (
+            f"claims to replace {min(names)}{others}, and has no row of that run and environment"
+        )
         yield Finding(f"runs/{path.name}", problem, step)
     for path in folder.paths():
         claimed = path not in broken and path.name in claims.names
         if claimed and not claims.cover(folder.index(paths=[path])):
-            yield Finding(f"runs/{path.name}", "a segment claims to replace it, and has no row as good", step)
+            yield Finding(
+                f"runs/{path.name}", "a segment claims to replace it, and has no row as good", step
+            )
 
 
 def _examined(folder: Folder) -> Checked:
@@ -156,12 +189,16 @@ def _examined(folder: Folder) -> Checked:
             continue
         sound.append(path)
         checked.rows += table.num_rows
-        checked.findings += _hash_problems(path, table.schema.metadata.get(CURVES_HASH, b"").decode())
+        checked.findings += _hash_problems(
+            path, table.schema.metadata.get(CURVES_HASH, b"").decode()
+        )
         for start in range(0, table.num_rows, _AT_ONCE):
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
                 problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
-                checked.findings += [Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems]
+                checked.findings += [
+                    Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems
+                ]
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
@@ -171,13 +208,20 @@ def _examined(folder: Folder) -> Checked:
 
 
 def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
-    """Find changes in a file of rows, or its curves, since it was written. `stated`: recorded hash of the curves."""
+    """Find changes in a file of rows, or its curves, since it was written.
+
+    `stated`: recorded hash of the curves.
+    """
     if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
     for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
         if is_regular(file) and not content_hash(file).startswith(digest):
             step = f"{remedy(file)}; its runs are then run again"
-            yield Finding(f"{file.parent.name}/{file.name}", "changed since it was written: another hash", step)
+            yield Finding(
+                f"{file.parent.name}/{file.name}",
+                "changed since it was written: another hash",
+                step,
+            )
 
 
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
@@ -229,7 +273,9 @@ def _compare_with_curves(index: pa.Table, checked: Checked) -> None:
     """Find rows that their curves contradict, and note finished rows without a curve."""
     import pyarrow as pa
 
-    sound = [curve_path(Path(holder)) not in checked.broken for holder in index["holder"].to_pylist()]
+    sound = [
+        curve_path(Path(holder)) not in checked.broken for holder in index["holder"].to_pylist()
+    ]
     index = index.filter(pa.array(sound, pa.bool_()))
     points, _ = read_curves(index)
     checked.points += points.num_rows

@@ -1,9 +1,10 @@
 """Methods against a reference over all cells at once: one test, with partitions as the units that are independent.
 
-Cells of one partition (an alpha and a seed at several participations, for instance) are not independent of each other,
-because they share data, splits and first weights. So a partition is one cluster: under the hypothesis that a method
-equals the reference, all differences of a cluster may change sign together. What the sign flips of clusters make of the
-largest of all methods' statistics is the yardstick of each, which keeps the chance of any false finding at 5 %.
+Cells of one partition (an alpha and a seed at several participations, for instance) are not
+independent of each other, because they share data, splits and first weights. So a partition is one
+cluster: under the hypothesis that a method equals the reference, all differences of a cluster may
+change sign together. What the sign flips of clusters make of the largest of all methods' statistics
+is the yardstick of each, which keeps the chance of any false finding at 5 %.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _TIE = 1e-9  # relative: statistics closer than this are equal but for rounding
 FAR = 1e4  # spreads from the difference: what is rejected nowhere nearer has no interval
 HALVINGS = 40  # of the range in which an interval ends
 
-Values = Mapping[Hashable, Mapping[str, Mapping[Hashable, float]]]  # cell -> method -> cluster -> value
+Values = Mapping[
+    Hashable, Mapping[str, Mapping[Hashable, float]]
+]  # cell -> method -> cluster -> value
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class PooledDifference:
     Args:
         method: its name.
         difference: mean over cells of the mean difference in the cell, in the unit of the values.
-        interval: simultaneous 95 % interval: all methods' intervals hold at once; None if no flips can exclude
-            anything, with fewer than 6 clusters.
+        interval: simultaneous 95 % interval: all methods' intervals hold at once; None if no flips
+            can exclude anything, with fewer than 6 clusters.
         p: of the test of no difference, corrected for all methods.
         ahead: number of clusters in which the method is ahead of the reference.
         clusters: number of clusters with a difference.
@@ -56,25 +59,29 @@ class PooledDifference:
         return self.p <= SIGNIFICANCE
 
 
-def pooled_differences(values: Values, reference: str, flips: int = FLIPS) -> tuple[PooledDifference, ...]:
+def pooled_differences(
+    values: Values, reference: str, flips: int = FLIPS
+) -> tuple[PooledDifference, ...]:
     """Compare methods with a reference over cells, by sign flips of clusters (Westfall and Young 1993, max-T).
 
-    With d_cp the difference of a method from the reference in cell c and cluster p, n_c the number of clusters in
-    cell c, and C the number of its cells, cluster k contributes
+    With d_cp the difference of a method from the reference in cell c and cluster p, n_c the number
+    of clusters in cell c, and C the number of its cells, cluster k contributes
 
         u_k = Σ_{c with k} d_ck / (n_c C),   D = Σ_k u_k,   T = D / √(Σ_k u_k²).
 
-    Let s_k = ±1 be independent, and T(s) = Σ_k s_k u_k / √(Σ_k u_k²). A method's p is the share of flips s for which
+    Let s_k = ±1 be independent, and T(s) = Σ_k s_k u_k / √(Σ_k u_k²). A method's p is the share of
+    flips s for which
     the largest |T(s)| of all methods is at least its own |T|. With at most 13 clusters all flips are taken, else a
-    sample, to which the observed one is added. A method's interval has the differences δ that this test does not
-    reject if δ is subtracted from its own d_cp: it excludes 0 if and only if p is at most 0.05.
+    sample, to which the observed one is added. A method's interval has the differences δ that this
+    test does not reject if δ is subtracted from its own d_cp: it excludes 0 if and only if p is at
+    most 0.05.
 
-    The test assumes that a cluster's differences are symmetric about their mean, not that they are normal or of equal
-    spread.
+    The test assumes that a cluster's differences are symmetric about their mean, not that they are
+    normal or of equal spread.
 
     Args:
-        values: cell -> method -> cluster -> value, finite. A cell counts for a method that has a cluster in common
-            with the reference there.
+        values: cell -> method -> cluster -> value, finite. A cell counts for a method that has a
+            cluster in common with the reference there.
         reference: the method whose values are subtracted.
         flips: size of the sample of sign flips.
 
@@ -84,8 +91,12 @@ def pooled_differences(values: Values, reference: str, flips: int = FLIPS) -> tu
     Raises:
         ValueError: a value is not finite.
     """
-    methods = list(dict.fromkeys(name for cell in values.values() for name in cell if name != reference))
-    clusters = sorted({cluster for cell in values.values() for cluster in cell.get(reference, {})}, key=repr)
+    methods = list(
+        dict.fromkeys(name for cell in values.values() for name in cell if name != reference)
+    )
+    clusters = sorted(
+        {cluster for cell in values.values() for cluster in cell.get(reference, {})}, key=repr
+    )
     found = {name: _contributions(values, name, reference, clusters) for name in methods}
     parts = {name: part for name, part in found.items() if part is not None}
     if not parts:
@@ -152,7 +163,9 @@ class _Flipped:
         return float(np.mean(np.maximum(own, largest) >= own[0] * (1 - _TIE)))
 
 
-def _contributions(values: Values, method: str, reference: str, clusters: Sequence[Hashable]) -> _Contributions | None:
+def _contributions(
+    values: Values, method: str, reference: str, clusters: Sequence[Hashable]
+) -> _Contributions | None:
     """Return what each cluster contributes to a method's difference; None if it has no cell with the reference."""
     places = {cluster: place for place, cluster in enumerate(clusters)}
     sums = np.zeros(len(clusters))
@@ -168,7 +181,9 @@ def _contributions(values: Values, method: str, reference: str, clusters: Sequen
         for cluster in common:
             difference = own[cluster] - other[cluster]
             if not math.isfinite(difference):
-                raise ValueError(f"values must be finite, got {own[cluster]} and {other[cluster]} of {cluster!r}")
+                raise ValueError(
+                    f"values must be finite, got {own[cluster]} and {other[cluster]} of {cluster!r}"
+                )
             sums[places[cluster]] += difference / len(common)
             weights[places[cluster]] += 1 / len(common)
     if not cells:

@@ -1,7 +1,7 @@
 """Statistics of values by seed: intervals of means, tested differences, Holm's correction, shared ranks.
 
-A seed fixes partition, initial weights, participants and batches for all algorithms alike, so runs of one seed
-differ only in the algorithm, and their difference varies less than either result.
+A seed fixes partition, initial weights, participants and batches for all algorithms alike, so runs
+of one seed differ only in the algorithm, and their difference varies less than either result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Seeds = Mapping[int, float]  # seed -> value
 K = TypeVar("K", bound=Hashable)
 CONFIDENCE = 0.95
 SIGNIFICANCE = 1 - CONFIDENCE
-INTERVAL_FROM = 3  # values; with fewer, an interval would say more about the formula than about the runs
+INTERVAL_FROM = (
+    3  # values; with fewer, an interval would say more about the formula than about the runs
+)
 
 _ROUNDING = 1e-9  # relative: differences closer to each other than this differ only by rounding
 
@@ -58,7 +60,9 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
     mean, std, n = np.asarray(mean), np.asarray(std), np.asarray(n)
     enough = n >= INTERVAL_FROM
     degrees = np.where(enough, n - 1, 1)
-    half = np.where(enough, stdtrit(degrees, (1 + CONFIDENCE) / 2) * std / np.sqrt(degrees + 1), np.nan)
+    half = np.where(
+        enough, stdtrit(degrees, (1 + CONFIDENCE) / 2) * std / np.sqrt(degrees + 1), np.nan
+    )
     return mean - half, mean + half
 
 
@@ -66,7 +70,9 @@ def finite(values: Iterable[float]) -> np.ndarray:
     """Convert the values to an array, (n,); raises ValueError if one is not finite."""
     array = np.array(list(values), dtype=np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(f"values must be finite, got {array.tolist()}; leave out runs without a value")
+        raise ValueError(
+            f"values must be finite, got {array.tolist()}; leave out runs without a value"
+        )
     return array
 
 
@@ -79,10 +85,12 @@ class Comparison:
         reference: its values are subtracted.
         n: number of common seeds.
         unpaired: seeds that only one of the two has; they are not used.
-        difference: mean of algorithm - reference, in the unit of the values; None without a common seed.
+        difference: mean of algorithm - reference, in the unit of the values; None without a common
+            seed.
         interval: of the difference, Student's t; None below 3 common seeds.
         p: two-sided p-value, uncorrected; None below 3 common seeds: not tested.
-        adjusted: `p` after Holm's correction over the family; None if not tested, or not yet corrected.
+        adjusted: `p` after Holm's correction over the family; None if not tested, or not yet
+            corrected.
     """
 
     algorithm: str
@@ -104,7 +112,8 @@ def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, .
     """Compare every other algorithm with `reference`, corrected as one family, in the order of `values`.
 
     Args:
-        values: algorithm -> seed -> value, finite, of one cell; diverged runs left out by the caller.
+        values: algorithm -> seed -> value, finite, of one cell; diverged runs left out by the
+            caller.
         reference: the algorithm to compare the others with.
 
     Raises:
@@ -117,18 +126,20 @@ def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, .
 def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Comparison:
     """Test two algorithms by the paired t test (Student 1908), not yet corrected for others.
 
-    With d the differences on the n common seeds, d̄ their mean and s their standard deviation (n - 1):
+    With d the differences on the n common seeds, d̄ their mean and s their standard deviation (n -
+    1):
 
         t = d̄ √n / s,  p = 2 P(T_{n-1} > |t|)
 
-    *Fewer than 3 common seeds* are not tested. *Equal at every seed*: p = 1. *A constant difference* (s = 0) would
-    have p = 0, which three runs cannot show: in steps of one test example, differences easily coincide. Its interval
-    is a point, and its p is that of the exact test by sign flips (Fisher 1935, "The design of experiments",
-    section 21),
+    *Fewer than 3 common seeds* are not tested. *Equal at every seed*: p = 1. *A constant
+    difference* (s = 0) would have p = 0, which three runs cannot show: in steps of one test
+    example, differences easily coincide. Its interval is a point, and its p is that of the exact
+    test by sign flips (Fisher 1935, "The design of experiments", section 21),
 
         p = 2 / 2^n,
 
-    0.25 at 3 seeds and below 5 % from 6. Costs that do not depend on the seed (exchanges, bytes) need no test.
+    0.25 at 3 seeds and below 5 % from 6. Costs that do not depend on the seed (exchanges, bytes)
+    need no test.
 
     Few seeds separate little: at n = 3, p < 0.05 takes |d̄| > 2.5 s, and among ten comparisons |d̄| > 8.1 s.
 
@@ -143,31 +154,38 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
     """
     first, second = values[algorithm], values[reference]
     seeds = sorted(first.keys() & second.keys())
-    differences = _differences(finite(first[seed] for seed in seeds), finite(second[seed] for seed in seeds))
+    differences = _differences(
+        finite(first[seed] for seed in seeds), finite(second[seed] for seed in seeds)
+    )
     n, interval, p = len(seeds), None, None
     if n >= INTERVAL_FROM:
         std = differences.std(ddof=1) if np.ptp(differences) else 0.0
         low, high = t_limits(differences.mean(), std, n)
         interval, p = Interval(float(low), float(high)), _p_value(differences)
     mean = math.fsum(differences) / n if n else None
-    return Comparison(algorithm, reference, n, tuple(sorted(first.keys() ^ second.keys())), mean, interval, p)
+    return Comparison(
+        algorithm, reference, n, tuple(sorted(first.keys() ^ second.keys())), mean, interval, p
+    )
 
 
 def corrected(family: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """Fill in `adjusted` by Holm's correction over the comparisons that were tested.
 
-    The family is all that a reader compares at once: the algorithms of a column, or of a whole table.
+    The family is all that a reader compares at once: the algorithms of a column, or of a whole
+    table.
     """
     adjusted = iter(holm([test.p for test in family if test.p is not None]))
-    return tuple(replace(test, adjusted=None if test.p is None else next(adjusted)) for test in family)
+    return tuple(
+        replace(test, adjusted=None if test.p is None else next(adjusted)) for test in family
+    )
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """Adjust p-values by Holm's procedure (Holm 1979, "A simple sequentially rejective multiple test procedure").
 
-    Of m p-values, the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting those of at most 0.05
-    keeps the chance of any false rejection at 5 %, however the tests depend on each other. All are in [0, 1]; the
-    adjusted ones are in the order of `p_values`.
+    Of m p-values, the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting those
+    of at most 0.05 keeps the chance of any false rejection at 5 %, however the tests depend on each
+    other. All are in [0, 1]; the adjusted ones are in the order of `p_values`.
     """
     p = np.array(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
@@ -186,7 +204,9 @@ def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _p_value(differences: np.ndarray) -> float:
-    from scipy.special import stdtr  # `scipy.stats.ttest_rel` takes a second to import, and a millisecond a call
+    from scipy.special import (
+        stdtr,
+    )  # `scipy.stats.ttest_rel` takes a second to import, and a millisecond a call
 
     n = len(differences)
     if not differences.any():
@@ -228,27 +248,30 @@ def rankable(seeds: Mapping[K, int]) -> set[K]:
 def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tuple[Ranked, ...]:
     """Rank the algorithms of a cell in groups, each of one best algorithm and those not separable from it.
 
-    The best mean opens the first group. All others are compared with it by the paired t test, corrected by Holm as
-    one family; those that are not separably worse share its rank. The best of the rest opens the next group, with a
-    family of its own; its rank is 1 + the number of algorithms placed before.
+    The best mean opens the first group. All others are compared with it by the paired t test,
+    corrected by Holm as one family; those that are not separably worse share its rank. The best of
+    the rest opens the next group, with a family of its own; its rank is 1 + the number of
+    algorithms placed before.
 
-    *Not transitive*: C may share rank 1 because its spread is wide, although B, with a better mean and a narrow
-    spread, is separable and comes after it. A rank only says "cannot be told from the best of its group".
+    *Not transitive*: C may share rank 1 because its spread is wide, although B, with a better mean
+    and a narrow spread, is separable and comes after it. A rank only says "cannot be told from the
+    best of its group".
 
-    *Fewer than 3 common seeds* with the best of the group separate nothing. Such an algorithm keeps its place in the
-    plain order of means: it shares the rank only if its mean is no worse than that of the best or of some tested member
-    of the group. It is marked `untested`, and so is a best that was tested against none. If all have one or two seeds,
-    ranks are those of the means, equal means share the smaller rank, and all are marked.
+    *Fewer than 3 common seeds* with the best of the group separate nothing. Such an algorithm keeps
+    its place in the plain order of means: it shares the rank only if its mean is no worse than that
+    of the best or of some tested member of the group. It is marked `untested`, and so is a best
+    that was tested against none. If all have one or two seeds, ranks are those of the means, equal
+    means share the smaller rank, and all are marked.
 
-    *Different seeds*: means are over all seeds of an algorithm, tests over the common ones. If the two disagree about
-    whether an algorithm is better than the best, it is not separably worse.
+    *Different seeds*: means are over all seeds of an algorithm, tests over the common ones. If the
+    two disagree about whether an algorithm is better than the best, it is not separably worse.
 
-    The best is chosen by the values that are then tested, and Holm's correction does not allow for that: with few
-    seeds, read a separation as evidence of about this strength, not as an exact 5 %.
+    The best is chosen by the values that are then tested, and Holm's correction does not allow for
+    that: with few seeds, read a separation as evidence of about this strength, not as an exact 5 %.
 
     Args:
-        values: algorithm -> seed -> value, finite, at least one each, of one cell; bounds (centralized) and diverged
-            runs left out by the caller.
+        values: algorithm -> seed -> value, finite, at least one each, of one cell; bounds
+            (centralized) and diverged runs left out by the caller.
         higher_is_better: whether the largest mean is the best.
 
     Returns:
@@ -267,10 +290,22 @@ def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> 
         family = compared({name: values[name] for name in order}, best)
         no_test = {test.algorithm for test in family if test.p is None}
         untested |= no_test | ({best} if no_test and len(no_test) == len(family) else set())
-        worse = {test.algorithm for test in family if test.separable and sign * (test.difference or 0.0) < 0}
-        lowest = min(sign * means[name] for name in order if name == best or name not in no_test | worse)
-        group = [name for name in order if name not in worse and (name not in no_test or sign * means[name] >= lowest)]
+        worse = {
+            test.algorithm
+            for test in family
+            if test.separable and sign * (test.difference or 0.0) < 0
+        }
+        lowest = min(
+            sign * means[name] for name in order if name == best or name not in no_test | worse
+        )
+        group = [
+            name
+            for name in order
+            if name not in worse and (name not in no_test or sign * means[name] >= lowest)
+        ]
         rank = len(ranked) + 1
-        ranked += [Ranked(name, rank, means[name], len(values[name]), name in untested) for name in group]
+        ranked += [
+            Ranked(name, rank, means[name], len(values[name]), name in untested) for name in group
+        ]
         order = [name for name in order if name not in group]
     return tuple(ranked)

@@ -43,7 +43,9 @@ def title(problem: Problem) -> str:
     """Write the title of a table: what all numbers of its problem have in common."""
     shared = _shared(problem)
     line = " · ".join(
-        text.format(**shared) for text, names in _TITLE if all(shared.get(name) is not None for name in names)
+        text.format(**shared)
+        for text, names in _TITLE
+        if all(shared.get(name) is not None for name in names)
     )
     return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
 
@@ -51,13 +53,19 @@ def title(problem: Problem) -> str:
 def _shared(problem: Problem) -> dict[str, Any]:
     """Return the fields that have one value in all cells of a problem, those side by side included."""
     values = {name: {place[i] for place in problem.places} for i, name in enumerate(problem.by)}
-    return {**problem.setting, **{name: next(iter(seen)) for name, seen in values.items() if len(seen) == 1}}
+    return {
+        **problem.setting,
+        **{name: next(iter(seen)) for name, seen in values.items() if len(seen) == 1},
+    }
 
 
 def labels_of(problem: Problem) -> dict[Place, str]:
     """Label each place with its values of the fields that vary between places."""
     varying = [i for i in range(len(problem.by)) if len({place[i] for place in problem.places}) > 1]
-    return {place: ", ".join(_field_text(problem.by[i], place[i]) for i in varying) for place in problem.places}
+    return {
+        place: ", ".join(_field_text(problem.by[i], place[i]) for i in varying)
+        for place in problem.places
+    }
 
 
 def _field_text(name: str, value: Any) -> str:
@@ -66,12 +74,16 @@ def _field_text(name: str, value: Any) -> str:
 
 
 def captions(
-    problem: Problem, metrics: Sequence[Number], common_marks: Collection[str] = (), intervals: bool = False
+    problem: Problem,
+    metrics: Sequence[Number],
+    common_marks: Collection[str] = (),
+    intervals: bool = False,
 ) -> tuple[str, ...]:
     """Write the lines above a table.
 
     Args:
-        problem: of the table; fields in which neighbouring problems differ are mentioned unless the title has them.
+        problem: of the table; fields in which neighbouring problems differ are mentioned unless the
+            title has them.
         metrics: of the columns.
         common_marks: keys of `flags.FLAGS` that hold for every cell.
         intervals: whether intervals are printed instead of standard deviations.
@@ -80,7 +92,10 @@ def captions(
     training = local_training(_shared(problem), problem.differing)
     lines = [_metrics_line(metrics, intervals), f"local training: {training}"]
     if any(record["configurations"] for record in records):
-        tried = ((label_of(record["algorithm"], record["model"]), record["configurations"]) for record in records)
+        tried = (
+            (label_of(record["algorithm"], record["model"]), record["configurations"])
+            for record in records
+        )
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
         lines.append(_diverged(records))
     gaps = [
@@ -89,7 +104,9 @@ def captions(
             NUMBERS["best_val_accuracy"].unit.scale * record["validation_gap"],
         )
         for record in records
-        if record.get("chosen_on") and record["validation_gap"] is not None and not record["diverged"]
+        if record.get("chosen_on")
+        and record["validation_gap"] is not None
+        and not record["diverged"]
     ]
     if gaps:
         text = "validation minus test accuracy in the round of the best validation accuracy, points"
@@ -103,7 +120,9 @@ def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) ->
 
     Fields in `differing` are mentioned too, if the setting has them.
     """
-    texts = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
+    texts = {
+        name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual
+    }
     further = sorted((set(differing) & setting.keys()) - IN_TITLE - texts.keys())
     values = [text.format(typed(setting[name])) for name, text in texts.items()]
     return ", ".join([*values, *(f"{name} {typed(setting[name])}" for name in further)])
@@ -130,22 +149,35 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         for line in (*competitors, *zip(*competitors, strict=True))
     )
     lines = {
-        "(1) a single seed, no spread": any(cell.state == "value" and cell.n == 1 for cell in cells),
+        "(1) a single seed, no spread": any(
+            cell.state == "value" and cell.n == 1 for cell in cells
+        ),
         "best and second by mean alone: a test needs 3 seeds": any(cell.emphasis for cell in few),
         "rows with fewer than 3 seeds are not ranked where others have 3": any(
             cell.rank is None and cell.competes for cell in few
         ),
         "means cover different seeds; --reference compares seed by seed": unlike,
         **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
-        **{f"{word}{':' * word.isalpha()} {meaning}": state in states for state, (word, meaning) in STATES.items()},
+        **{
+            f"{word}{':' * word.isalpha()} {meaning}": state in states
+            for state, (word, meaning) in STATES.items()
+        },
         _UNREACHED: "unreached" in states,
-        "C participation, the share of clients that train in a round": any("C = " in head.label for head in heads),
-        "hyper-parameters tried only at their default are not shown": any(row.hyperparameters for row in rows),
-        "a|b: values by column, from left to right": any("|" in row.hyperparameters for row in rows),
-        "algorithms that a paired t test over seeds (Holm, 5 %) cannot tell from the best share its rank": any(
-            len(cell.seeds) > 2 and cell.rank is not None and cell.metric.differs_by_seed for cell in cells
+        "C participation, the share of clients that train in a round": any(
+            "C = " in head.label for head in heads
         ),
-        "complete rows first, by average place of their means over all columns": several and len(heads) > 1,
+        "hyper-parameters tried only at their default are not shown": any(
+            row.hyperparameters for row in rows
+        ),
+        "a|b: values by column, from left to right": any(
+            "|" in row.hyperparameters for row in rows
+        ),
+        "algorithms that a paired t test over seeds (Holm, 5 %) cannot tell from the best share its rank": any(
+            len(cell.seeds) > 2 and cell.rank is not None and cell.metric.differs_by_seed
+            for cell in cells
+        ),
+        "complete rows first, by average place of their means over all columns": several
+        and len(heads) > 1,
         "reference rows (last) are not ranked": any(row.reference for row in rows),
     }
     return tuple(line for line, holds in lines.items() if holds)

@@ -26,7 +26,8 @@ class Head:
 
     Args:
         place: values of the fields that make columns.
-        label: words that distinguish the place from the table's others; empty if it is the only one.
+        label: words that distinguish the place from the table's others; empty if it is the only
+            one.
     """
 
     place: Place
@@ -39,14 +40,15 @@ class Cell:
     """The result of one algorithm, or of one of its configurations, in one column.
 
     Args:
-        state: `value`; `diverged` (some run did: the numbers exist, but mean little); `failed`, `stopped` (all runs
-            were); `unreached` (some seeds lack the value); `missing`.
+        state: `value`; `diverged` (some run did: the numbers exist, but mean little); `failed`,
+            `stopped` (all runs were); `unreached` (some seeds lack the value); `missing`.
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
-        rank: 1 is best among the ranked cells of the column, ties share the smaller rank; None if not ranked.
+        rank: 1 is best among the ranked cells of the column, ties share the smaller rank; None if
+            not ranked.
         position: as `rank`, but by the means alone, whatever a test can tell apart.
-        emphasis: `best` for the column's best mean, `shared` for others of rank 1, `second` for rank 2; empty for the
-            rest, and if all means are equal.
+        emphasis: `best` for the column's best mean, `shared` for others of rank 1, `second` for
+            rank 2; empty for the rest, and if all means are equal.
         marks: keys of `flags.FLAGS` whose marks are printed.
         interval: whether the interval is printed instead of the standard deviation.
         words: text to print instead of the record's numbers.
@@ -86,12 +88,20 @@ class Cell:
     @property
     def is_pooled(self) -> bool:
         """Return whether the cell counts in comparisons over cells: as `competes`, also if a run diverged."""
-        return self.state in ("value", "diverged") and self.record is not None and bool(self.record["selected"])
+        return (
+            self.state in ("value", "diverged")
+            and self.record is not None
+            and bool(self.record["selected"])
+        )
 
     @property
     def is_rival(self) -> bool:
         """Return whether the cell is of a selected configuration that has the value, or missed it with some seeds."""
-        return self.state in ("value", "unreached") and self.record is not None and bool(self.record["selected"])
+        return (
+            self.state in ("value", "unreached")
+            and self.record is not None
+            and bool(self.record["selected"])
+        )
 
     def text(self) -> str:
         """Format the cell without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
@@ -105,7 +115,11 @@ class Cell:
         parts = ("mean", "low", "high") if self.interval else ("mean", "std")
         values = [value for part in parts if (value := self.statistic(part)) is not None]
         mean, *rest = (number(value, self.metric) for value in values)
-        spread = f" [{', '.join(rest)}]" if self.interval and rest else "".join(f" ± {text}" for text in rest)
+        spread = (
+            f" [{', '.join(rest)}]"
+            if self.interval and rest
+            else "".join(f" ± {text}" for text in rest)
+        )
         return f"{mean}{spread} ({self.record['n']}){marks}"
 
 
@@ -172,7 +186,10 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             chosen = record.get("chosen")
             yield {
-                **{name: setting.get(name) for name in dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])},
+                **{
+                    name: setting.get(name)
+                    for name in dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])
+                },
                 "algorithm": row.algorithm,
                 "variant": setting["model"] + row.model.removeprefix(base_model(row.model)),
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
@@ -206,8 +223,8 @@ def sheet(
     Args:
         title: of the table.
         captions: lines below the title.
-        headings: (heading, group) of the columns after the algorithm, from left to right; the group stands once above
-            neighbours that share it, and is empty for none.
+        headings: (heading, group) of the columns after the algorithm, from left to right; the group
+            stands once above neighbours that share it, and is empty for none.
         rows: algorithm -> texts of its cells; an empty text is a missing value.
         notes: lines at the end.
         records: see `Sheet`.
@@ -219,13 +236,17 @@ def sheet(
             "",
             "",
             tuple(
-                Cell("value" if text else "missing", head.metric, words=text or STATES["missing"][0])
+                Cell(
+                    "value" if text else "missing", head.metric, words=text or STATES["missing"][0]
+                )
                 for text, head in zip(texts, heads, strict=True)
             ),
         )
         for name, texts in rows.items()
     )
-    return Sheet(Table(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)), tuple(records))
+    return Sheet(
+        Table(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)), tuple(records)
+    )
 
 
 def number(value: float | None, metric: Number, sign: bool = False) -> str:

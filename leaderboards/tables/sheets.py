@@ -10,7 +10,13 @@ from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
 from leaderboards.problems import SPLIT_FIELDS
 from leaderboards.rows.schema import canonical_json
-from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
+from leaderboards.stats.aggregate import (
+    Improvement,
+    Standing,
+    critical_difference,
+    improvement,
+    pooled,
+)
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
 from leaderboards.stats.seeds import Comparison, corrected, paired
 from leaderboards.tables.captions import measured
@@ -39,8 +45,9 @@ _IQM = (
 def against(table: Table, reference: str) -> Sheet | None:
     """Compare a table's algorithms with one of them, `reference`; None if that has no values in the table.
 
-    Runs that diverged or failed, and configurations that were not selected, have no difference. The leaderboard must
-    be made `with_seeds`; `reference` is an algorithm, or its label with its model's variant.
+    Runs that diverged or failed, and configurations that were not selected, have no difference. The
+    leaderboard must be made `with_seeds`; `reference` is an algorithm, or its label with its
+    model's variant.
     """
     name = _matching_label([row.label for row in table.rows], reference)
     if name is None:
@@ -50,10 +57,14 @@ def against(table: Table, reference: str) -> Sheet | None:
     for metric in metrics.values():  # each is a family of its own
         family: dict[tuple[str, Head], Comparison] = {}
         for column, head in enumerate(table.heads):
-            cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
+            cells = {
+                row.label: row.cells[column] for row in table.rows if row.cells[column].competes
+            }
             values = {label: cell.seeds for label, cell in cells.items() if cell.seeds}
             if head.metric.name == metric.name and name in values:
-                family |= {(label, head): paired(values, label, name) for label in values if label != name}
+                family |= {
+                    (label, head): paired(values, label, name) for label in values if label != name
+                }
         if not metric.differs_by_seed:
             family = {place: replace(test, interval=None, p=None) for place, test in family.items()}
         compared |= zip(family, corrected(list(family.values())), strict=True)
@@ -74,11 +85,18 @@ def against(table: Table, reference: str) -> Sheet | None:
         f"{table.title} · difference from {name}",
         [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
         [(head.metric.short, head.label) for head in table.heads],
-        {row.label: [texts.get((row.label, head), "") for head in table.heads] for row in table.rows}
+        {
+            row.label: [texts.get((row.label, head), "") for head in table.heads]
+            for row in table.rows
+        }
         | {name: ["reference"] * len(table.heads)},
         [
             *(_DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else ()),
-            *([f"{FLAGS['data'].mark} between copies of the data, or partitions"] if unlike else ()),
+            *(
+                [f"{FLAGS['data'].mark} between copies of the data, or partitions"]
+                if unlike
+                else ()
+            ),
         ],
         [_difference_record(table, head, comparison) for (_, head), comparison in compared.items()],
     )
@@ -128,14 +146,17 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
     }
 
 
-def over_cells(tables: Sequence[Table], metric: Number, reference: str | None = None) -> Sheet | None:
+def over_cells(
+    tables: Sequence[Table], metric: Number, reference: str | None = None
+) -> Sheet | None:
     """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
 
     None as well if neither higher nor lower is better.
 
-    A cell counts if several algorithms have finished runs there, and one of them a value: those without are left out.
-    Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part. The
-    tables must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as for `against`.
+    A cell counts if several algorithms have finished runs there, and one of them a value: those
+    without are left out. Reference rows (`centralized`, `local`), diverged runs and configurations
+    that were not selected take no part. The tables must be of one leaderboard, made `with_seeds`,
+    with a column of the metric; `reference` is as for `against`.
     """
     if not metric.better:
         return None
@@ -147,34 +168,57 @@ def over_cells(tables: Sequence[Table], metric: Number, reference: str | None = 
     label = _matching_label(names, reference) if reference else None
     better: dict[str, Improvement] = {}
     if label:  # every cell has all of `names`
-        better = {name: improvement(values, name, label, metric.higher_is_better) for name in names if name != label}
+        better = {
+            name: improvement(values, name, label, metric.higher_is_better)
+            for name in names
+            if name != label
+        }
     critical = critical_difference(len(names), result.cells)
-    notes = [_IQM, f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)"]
-    notes += ["P: probability that a run is better than one of the reference in the same cell"] * bool(better)
+    notes = [
+        _IQM,
+        f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)",
+    ]
+    notes += [
+        "P: probability that a run is better than one of the reference in the same cell"
+    ] * bool(better)
     notes += result.remarks
     if reference and not better:
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
-    description = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part)
-    headings = ["IQM [95 %]", "average rank", "win rate", *[f"P(better than {label}) [95 %]"] * bool(better)]
+    description = ", ".join(
+        part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part
+    )
+    headings = [
+        "IQM [95 %]",
+        "average rank",
+        "win rate",
+        *[f"P(better than {label}) [95 %]"] * bool(better),
+    ]
     return sheet(
         f"Over {result.cells} cells · {metric.short}",
         [f"{description}: scores of all cells and seeds"],
         [(name, "") for name in headings],
         {
-            entry.algorithm: [*_texts(entry, metric), *[_probability(better.get(entry.algorithm))] * bool(better)]
+            entry.algorithm: [
+                *_texts(entry, metric),
+                *[_probability(better.get(entry.algorithm))] * bool(better),
+            ]
             for entry in result.standings
         },
         notes,
-        [_standing_record(entry, metric, label, better.get(entry.algorithm)) for entry in result.standings],
+        [
+            _standing_record(entry, metric, label, better.get(entry.algorithm))
+            for entry in result.standings
+        ],
     )
 
 
 def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> Sheet | None:
     """Compare the algorithms with a reference over all cells of the tables, by one test for all of them.
 
-    None if neither higher nor lower is better, if the reference has no value, or if no algorithm has a cell with it.
-    Runs that diverged count, with the accuracy of their last model. The tables must be of one leaderboard, made
-    `with_seeds`, with a column of the metric; `reference` is as for `against`.
+    None if neither higher nor lower is better, if the reference has no value, or if no algorithm
+    has a cell with it. Runs that diverged count, with the accuracy of their last model. The tables
+    must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as
+    for `against`.
     """
     labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
     name = _matching_label(labels, reference)
@@ -184,13 +228,24 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     differences = pooled_differences(_values_by_cluster(cells), name)
     if not differences:
         return None
-    by_gain = sorted(differences, key=lambda each: -each.difference if metric.higher_is_better else each.difference)
+    by_gain = sorted(
+        differences,
+        key=lambda each: -each.difference if metric.higher_is_better else each.difference,
+    )
     counts = {each.method: _diverged(cells, each.method) for each in by_gain}
-    description = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part)
+    description = ", ".join(
+        part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part
+    )
     return sheet(
         f"Over {counted_cells(cells)} · {metric.short}: difference from {name}",
         [f"{description}; {name} is subtracted; partitions are paired"],
-        [("difference [simultaneous 95 %]", ""), ("p", ""), ("ahead in", ""), ("cells", ""), ("diverged", "")],
+        [
+            ("difference [simultaneous 95 %]", ""),
+            ("p", ""),
+            ("ahead in", ""),
+            ("cells", ""),
+            ("diverged", ""),
+        ],
         {each.method: _pooled_texts(each, metric, counts[each.method]) for each in by_gain},
         [*_POOLED, *([_DIVERGED] if any(count for count, _ in counts.values()) else [])],
         [_pooled_record(each, metric, name, counts[each.method]) for each in by_gain],
@@ -204,7 +259,11 @@ def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[_PooledCell]:
         for column, head in enumerate(table.heads):
             if head.metric.name == metric.name:
                 setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
-                rows = {row.label: row.cells[column] for row in table.rows if row.cells[column].is_pooled}
+                rows = {
+                    row.label: row.cells[column]
+                    for row in table.rows
+                    if row.cells[column].is_pooled
+                }
                 found.append((setting, rows))
     return found
 
@@ -215,7 +274,8 @@ def _values_by_cluster(cells: Sequence[_PooledCell]) -> Values:
     for place, (setting, rows) in enumerate(cells):
         split = tuple(setting.get(name) for name in SPLIT_FIELDS)
         values[place] = {
-            label: {(*split, seed): value for seed, value in cell.seeds.items()} for label, cell in rows.items()
+            label: {(*split, seed): value for seed, value in cell.seeds.items()}
+            for label, cell in rows.items()
         }
     return values
 
@@ -266,14 +326,18 @@ def _pooled_record(
     }
 
 
-def _values_by_cell(tables: Sequence[Table], metric: Number) -> dict[Hashable, dict[str, list[float]]]:
+def _values_by_cell(
+    tables: Sequence[Table], metric: Number
+) -> dict[Hashable, dict[str, list[float]]]:
     """Collect the values of all seeds in the cells that count: cell -> algorithm -> values."""
     values: dict[Hashable, dict[str, list[float]]] = {}
     for table in tables:
         for column, head in enumerate(table.heads):
             if head.metric.name == metric.name:
                 cells = [(row.label, row.cells[column]) for row in table.rows if not row.reference]
-                scores = {label: list(cell.seeds.values()) for label, cell in cells if cell.competes}
+                scores = {
+                    label: list(cell.seeds.values()) for label, cell in cells if cell.competes
+                }
                 if scores and len({label for label, cell in cells if cell.n}) > 1:
                     values[canonical_json(dict(table.setting)), head.place] = scores
     return values
@@ -282,7 +346,9 @@ def _values_by_cell(tables: Sequence[Table], metric: Number) -> dict[Hashable, d
 def _texts(standing: Standing, metric: Number) -> list[str]:
     text = number(standing.iqm, metric)
     if standing.interval is not None:
-        text += f" [{number(standing.interval.low, metric)}, {number(standing.interval.high, metric)}]"
+        text += (
+            f" [{number(standing.interval.low, metric)}, {number(standing.interval.high, metric)}]"
+        )
     return [text, f"{standing.average_rank:.2f}", f"{100 * standing.win_rate:.0f} %"]
 
 

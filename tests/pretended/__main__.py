@@ -2,9 +2,10 @@
 
 Paths among the options are the repository's.
 
-A small library tells torch that there is an idle CUDA device; tensors on it (`tensors.py`) compute on the CPU. So the
-code that runs is a GPU's, down to the kernels: devices, waits, captures and replays, memory. It says nothing of kernels
-or of speed. It needs a C compiler, Linux, and a torch built for CUDA.
+A small library tells torch that there is an idle CUDA device; tensors on it (`tensors.py`) compute
+on the CPU. So the code that runs is a GPU's, down to the kernels: devices, waits, captures and
+replays, memory. It says nothing of kernels or of speed. It needs a C compiler, Linux, and a torch
+built for CUDA.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ def main(options: list[str]) -> int:
     """Run pytest where the library stands before CUDA's own; its exit status."""
     compiler = shlex.split(os.environ.get("CC") or "cc")
     if shutil.which(compiler[0]) is None:
-        sys.exit(f"the pretended device needs a C compiler, and there is no {compiler[0]!r}: name one in $CC")
+        sys.exit(
+            f"the pretended device needs a C compiler, and there is no {compiler[0]!r}: name one in $CC"
+        )
     if sys.platform != "linux" or not torch.backends.cuda.is_built():
-        sys.exit(f"the pretended device needs Linux and a torch built for CUDA; here is torch {torch.__version__}")
+        sys.exit(
+            f"the pretended device needs Linux and a torch built for CUDA; here is torch {torch.__version__}"
+        )
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "libcuda.so.1"
         making = [*compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, HERE / "idle_gpu.c"]

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-UNSAID = {"aten::native_batch_norm", "aten::cudnn_batch_norm"}  # write running statistics, which they do not declare
+UNSAID = {
+    "aten::native_batch_norm",
+    "aten::cudnn_batch_norm",
+}  # write running statistics, which they do not declare
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -23,20 +26,24 @@ def _address(tensor: Tensor) -> int:
 class Graph:
     """Stands for `torch.cuda.CUDAGraph`.
 
-    A capture changes nothing: what its operations wrote is put back at its end, and what they made is not a number
-    until the first replay.
+    A capture changes nothing: what its operations wrote is put back at its end, and what they made
+    is not a number until the first replay.
 
     Attributes:
         recording: the graph that is being captured; None between captures.
     """
 
     recording: ClassVar[Graph | None] = None
-    _sharing: ClassVar[dict[object, int]] = {}  # graphs of each pool; one that had its last is of no use
+    _sharing: ClassVar[
+        dict[object, int]
+    ] = {}  # graphs of each pool; one that had its last is of no use
 
     def __init__(self) -> None:
         self._pool: object = None
         self._operations: list[tuple[Any, Any, Any, list[Tensor]]] = []
-        self._before: dict[int, tuple[Tensor, Tensor]] = {}  # of storages that are written to: the bytes, and a copy
+        self._before: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # of storages that are written to: the bytes, and a copy
         self._made: set[int] = set()
         self._broken = False
 
@@ -45,7 +52,9 @@ class Graph:
         if torch.cuda.current_stream() == torch.cuda.default_stream():
             raise RuntimeError("a capture must not begin on the default stream")
         if Graph._sharing.get(pool, 1) < 1:
-            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED: the pool's last graph is gone")
+            raise RuntimeError(
+                "use_count > 0 INTERNAL ASSERT FAILED: the pool's last graph is gone"
+            )
         self._pool, Graph._sharing[pool] = pool, Graph._sharing.get(pool, 0) + 1
         Graph.recording = self
 

@@ -1,4 +1,7 @@
-"""Makes torch see the pretended device. Loaded by pytest in a process that `python tests/pretended` has prepared."""
+"""Makes torch see the pretended device.
+
+Loaded by pytest in a process that `python tests/pretended` has prepared.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,14 @@ NAME = "pretended GPU"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test module is imported: they ask for a device."""
-    properties = SimpleNamespace(name=NAME, major=9, minor=0, total_memory=TOTAL, multi_processor_count=132)
+    properties = SimpleNamespace(
+        name=NAME, major=9, minor=0, total_memory=TOTAL, multi_processor_count=132
+    )
     torch.cuda.get_device_properties = lambda device=None: properties
     torch.cuda.init()
-    torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device="cuda")` is made on the CPU, then copied
+    torch._C._set_only_lift_cpu_tensors(
+        True
+    )  # `torch.tensor(..., device="cuda")` is made on the CPU, then copied
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     stand_ins: dict[str, Any] = {
         "CUDAGraph": Graph,
@@ -46,7 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _saving(save: Any) -> Any:
     def saved(tree: Any, *args: Any, **kwargs: Any) -> None:
-        save(tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, OnDevice) else leaf, tree), *args, **kwargs)
+        save(
+            tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, OnDevice) else leaf, tree),
+            *args,
+            **kwargs,
+        )
 
     return saved
 
@@ -54,6 +65,8 @@ def _saving(save: Any) -> Any:
 def _loading(load: Any) -> Any:
     def loaded(*args: Any, map_location: Any = None, **kwargs: Any) -> Any:
         tree = load(*args, map_location="cpu", **kwargs)
-        return tree_map(lambda leaf: leaf.to(map_location or "cpu") if isinstance(leaf, Tensor) else leaf, tree)
+        return tree_map(
+            lambda leaf: leaf.to(map_location or "cpu") if isinstance(leaf, Tensor) else leaf, tree
+        )
 
     return loaded

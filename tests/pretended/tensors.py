@@ -1,7 +1,8 @@
 """Tensors that say that they lie on a CUDA device, and whose operations run on the CPU.
 
-All above the kernels is torch's own: the functions it chooses for a GPU, vmap, autograd and its streams, autocast. What
-a GPU would refuse is refused: operands on two devices, and waiting for the host where nothing may wait.
+All above the kernels is torch's own: the functions it chooses for a GPU, vmap, autograd and its
+streams, autocast. What a GPU would refuse is refused: operands on two devices, and waiting for the
+host where nothing may wait.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Memory:
             return
         if address not in self._tensors:
             if self.held + size > self.allowed:
-                raise torch.OutOfMemoryError(f"{size} bytes beside {self.held} held are more than {self.allowed}")
+                raise torch.OutOfMemoryError(
+                    f"{size} bytes beside {self.held} held are more than {self.allowed}"
+                )
             self.held += size
             self.peak = max(self.peak, self.held)
         self._tensors[address] = self._tensors.get(address, 0) + 1
@@ -90,7 +93,11 @@ class OnDevice(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> OnDevice:
         """A tensor of the same shape and strides, which owns nothing itself."""
-        layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        layout = {
+            "strides": held.stride(),
+            "storage_offset": held.storage_offset(),
+            "dtype": held.dtype,
+        }
         return Tensor._make_wrapper_subclass(cls, held.shape, **layout, device=DEVICE)
 
     def __init__(self, held: Tensor) -> None:
@@ -144,16 +151,22 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _wrapped(func, args, kwargs, tensors, out) if there else out
 
 
-def _result_is_there(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: list[Tensor]) -> bool:
+def _result_is_there(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: list[Tensor]
+) -> bool:
     if func.overloadpacket is aten.copy_:
         return isinstance(args[0], OnDevice)
     if kwargs.get("device") is not None:
         return torch.device(kwargs["device"]).type == "cuda"
-    answers = func.overloadpacket in ANSWERS and not func._schema.returns[0].type.isSubtypeOf(torch._C.TensorType.get())
+    answers = func.overloadpacket in ANSWERS and not func._schema.returns[0].type.isSubtypeOf(
+        torch._C.TensorType.get()
+    )
     return not answers and any(isinstance(tensor, OnDevice) for tensor in tensors)
 
 
-def _check(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: list[Tensor], there: bool) -> None:
+def _check(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: list[Tensor], there: bool
+) -> None:
     """Refuse what a GPU would."""
     name, on = func.overloadpacket, [isinstance(tensor, OnDevice) for tensor in tensors]
     if name in {aten.copy_, aten._to_copy}:
@@ -162,18 +175,26 @@ def _check(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors:
     elif name in INDEXING:
         _check_index(func, *args)
     elif any(on) and not all(on) and not _takes_numbers(func, tensors):
-        raise RuntimeError(f"expected all tensors to be on the same device, but {func} was given some on the CPU")
+        raise RuntimeError(
+            f"expected all tensors to be on the same device, but {func} was given some on the CPU"
+        )
     elif name in ANSWERS and any(on):
         _wait(func)
     elif there and getattr(kwargs.get("generator"), "device", DEVICE).type != "cuda":
-        raise RuntimeError(f"expected a 'cuda' device type for generator, but {func} was given one of the CPU")
+        raise RuntimeError(
+            f"expected a 'cuda' device type for generator, but {func} was given one of the CPU"
+        )
 
 
 def _takes_numbers(func: Any, tensors: list[Tensor]) -> bool:
     """Whether the operands on the CPU are numbers, tensors without axes, which it takes from anywhere."""
     elementwise = torch.Tag.pointwise in func.tags or func.overloadpacket in FILLING
     changed = func._schema.is_mutable and not isinstance(tensors[0], OnDevice)
-    return elementwise and not changed and all(isinstance(one, OnDevice) or not one.dim() for one in tensors)
+    return (
+        elementwise
+        and not changed
+        and all(isinstance(one, OnDevice) or not one.dim() for one in tensors)
+    )
 
 
 def _check_index(func: Any, of: Tensor, indices: Any, *rest: Any) -> None:
@@ -203,7 +224,9 @@ def _wrapped(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], out: Any)
         if id(made) not in own:
             return OnDevice(made)
         known = own[id(made)]
-        if known.shape != made.shape:  # its shape was changed in place, which is torch's to remember
+        if (
+            known.shape != made.shape
+        ):  # its shape was changed in place, which is torch's to remember
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
         return known
@@ -211,7 +234,9 @@ def _wrapped(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], out: Any)
     return tree_map(wrap, out)
 
 
-def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> tuple[Tensor, ...]:
+def _batch_norm(
+    x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any
+) -> tuple[Tensor, ...]:
     """`cudnn_batch_norm`, which takes weights of float32 beside inputs of bfloat16."""
     weight, bias = (None if value is None else value.to(x.dtype) for value in (weight, bias))
     made = aten.native_batch_norm.default(x, weight, bias, mean, variance, *rest)

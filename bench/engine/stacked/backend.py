@@ -14,12 +14,19 @@ from bench.engine.process import give_back_gpu_memory, is_out_of_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
 from bench.engine.stacked.stack import Entry, Stack
-from bench.engine.stacked.step_executors import Captured, Eager, NotCapturable, StepExecutor, cuda_graphs
+from bench.engine.stacked.step_executors import (
+    Captured,
+    Eager,
+    NotCapturable,
+    StepExecutor,
+    cuda_graphs,
+)
 from bench.errors import Slower, of_hook
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
-# Shared by all runs of a process: servers of a pack take their steps one after another, in the same memory.
+# Shared by all runs of a process: servers of a pack take their steps one after another, in the same
+# memory.
 graphs_of_servers = lru_cache(cuda_graphs)
 
 
@@ -27,7 +34,8 @@ class Stacked:
     """Backend that trains clients side by side; its results equal those of `Loop` within float tolerance.
 
     Args:
-        capture: makes the executor of runs whose steps can be captured; None executes steps one by one.
+        capture: makes the executor of runs whose steps can be captured; None executes steps one by
+            one.
         server: makes the executors of servers' steps; `capture` by default.
     """
 
@@ -37,8 +45,12 @@ class Stacked:
         server: Callable[[], StepExecutor] | None = None,
     ) -> None:
         self._capture, self.server = capture, server or capture
-        self.limit: int | None = None  # most clients of a program, halved whenever memory runs out; None for all
-        self._executors: list[tuple[Any, StepExecutor]] = []  # by structure of the runs, the last used at the end
+        self.limit: int | None = (
+            None  # most clients of a program, halved whenever memory runs out; None for all
+        )
+        self._executors: list[
+            tuple[Any, StepExecutor]
+        ] = []  # by structure of the runs, the last used at the end
 
     @staticmethod
     def on(device: torch.device) -> Stacked:
@@ -53,7 +65,9 @@ class Stacked:
         ((_, trained),) = self.train_all([job])
         return trained
 
-    def train_all(self, jobs: Sequence[RoundWork]) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
+    def train_all(
+        self, jobs: Sequence[RoundWork]
+    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
         """Train the clients of all runs; yields each run with its results, in its clients' order, once it is complete.
 
         Raises:
@@ -71,12 +85,18 @@ class Stacked:
         for structure, members in groups:
             yield from self._together(members, structure)
 
-    def _together(self, jobs: list[RoundWork], structure: Any) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
+    def _together(
+        self, jobs: list[RoundWork], structure: Any
+    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
         """Train runs of one structure as one program, or as few programs as memory allows."""
         differences = Differences.among(jobs)
         results: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
         # Run by run, because a run's results take memory until its server has received all of them.
-        waiting = [(job, work) for job in jobs for work in sorted(job.clients, key=lambda work: -work.steps)]
+        waiting = [
+            (job, work)
+            for job in jobs
+            for work in sorted(job.clients, key=lambda work: -work.steps)
+        ]
         while waiting:
             part = sorted(waiting[: self.limit], key=lambda entry: -entry[1].steps)
             done = self._attempt(part, differences, structure)
@@ -109,23 +129,35 @@ class Stacked:
         # The length of texts differs from step to step, and a captured step has one shape.
         if self._capture is None or job.clients[0].source.widths is not None:
             return Stack(part, differences, Eager()).run()
-        executor = self._executor(key := (differences.several, structure[1:]))  # captures hold for any round number
+        executor = self._executor(
+            key := (differences.several, structure[1:])
+        )  # captures hold for any round number
         try:
             return Stack(part, differences, executor).run()
         except NotCapturable as problem:
             reason = str(problem)
         # Outside the handler, whose traceback would keep the attempt's memory.
         name = type(job.problem.algorithm).__name__
-        warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", Slower, stacklevel=2)
+        warnings.warn(
+            f"{name}: steps are not captured, which makes them slower: {reason}",
+            Slower,
+            stacklevel=2,
+        )
         self._executors[-1] = (key, Eager())
         del executor  # and its buffers
         give_back_gpu_memory()
         return self._run(part, differences, structure)
 
     def _executor(self, key: Any) -> StepExecutor:
-        """Return the executor for this structure. Few are kept, because a run's message may change every round."""
+        """Return the executor for this structure.
+
+        Few are kept, because a run's message may change every round.
+        """
         assert self._capture is not None, "else steps are executed one by one"
-        executor = next((executor for other, executor in self._executors if other == key), None) or self._capture()
+        executor = (
+            next((executor for other, executor in self._executors if other == key), None)
+            or self._capture()
+        )
         others = [entry for entry in self._executors if entry[1] is not executor]
         self._executors = [*others, (key, executor)][-KEPT_EXECUTORS:]
         return executor

@@ -12,7 +12,9 @@ from torch import Tensor
 from algorithms.base import Algorithm, layers
 from bench.engine.client_round import RoundWork
 
-Place = tuple[int, str]  # depth of a layer of the algorithm (a plug-in is above its base), and a field of the layer
+Place = tuple[
+    int, str
+]  # depth of a layer of the algorithm (a plug-in is above its base), and a field of the layer
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Differences:
     """The differences between the runs of a stack, or of several stacks of one structure.
 
     Args:
-        several: whether there are several runs; values that a run's clients share then get the leading axis, too.
+        several: whether there are several runs; values that a run's clients share then get the
+            leading axis, too.
         places: numbers of the algorithms that differ between runs.
         lr: whether learning rates differ between runs.
     """
@@ -33,7 +36,9 @@ class Differences:
     def among(jobs: Sequence[RoundWork]) -> Differences:
         """Find the differences between runs."""
         numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
-        places = tuple(place for place in numbers[0] if len({values[place] for values in numbers}) > 1)
+        places = tuple(
+            place for place in numbers[0] if len({values[place] for values in numbers}) > 1
+        )
         return Differences(len(jobs) > 1, places, len({job.lr for job in jobs}) > 1)
 
 
@@ -52,21 +57,29 @@ def constants(algorithm: Algorithm) -> tuple[object, ...]:
     numbers = packable_numbers(algorithm)
 
     def of_layer(depth: int, layer: Algorithm) -> tuple[object, ...]:
-        names = [item.name for item in fields(layer) if item.name != "base" and (depth, item.name) not in numbers]
+        names = [
+            item.name
+            for item in fields(layer)
+            if item.name != "base" and (depth, item.name) not in numbers
+        ]
         return type(layer), *((name, getattr(layer, name)) for name in names)
 
     return tuple(of_layer(depth, layer) for depth, layer in enumerate(layers(algorithm)))
 
 
-def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0) -> Algorithm:
+def with_numbers(
+    algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0
+) -> Algorithm:
     """Copy an algorithm, with the entries of `values`, scalar tensors, as its fields at these places.
 
-    Its own checks do not run, because a tensor is not a number and has no readable value within `vmap`. `depth` is
-    that of the outermost layer.
+    Its own checks do not run, because a tensor is not a number and has no readable value within
+    `vmap`. `depth` is that of the outermost layer.
     """
     changed = copy.copy(algorithm)
     for derived in set(vars(changed)) - {item.name for item in fields(algorithm)}:
-        vars(changed).pop(derived)  # it may depend on the numbers, which were another configuration's
+        vars(changed).pop(
+            derived
+        )  # it may depend on the numbers, which were another configuration's
     for (layer, name), value in zip(places, torch.unbind(values), strict=True):
         if layer == depth:
             object.__setattr__(changed, name, value)

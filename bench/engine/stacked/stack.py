@@ -1,13 +1,16 @@
-"""A stack: clients of one run, or of several, trained as one program. Every client tensor has a leading client axis.
+"""A stack: clients of one run, or of several, trained as one program.
 
-The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share
-nothing that is trained, so the gradient of the sum is the stack of their gradients. Convolutions become grouped ones,
-as Wang et al. 2021 ("Horizontally Fused Training Array", HFTA) propose for training many small models on one
-accelerator. Clients are sorted by their number of steps; finished ones leave, and the others are the first entries of
-every tensor.
+Every client tensor has a leading client axis.
 
-If several runs share a stack, everything that a run's clients have in common (message, learning rate, hyper-parameters)
-has the leading axis, too: runs may differ in their clients, in the number of clients and in the number of steps.
+The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd:
+clients share nothing that is trained, so the gradient of the sum is the stack of their gradients.
+Convolutions become grouped ones, as Wang et al. 2021 ("Horizontally Fused Training Array", HFTA)
+propose for training many small models on one accelerator. Clients are sorted by their number of
+steps; finished ones leave, and the others are the first entries of every tensor.
+
+If several runs share a stack, everything that a run's clients have in common (message, learning
+rate, hyper-parameters) has the leading axis, too: runs may differ in their clients, in the number
+of clients and in the number of steps.
 """
 
 from __future__ import annotations
@@ -44,19 +47,26 @@ class Stack:
 
     Attributes:
         local: the trees that are trained.
-        common: trees that are only read: memories and numbers of steps; of several runs also their messages and the
-            numbers in which they differ.
-        lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
-        teachers: by name, for each without a table: its parameters, and whether all clients share that model.
-        totals: (n,) sums over the steps of the losses (`LOSS`), and of the terms that the algorithm reports.
-        clock: (1,) int64, finished steps; `taken` counts them on the host, while steps are executed one by one.
+        common: trees that are only read: memories and numbers of steps; of several runs also their
+            messages and the numbers in which they differ.
+        lr: the common learning rate; a scalar tensor for a captured step, because it changes
+            between rounds.
+        teachers: by name, for each without a table: its parameters, and whether all clients share
+            that model.
+        totals: (n,) sums over the steps of the losses (`LOSS`), and of the terms that the algorithm
+            reports.
+        clock: (1,) int64, finished steps; `taken` counts them on the host, while steps are executed
+            one by one.
     """
 
-    def __init__(self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor
+    ) -> None:
         self.entries, self.several, self.executor = list(entries), apart.several, executor
         self.job = entries[0][0]
         self.problem = self.job.problem
-        # A captured step reads all values that may change between rounds from tensors, in the run's precision.
+        # A captured step reads all values that may change between rounds from tensors, in the run's
+        # precision.
         captures = executor.captures
         self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
         place = executor.place
@@ -64,7 +74,9 @@ class Stack:
         self.common: dict[str, Any] = place("common", self._common(apart))
         self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
         self.lr = place("lr", self._tensor(self.job.lr), axes=0) if captures else self.job.lr
-        self.round = place("round", self._tensor(self.job.round), axes=0) if captures else self.job.round
+        self.round = (
+            place("round", self._tensor(self.job.round), axes=0) if captures else self.job.round
+        )
         self.teachers = {
             name: (place(f"teacher {name}", params, axes=0 if shared else 1), shared)
             for name, params, shared in self._teachers()
@@ -73,7 +85,9 @@ class Stack:
         trained = [self.local["params"][name] for name in self.problem.net.trainable]
         self.state = place("state", self.problem.optimizer.init(trained))
         names = (LOSS, *self.problem.algorithm.terms)
-        self.totals = place("totals", {name: self._tensor([0.0] * len(self.entries)) for name in names})
+        self.totals = place(
+            "totals", {name: self._tensor([0.0] * len(self.entries)) for name in names}
+        )
         self.clock = place("clock", self._tensor([0]).long())
         self.taken = 0
 
@@ -85,16 +99,22 @@ class Stack:
         while size:
             end = self.entries[size - 1][1].steps
             staying = sum(work.steps > end for _, work in self.entries)
-            # A captured stack has few sizes, the powers of 2, because each is captured by itself. Finished clients
-            # train on zero-weight samples; their results are ignored.
-            width = min(len(self.entries), 1 << (size - 1).bit_length()) if self.executor.captures else size
+            # A captured stack has few sizes, the powers of 2, because each is captured by itself.
+            # Finished clients train on zero-weight samples; their results are ignored.
+            width = (
+                min(len(self.entries), 1 << (size - 1).bit_length())
+                if self.executor.captures
+                else size
+            )
             self.executor.run((width, shared), _Active(self, width).step, end - taken, self.problem)
             done += self._finish(staying, size)
             size, taken = staying, end
         return done
 
     def _tensor(self, value: Any) -> Tensor:
-        return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
+        return torch.tensor(
+            value, device=self.problem.federation.device, dtype=self.problem.net.dtype
+        )
 
     def _common(self, apart: Differences) -> dict[str, Any]:
         jobs, works = [job for job, _ in self.entries], [work for _, work in self.entries]
@@ -106,7 +126,9 @@ class Stack:
             common["message"] = stack([job.message for job in jobs])
         if self.places:
             numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
-            common["numbers"] = self._tensor([[values[place] for place in self.places] for values in numbers])
+            common["numbers"] = self._tensor(
+                [[values[place] for place in self.places] for values in numbers]
+            )
         if apart.lr:
             common["lr"] = self._tensor([job.lr for job in jobs])
         return common
@@ -117,7 +139,9 @@ class Stack:
             if name in works[0].tables:
                 continue
             models = [work.teachers[name] for work in works]
-            shared = not self.several and all(model[key] is first[key] for model in models for key in first)
+            shared = not self.several and all(
+                model[key] is first[key] for model in models for key in first
+            )
             yield name, first if shared else stack(models), shared
 
     def _finish(self, begin: int, end: int) -> list[tuple[RoundWork, ClientResult]]:
@@ -129,7 +153,12 @@ class Stack:
         done = []
         for (job, work), result in zip(self.entries[begin:end], unstack(copied), strict=True):
             plan = job.plan(result["steps"])
-            done.append((job, finish(job.problem, work, result["local"], result["means"], job.message, plan)))
+            done.append(
+                (
+                    job,
+                    finish(job.problem, work, result["local"], result["means"], job.message, plan),
+                )
+            )
         return done
 
 
@@ -149,11 +178,14 @@ class _Active:
         self.state = first(parent.state)
         self.totals: dict[str, Tensor] = first(parent.totals)
         self.teachers = {
-            name: (params if shared else first(params), shared) for name, (params, shared) in parent.teachers.items()
+            name: (params if shared else first(params), shared)
+            for name, (params, shared) in parent.teachers.items()
         }
         net = self.problem.net
         self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
-        self.axes: Any = None  # `axes` of a step's parts, whose structure is fixed after the first `before_step`
+        self.axes: Any = (
+            None  # `axes` of a step's parts, whose structure is fixed after the first `before_step`
+        )
         self.lr = self.common.get("lr", parent.lr)
 
     def step(self) -> None:
@@ -161,7 +193,9 @@ class _Active:
         parent = self.parent
         with self.layers:
             means = self._means()
-        grads = torch.autograd.grad(means[LOSS].sum(), self.leaves, allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(
+            means[LOSS].sum(), self.leaves, allow_unused=True, materialize_grads=True
+        )
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
         self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
@@ -182,8 +216,13 @@ class _Active:
         return means
 
     def _keep(self, local: Local) -> None:
-        """Keep the result of `before_step`, in place if its structure is the same. The leaves stay the model."""
-        extras = {name: tree_map(Tensor.detach, tree) for name, tree in local.items() if name != "params"}
+        """Keep the result of `before_step`, in place if its structure is the same.
+
+        The leaves stay the model.
+        """
+        extras = {
+            name: tree_map(Tensor.detach, tree) for name, tree in local.items() if name != "params"
+        }
         previous = {name: tree for name, tree in self.local.items() if name != "params"}
         if shapes(extras) == shapes(previous):
             for target, source in moves(previous, extras):
@@ -203,7 +242,13 @@ class _Active:
         width = None if step.widths is None else step.widths[parent.taken]
         x = train.batch(step.index.flatten(), draws, width)
         x = x.view(*step.index.shape, *x.shape[1:])
-        batch = (x, train.labels[step.index], step.weight, step.noise, {**step.stored, **self._ask_teachers(x)})
+        batch = (
+            x,
+            train.labels[step.index],
+            step.weight,
+            step.noise,
+            {**step.stored, **self._ask_teachers(x)},
+        )
         return batch, step.keys
 
     @torch.no_grad()
@@ -218,14 +263,22 @@ class _Active:
         return answers
 
     def _before_step(self, local: Local, batch: tuple[Any, ...], **parts: Any) -> Local:
-        net, message, plan = self.problem.net, parts.get("message", self.parent.message), self._plan(**parts)
+        net, message, plan = (
+            self.problem.net,
+            parts.get("message", self.parent.message),
+            self._plan(**parts),
+        )
         return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
 
     def _loss(
         self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any
     ) -> dict[str, Tensor]:
         """Compute one client's objective and its terms, scalars; this function is vmapped."""
-        net, message, plan = self.problem.net, parts.get("message", self.parent.message), self._plan(**parts)
+        net, message, plan = (
+            self.problem.net,
+            parts.get("message", self.parent.message),
+            self._plan(**parts),
+        )
         client_batch, algorithm = Batch(*batch), self._algorithm(**parts)
         with net.dropout(key):
             loss = algorithm.local_loss(net, local, client_batch, message, memory, plan)
@@ -233,10 +286,14 @@ class _Active:
 
     def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
         algorithm = self.problem.algorithm
-        return algorithm if numbers is None else with_numbers(algorithm, self.parent.places, numbers)
+        return (
+            algorithm if numbers is None else with_numbers(algorithm, self.parent.places, numbers)
+        )
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
-        return replace(self.parent.job.plan(num_steps), round=self.parent.round, lr=parts.get("lr", self.lr))
+        return replace(
+            self.parent.job.plan(num_steps), round=self.parent.round, lr=parts.get("lr", self.lr)
+        )
 
 
 class BatchedLayers(TorchFunctionMode):
@@ -245,7 +302,9 @@ class BatchedLayers(TorchFunctionMode):
     `vmap` by itself hides convolutions from autocast, and turns bfloat16 norms into float32.
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func in HIDDEN_FROM_AUTOCAST:
             args = tuple(map(_autocast, args))
@@ -272,12 +331,18 @@ def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Apply `F.group_norm`; the result has the input's type."""
     if weight is None or bias is None:
         return F.group_norm(input, num_groups, weight, bias, eps)
-    weight, bias = (value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias))
+    weight, bias = (
+        value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias)
+    )
     with torch.autocast(input.device.type, enabled=False):  # which would compute and return float32
         return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
 

@@ -1,9 +1,10 @@
 """Execution of a stack's steps: one by one, or captured once and replayed.
 
-A small model's step is a few hundred kernels of some microseconds each: on a GPU launching them takes longer than
-running them. A captured step is one launch. Its addresses, Python numbers and kernels are fixed, so a captured stack's
-tensors keep their addresses, and every value that changes from step to step or from round to round is a tensor. Steps
-are captured as CUDA graphs, or as traces of their operations, which fix the same things on any device.
+A small model's step is a few hundred kernels of some microseconds each: on a GPU launching them
+takes longer than running them. A captured step is one launch. Its addresses, Python numbers and
+kernels are fixed, so a captured stack's tensors keep their addresses, and every value that changes
+from step to step or from round to round is a tensor. Steps are captured as CUDA graphs, or as
+traces of their operations, which fix the same things on any device.
 """
 
 from __future__ import annotations
@@ -62,14 +63,16 @@ class Captured:
     def __init__(self, capture: Callable[[Act], Act], warm_ups: int = WARM_UPS) -> None:
         self._capture, self._warm_ups = capture, warm_ups
         self._buffers: dict[str, Any] = {}
-        # Kept with the owner of what a step reads; the step itself would keep its whole round alive.
+        # Kept with the owner of what a step reads; the step itself would keep its whole round
+        # alive.
         self._replays: dict[Hashable, tuple[Act, object]] = {}
 
     def place(self, name: str, tree: Any, axes: int = 1) -> Any:
         """Copy `tree` to the first entries of the buffer of this name, and return the buffer.
 
-        A buffer may be larger at the end of its first `axes` (steps, clients), which a step cuts off. If a larger one
-        has to replace it, all captures are made anew. Each name is placed once a round.
+        A buffer may be larger at the end of its first `axes` (steps, clients), which a step cuts
+        off. If a larger one has to replace it, all captures are made anew. Each name is placed once
+        a round.
         """
         previous = self._buffers.get(name)
         buffer = _buffer_for(tree, previous, axes)
@@ -87,7 +90,8 @@ class Captured:
             key: everything that decides what the step does, apart from the contents of buffers.
             step: one step of all clients.
             times: at least 0.
-            reads: owner of what the step reads besides the buffers; kept as long as a capture of the step.
+            reads: owner of what the step reads besides the buffers; kept as long as a capture of
+                the step.
 
         Raises:
             NotCapturable: begin again with an `Eager` executor.
@@ -100,7 +104,9 @@ class Captured:
 
     def _prepared(self, step: Act) -> Act:
         """Capture a step; the buffers are left as they were."""
-        written = [tensor.detach() for name in WRITTEN for tensor in leaves(self._buffers.get(name, {}))]
+        written = [
+            tensor.detach() for name in WRITTEN for tensor in leaves(self._buffers.get(name, {}))
+        ]
         before = [tensor.clone() for tensor in written]
         try:
             for turn in range(self._warm_ups):
@@ -128,7 +134,11 @@ def _buffer_for(tree: Any, buffer: Any, axes: int) -> Any:
 
     if buffer is None or structure(buffer) != structure(tree):
         return tree_map(torch.zeros_like, tree)
-    if all(old >= new for slot, value in pairs(buffer, tree) for old, new in zip(slot.shape, value.shape, strict=True)):
+    if all(
+        old >= new
+        for slot, value in pairs(buffer, tree)
+        for old, new in zip(slot.shape, value.shape, strict=True)
+    ):
         return buffer
     fresh = tree_map(torch.zeros_like, tree)
     shapes = {id(new): list(map(max, new.shape, old.shape)) for new, old in pairs(fresh, buffer)}
@@ -173,8 +183,8 @@ def cuda_graphs() -> Callable[[Act], Act]:
 def _free_unused() -> None:
     """Free unused device memory.
 
-    This includes cuBLAS workspaces: one that a warm-up allocated would be fixed in every graph, and some versions of
-    torch free it with the first graph that is deleted.
+    This includes cuBLAS workspaces: one that a warm-up allocated would be fixed in every graph, and
+    some versions of torch free it with the first graph that is deleted.
     """
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear:
@@ -197,7 +207,9 @@ def warm_up(step: Act, may_wait: bool) -> None:
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch may miss some waits, and says so; the capture itself sees them
+            warnings.simplefilter(
+                "ignore"
+            )  # torch may miss some waits, and says so; the capture itself sees them
             torch.cuda.set_sync_debug_mode(before if may_wait else "error")
         with torch.cuda.stream(stream):
             step()
@@ -215,12 +227,15 @@ def _side_stream(device: int) -> Any:
 def traced(step: Act) -> Act:
     """Trace the operations and tensors of one step; a trace fixes the same things as a CUDA graph, on any device.
 
-    Its replay is slower than the step itself; without a GPU it shows whether a step fixes a value that changes.
+    Its replay is slower than the step itself; without a GPU it shows whether a step fixes a value
+    that changes.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
     unused = torch.zeros(())
-    with torch.autograd.set_multithreading_enabled(False):  # the backward pass, too, in the thread that is traced
+    with torch.autograd.set_multithreading_enabled(
+        False
+    ):  # the backward pass, too, in the thread that is traced
         module = make_fx(lambda _: step())(unused)
     replay: Act = torch.no_grad()(lambda: module(unused))
     return replay

@@ -31,7 +31,8 @@ class Steps:
         noise: (steps, n, ...) draws of the algorithms' `noise` hooks; None if they draw nothing.
         keys: (steps, n, 2) of dropout masks, or None.
         rows: (steps, n, B) positions in `tables`; None without tables.
-        tables: by name, the teachers' stored outputs on the samples of all clients, one client after another.
+        tables: by name, the teachers' stored outputs on the samples of all clients, one client
+            after another.
         widths: for each step the largest of the clients' `Samples.widths`, or None.
     """
 
@@ -55,11 +56,18 @@ class Steps:
 
         draws = [work.source.draws for work in works if work.source.draws is not None]
         widths = [work.source.widths for work in works if work.source.widths is not None]
-        keys = [dropout_keys(job.problem, work, job.round) for job, work in entries if problem.net.has_dropout]
+        keys = [
+            dropout_keys(job.problem, work, job.round)
+            for job, work in entries
+            if problem.net.has_dropout
+        ]
         rows, tables = _tables(works)
         return Steps(
             index=placed("index", pad_sequence([work.source.rows for work in works])),
-            weight=placed("weight", pad_sequence([work.schedule.weight for work in works]).to(problem.net.dtype)),
+            weight=placed(
+                "weight",
+                pad_sequence([work.schedule.weight for work in works]).to(problem.net.dtype),
+            ),
             draws=placed("draws", pad_sequence(draws) if draws else None),
             noise=placed("noise", _noise(entries)),
             keys=placed("keys", pad_sequence(keys) if keys else None),
@@ -69,7 +77,10 @@ class Steps:
         )
 
     def at(self, step: Tensor, clients: int) -> Steps:
-        """Return one step of the first clients: tensors without their first axis. `step`: (1,) int64, on the device."""
+        """Return one step of the first clients: tensors without their first axis.
+
+        `step`: (1,) int64, on the device.
+        """
 
         def cut(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, step)[0, :clients]
@@ -82,7 +93,9 @@ class Steps:
     def stored(self) -> dict[str, Outputs]:
         """The teachers' stored outputs on the samples of one step, for a result of `at`."""
         rows = self.rows
-        return {name: Outputs(out.logits[rows], out.features[rows]) for name, out in self.tables.items()}
+        return {
+            name: Outputs(out.logits[rows], out.features[rows]) for name, out in self.tables.items()
+        }
 
 
 def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outputs]]:
@@ -90,8 +103,12 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
     if not works[0].tables:
         return None, {}
     begins = torch.tensor([0, *(len(work.source.index) for work in works[:-1])]).cumsum(0).tolist()
-    rows = pad_sequence([work.schedule.positions + first for work, first in zip(works, begins, strict=True)])
-    columns = {name: zip(*(work.tables[name] for work in works), strict=True) for name in works[0].tables}
+    rows = pad_sequence(
+        [work.schedule.positions + first for work, first in zip(works, begins, strict=True)]
+    )
+    columns = {
+        name: zip(*(work.tables[name] for work in works), strict=True) for name in works[0].tables
+    }
     return rows, {name: Outputs(*map(torch.cat, parts)) for name, parts in columns.items()}
 
 
@@ -103,4 +120,6 @@ def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
         return first and stack([step for steps in drawn for step in steps])
     longest = max(len(steps) for steps in drawn)
     # A finished client repeats its last draw, which no step of its own reads.
-    return stack([stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)])
+    return stack(
+        [stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)]
+    )

@@ -1,11 +1,12 @@
 """The `equations` check: each algorithm's numbers against the printed formulas, implemented a second time.
 
-A comparison uses only the hooks of the contract. It drives rounds (`run.py`) in a laboratory in which every number is
-known (`lab.py`), and compares losses, gradients, broadcast and evaluated models with plain tensor arithmetic in float64
-(`formulas.py`), which shares no code with `algorithms/` but the contract's types.
+A comparison uses only the hooks of the contract. It drives rounds (`run.py`) in a laboratory in
+which every number is known (`lab.py`), and compares losses, gradients, broadcast and evaluated
+models with plain tensor arithmetic in float64 (`formulas.py`), which shares no code with
+`algorithms/` but the contract's types.
 
-Each module here may define `CHECKS` and `LIMITS` by registered name: `CHECKS["fedprox"][0].gap(make)` for a factory
-`make(**hyperparameters)`.
+Each module here may define `CHECKS` and `LIMITS` by registered name:
+`CHECKS["fedprox"][0].gap(make)` for a factory `make(**hyperparameters)`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import EVERYONE, MEAN_SOURCE, ONE_CLIENT, Check, Limit, loss_check, mean_check
+from bench.selftest.equations.checks import (
+    EVERYONE,
+    MEAN_SOURCE,
+    ONE_CLIENT,
+    Check,
+    Limit,
+    loss_check,
+    mean_check,
+)
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
 from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
@@ -38,7 +46,9 @@ def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         per_tensor = prox_reduction == "mean_per_tensor"
         squares = [(w[name] - history.received[name]) ** 2 for name in TRAINED]
-        return ce(w, samples) + mu / 2 * sum_of(square.mean() if per_tensor else square.sum() for square in squares)
+        return ce(w, samples) + mu / 2 * sum_of(
+            square.mean() if per_tensor else square.sum() for square in squares
+        )
 
     return loss
 
@@ -46,7 +56,14 @@ def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
 FEDPROX_CHECKS = (
     loss_check("loss and gradient, round 1, mu=0.5", FEDPROX, fedprox_loss, mu=0.5),
     loss_check("loss and gradient, round 2, mu=0.01", FEDPROX, fedprox_loss, ONE, mu=0.01),
-    loss_check("mean_per_tensor, mu=10", FEDPROX_CODE, fedprox_loss, ONE, mu=10.0, prox_reduction="mean_per_tensor"),
+    loss_check(
+        "mean_per_tensor, mu=10",
+        FEDPROX_CODE,
+        fedprox_loss,
+        ONE,
+        mu=10.0,
+        prox_reduction="mean_per_tensor",
+    ),
     mean_check(mu=0.5),
 )
 
@@ -60,7 +77,9 @@ def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **oth
             terms = softmax(a) * (log_softmax(a) - log_u)
         else:
             terms = math.exp(log_u) * (log_u - log_softmax(a))
-        return ce(w, samples) + beta * (terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1))
+        return ce(w, samples) + beta * (
+            terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1)
+        )
 
     return loss
 
@@ -71,7 +90,12 @@ def fedmax_losses(**others: Any) -> tuple[Check, ...]:
     for direction, source in FEDMAX.items():
         for reduction in ("batchmean", "elementmean"):
             title = f"loss and gradient, {direction}, {reduction}, beta=3"
-            options = {"beta": 3.0, "fedmax_direction": direction, "fedmax_reduction": reduction, **others}
+            options = {
+                "beta": 3.0,
+                "fedmax_direction": direction,
+                "fedmax_reduction": reduction,
+                **others,
+            }
             checks.append(loss_check(title, source, fedmax_loss, ONE, **options))
     return tuple(checks)
 
@@ -83,7 +107,9 @@ def fedlc_logits(z: Tensor, counts: list[int], tau: float) -> Tensor:
 
 def fedrs_logits(z: Tensor, counts: list[int], missing_scale: float) -> Tensor:
     """Return z_c for a class that the client holds, alpha z_c for another."""
-    return torch.stack([z[:, c] if n > 0 else missing_scale * z[:, c] for c, n in enumerate(counts)], 1)
+    return torch.stack(
+        [z[:, c] if n > 0 else missing_scale * z[:, c] for c, n in enumerate(counts)], 1
+    )
 
 
 def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: str) -> Tensor:
@@ -100,11 +126,19 @@ def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
         history = run_rounds(run, cohorts)
         for client in (2, LACKING):
             data = run.clients[client]
-            labels = [label for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True) if weight > 0]
+            labels = [
+                label
+                for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True)
+                if weight > 0
+            ]
             counts = [labels.count(c) for c in range(CLASSES)]
 
-            def loss(w: Params, samples: Batch, history: History, counts: list[int] = counts) -> Tensor:
-                return cross_entropy(logits(forward(w, samples.x).logits, counts, **options), samples.y)
+            def loss(
+                w: Params, samples: Batch, history: History, counts: list[int] = counts
+            ) -> Tensor:
+                return cross_entropy(
+                    logits(forward(w, samples.x).logits, counts, **options), samples.y
+                )
 
             yield local_gap(run, history, client, loss)
 
@@ -138,12 +172,18 @@ def alone(run: Run) -> Iterator[float]:
     local_models = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         local_models |= run.round(clients)
-        yield 0.0 if "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}} else math.inf
+        yield (
+            0.0
+            if "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}}
+            else math.inf
+        )
         for k in SIZES:
             yield local_gap(run, History([local_models[k]]), k, fedavg_loss())
 
 
-ALONE = Check("each client goes on from its own model, loss and gradient, 2 rounds", "no communication", alone)
+ALONE = Check(
+    "each client goes on from its own model, loss and gradient, 2 rounds", "no communication", alone
+)
 
 
 def latest(run: Run, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
@@ -167,12 +207,19 @@ def t1_checks(**options: Any) -> tuple[Check, ...]:
 
 
 FEDAVG_ROUND_3 = loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, TWO)
-FEDLC_GAPS, FEDRS_GAPS = partial(counted, logits=fedlc_logits), partial(counted, logits=fedrs_logits)
+FEDLC_GAPS, FEDRS_GAPS = (
+    partial(counted, logits=fedlc_logits),
+    partial(counted, logits=fedrs_logits),
+)
 GRADED_GAPS = partial(counted, logits=graded_logits)
 GRADED = {"missing_scale": 0.3, "scaling": "graded"}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "fedavg": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), FEDAVG_ROUND_3, mean_check()),
+    "fedavg": (
+        loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss),
+        FEDAVG_ROUND_3,
+        mean_check(),
+    ),
     "fedprox": FEDPROX_CHECKS,
     "fedmax": (*fedmax_losses(), mean_check(beta=3.0)),
     "fedlc": (
@@ -203,6 +250,14 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     "centralized": (Limit({}, other_sizes=ONE_CLIENT),),
     "local": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
     "fedavg_t1": (Limit({}), Limit({}, rows=("_t1", ""), fields=EVERYONE)),
-    "fedprox_t1": (Limit({}, "fedprox"), Limit({"mu": 0.0}), Limit({}, "fedprox", rows=("_t1", ""), fields=EVERYONE)),
-    "fedgkd_t1": (Limit({}, "fedgkd"), Limit({"gamma": 0.0}), Limit({}, "fedgkd", rows=("_t1", ""), fields=EVERYONE)),
+    "fedprox_t1": (
+        Limit({}, "fedprox"),
+        Limit({"mu": 0.0}),
+        Limit({}, "fedprox", rows=("_t1", ""), fields=EVERYONE),
+    ),
+    "fedgkd_t1": (
+        Limit({}, "fedgkd"),
+        Limit({"gamma": 0.0}),
+        Limit({}, "fedgkd", rows=("_t1", ""), fields=EVERYONE),
+    ),
 }

@@ -1,7 +1,8 @@
 """Methods with a server of their own: SCAFFOLD, FedNova, FedDyn, FedAvgM, FedAdam, q-FFL.
 
-Each check keeps its own record of the server's and the clients' state, written from the paper's update rules, over
-rounds of different clients, step counts and learning rates. Running statistics are averaged by examples throughout.
+Each check keeps its own record of the server's and the clients' state, written from the paper's
+update rules, over rounds of different clients, step counts and learning rates. Running statistics
+are averaged by examples throughout.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def scaffold(run: Run, server_lr: float) -> Iterator[float]:
             got = run.visit(k, STEPS[k]).step_loss(params, samples).grad
             yield gap(got, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
         lr, ended = run.lr, run.round(clients, STEPS)
-        new = {k: {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED} for k, y in ended.items()}
+        new = {
+            k: {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED}
+            for k, y in ended.items()
+        }
         w_delta = plain({k: minus(y, w) for k, y in ended.items()})
         c_delta = plain({k: minus(new[k], c_k[k]) for k in new})
         w = weighted(ended, SIZES) | {n: w[n] + server_lr * w_delta[n] for n in TRAINED}
@@ -76,7 +80,13 @@ def fednova(run: Run) -> Iterator[float]:
         ended = run.round(clients, STEPS)
         share = {k: SIZES[k] / sum(SIZES[j] for j in ended) for k in ended}
         effective = sum(share[k] * length(STEPS[k]) for k in ended)
-        move = weighted({k: {n: d / length(STEPS[k]) for n, d in minus(w, y).items()} for k, y in ended.items()}, SIZES)
+        move = weighted(
+            {
+                k: {n: d / length(STEPS[k]) for n, d in minus(w, y).items()}
+                for k, y in ended.items()
+            },
+            SIZES,
+        )
         w = weighted(ended, SIZES) | {n: w[n] - effective * move[n] for n in TRAINED}
         yield run.model_gap(w)
 
@@ -89,7 +99,11 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
     def loss(k: int) -> Any:
         def of_client(v: Params, samples: Batch, history: History) -> Tensor:
             moved = minus(v, history.received)
-            return masked(ce(v, samples), samples.weight) - inner(h_k[k], v) + alpha_dyn / 2 * inner(moved, moved)
+            return (
+                masked(ce(v, samples), samples.weight)
+                - inner(h_k[k], v)
+                + alpha_dyn / 2 * inner(moved, moved)
+            )
 
         return of_client
 
@@ -98,8 +112,13 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
             yield local_gap(run, History([w]), k, loss(k))
         ended = run.round(clients)
         moves = {k: minus(y, w) for k, y in ended.items()}
-        h_k |= {k: {n: h_k[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()}
-        h = {n: h[n] - alpha_dyn / len(SIZES) * sum_of(move[n] for move in moves.values()) for n in TRAINED}
+        h_k |= {
+            k: {n: h_k[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()
+        }
+        h = {
+            n: h[n] - alpha_dyn / len(SIZES) * sum_of(move[n] for move in moves.values())
+            for n in TRAINED
+        }
         mean = plain(ended)
         w = weighted(ended, SIZES) | {n: mean[n] - h[n] / alpha_dyn for n in TRAINED}
         yield run.model_gap(w)
@@ -141,14 +160,19 @@ def qffl(run: Run, q: float) -> Iterator[float]:
             losses = cross_entropy(forward(w, data.x, training=False).logits, data.y)
             risk[k] = masked(losses, data.weight) + 1e-10
         d = {k: {n: lipschitz * move for n, move in minus(w, y).items()} for k, y in ended.items()}
-        h = sum_of(q * risk[k] ** (q - 1) * inner(d[k], d[k]) + lipschitz * risk[k] ** q for k in ended)
+        h = sum_of(
+            q * risk[k] ** (q - 1) * inner(d[k], d[k]) + lipschitz * risk[k] ** q for k in ended
+        )
         step = {n: sum_of(risk[k] ** q * d[k][n] for k in ended) / h for n in TRAINED}
         w = weighted(ended, SIZES) | minus(w, step)
         yield run.model_gap(w)
 
 
 CLIENTS_AND_SERVER = "every client, server step, 3 rounds"
-KARIMIREDDY, ACAR = "Karimireddy et al. 2020, Algorithm 1, option II", "Acar et al. 2021, Algorithm 1"
+KARIMIREDDY, ACAR = (
+    "Karimireddy et al. 2020, Algorithm 1, option II",
+    "Acar et al. 2021, Algorithm 1",
+)
 WANG, HSU = "Wang et al. 2020 (FedNova), section 4", "Hsu et al. 2019, section 4.3"
 REDDI, QFFL = "Reddi et al. 2021, Algorithm 2", "Li et al. 2020 (q-FFL), "
 NOVA = "server step, unequal step counts, momentum"
@@ -157,28 +181,59 @@ FEDAVG_LOSS = loss_check("loss and gradient, round 1", "the cross entropy", feda
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "scaffold": (
-        Check(f"corrected gradient of {CLIENTS_AND_SERVER}", KARIMIREDDY, scaffold, {"server_lr": 0.7}, lrs=RATES),
+        Check(
+            f"corrected gradient of {CLIENTS_AND_SERVER}",
+            KARIMIREDDY,
+            scaffold,
+            {"server_lr": 0.7},
+            lrs=RATES,
+        ),
     ),
     "fednova": (
         Check(f"{NOVA}=0.0, 2 rounds", WANG, fednova),
         Check(f"{NOVA}=0.9, 2 rounds", WANG, fednova, momentum=0.9),
         FEDAVG_LOSS,
     ),
-    "feddyn": (Check(f"loss and gradient of {CLIENTS_AND_SERVER}, alpha_dyn=0.3", ACAR, feddyn, {"alpha_dyn": 0.3}),),
+    "feddyn": (
+        Check(
+            f"loss and gradient of {CLIENTS_AND_SERVER}, alpha_dyn=0.3",
+            ACAR,
+            feddyn,
+            {"alpha_dyn": 0.3},
+        ),
+    ),
     "fedavgm": (
         Check("server step, 3 rounds", HSU, fedavgm, {"server_lr": 0.7, "server_momentum": 0.9}),
-        Check("server step without momentum", HSU, fedavgm, {"server_lr": 1.0, "server_momentum": 0.0}),
+        Check(
+            "server step without momentum", HSU, fedavgm, {"server_lr": 1.0, "server_momentum": 0.0}
+        ),
         FEDAVG_LOSS,
     ),
     "fedadam": (
-        Check("server step, 3 rounds", REDDI, fedadam, {"server_lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
-        Check("with a large tau", REDDI, fedadam, {"server_lr": 0.3, "beta1": 0.5, "beta2": 0.8, "tau": 0.1}),
+        Check(
+            "server step, 3 rounds",
+            REDDI,
+            fedadam,
+            {"server_lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3},
+        ),
+        Check(
+            "with a large tau",
+            REDDI,
+            fedadam,
+            {"server_lr": 0.3, "beta1": 0.5, "beta2": 0.8, "tau": 0.1},
+        ),
         FEDAVG_LOSS,
     ),
     "qffl": (
         Check("server step, 2 rounds, q=1.0", f"{QFFL}Algorithm 2", qffl, {"q": 1.0}, lrs=RATES),
         Check("server step, 2 rounds, q=0.3", f"{QFFL}Algorithm 2", qffl, {"q": 0.3}, lrs=RATES),
-        Check("q=0 is the plain mean of the local models", f"{QFFL}section 3", qffl, {"q": 0.0}, lrs=RATES),
+        Check(
+            "q=0 is the plain mean of the local models",
+            f"{QFFL}section 3",
+            qffl,
+            {"q": 0.0},
+            lrs=RATES,
+        ),
         loss_check("loss and gradient, round 1", "the cross entropy", fedavg_loss, q=1.0),
     ),
 }

@@ -28,7 +28,9 @@ class Check:
 
     title: str  # what is compared, unique within an algorithm
     source: str  # where the formula is printed
-    gaps: Callable[..., Iterable[float]]  # drives a run, as `gaps(run, **options)`; yields absolute gaps
+    gaps: Callable[
+        ..., Iterable[float]
+    ]  # drives a run, as `gaps(run, **options)`; yields absolute gaps
     options: Options = field(default_factory=dict)  # hyper-parameters of the run
     norm: bool = True  # whether the network has BatchNorm
     lrs: tuple[float, ...] = (0.1,)  # local learning rate of each round, the last one repeated
@@ -36,7 +38,9 @@ class Check:
 
     def gap(self, make: Make) -> float:
         """Return the largest absolute difference between the algorithm of `make(**hyperparameters)` and the formula."""
-        return max(self.gaps(Run(make, self.options, self.norm, self.lrs, self.momentum), **self.options))
+        return max(
+            self.gaps(Run(make, self.options, self.norm, self.lrs, self.momentum), **self.options)
+        )
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,13 @@ class Limit:
     other: str = "fedavg"  # the algorithm that it then equals
     other_values: Options = field(default_factory=dict)
     rows: tuple[str, str] = ("", "")  # the suffix of the row that is compared, for each algorithm
-    tolerance: float = 0.0  # 0 if both do the same arithmetic, which is then compared in float32, bit for bit
+    tolerance: float = (
+        0.0  # 0 if both do the same arithmetic, which is then compared in float32, bit for bit
+    )
     rounds: int = 3  # during which they are equal
-    without_batchnorm: bool = False  # compare on models without BatchNorm, even if the algorithm needs it
+    without_batchnorm: bool = (
+        False  # compare on models without BatchNorm, even if the algorithm needs it
+    )
     sizes: tuple[int, ...] = TOY_SIZES  # samples of each client
     other_sizes: tuple[int, ...] = TOY_SIZES  # samples of each of the other algorithm's clients
     fields: Options = field(default_factory=dict)  # of the setting
@@ -57,7 +65,9 @@ class Limit:
     @staticmethod
     def of_equal_clients(rounds: int = 3, **values: Any) -> Limit:
         """Make the limit that is FedAvg if all clients have equally many samples, and so take equally many steps."""
-        return Limit(values, tolerance=ROUNDING, rounds=rounds, sizes=EQUAL_SIZES, other_sizes=EQUAL_SIZES)
+        return Limit(
+            values, tolerance=ROUNDING, rounds=rounds, sizes=EQUAL_SIZES, other_sizes=EQUAL_SIZES
+        )
 
     def __str__(self) -> str:
         parts = [f"{name}={value}" for name, value in {**self.values, **self.fields}.items()]
@@ -82,8 +92,9 @@ def loss_check(
 ) -> Check:
     """Make a check of a client's start, loss and gradient after `cohorts` against the printed `loss(**options)`.
 
-    The server is assumed to be FedAvg's: clients receive the mean of the last round's models, weighted by examples. For
-    an algorithm with its own server step, leave `cohorts` out, and check that step by a `Check` with its own gaps.
+    The server is assumed to be FedAvg's: clients receive the mean of the last round's models,
+    weighted by examples. For an algorithm with its own server step, leave `cohorts` out, and check
+    that step by a `Check` with its own gaps.
     """
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:

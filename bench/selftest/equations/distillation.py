@@ -1,6 +1,7 @@
 """Distillation from the server or the other clients, and contrast: FedLSD, FedCAD, FedNTD, FedDistill+, MOON.
 
-B batch, C classes, K clients. Teachers run in evaluation mode and are constants; the student runs in training mode.
+B batch, C classes, K clients. Teachers run in evaluation mode and are constants; the student runs
+in training mode.
 """
 
 from __future__ import annotations
@@ -38,10 +39,18 @@ FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"
 FEDDISTILL = "FedGKD, section 5.1; Zhu et al. 2021, code"
 MOON_CODE = "Li et al. 2021 (MOON), code"
 PASSES = 2  # training steps of a client in a round
-LABELS: Mapping[int, tuple[int, ...]] = {0: (0, 1), 1: (0, 2), 2: (1, 2), 3: (0, 1, 3), 4: (0, 1, 2)}  # 3 has one owner
+LABELS: Mapping[int, tuple[int, ...]] = {
+    0: (0, 1),
+    1: (0, 2),
+    2: (1, 2),
+    3: (0, 1, 3),
+    4: (0, 1, 2),
+}  # 3 has one owner
 
 
-def fedlsd_loss(distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False) -> Loss:
+def fedlsd_loss(
+    distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False
+) -> Loss:
     """Return Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 if `kd_t_squared`.
 
     The weight a is a number, or (C,) by class.
@@ -69,7 +78,11 @@ def printed_weights(received: Params, beta: float, gamma: float, temperature: fl
 
 
 def fedcad_loss(
-    beta: float, gamma: float, temperature: float, phi_temperature: float | None = None, kd_t_squared: bool = False
+    beta: float,
+    gamma: float,
+    temperature: float,
+    phi_temperature: float | None = None,
+    kd_t_squared: bool = False,
 ) -> Loss:
     """Return Eq. 5: FedLSD's objective with the weights of Eq. 6, computed with the received model."""
 
@@ -86,7 +99,9 @@ def fedntd_loss(beta: float, temperature: float) -> Loss:
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in samples.y.tolist()])
         term = kl(
-            teacher(history.received, samples).gather(1, others), student(w, samples).gather(1, others), temperature
+            teacher(history.received, samples).gather(1, others),
+            student(w, samples).gather(1, others),
+            temperature,
         )
         return ce(w, samples) + beta * temperature**2 * term
 
@@ -111,23 +126,38 @@ class Table:
 def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) -> Loss:
     """Return the objective CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
 
-    The mean logits Zbar of the clients of `tables` are the teacher; a label that none of them has gets no such term.
+    The mean logits Zbar of the clients of `tables` are the teacher; a label that none of them has
+    gets no such term.
     """
 
     def term(label: int, z: Tensor) -> Tensor:
-        means = [table.sums[label] / table.counts[label] for table in tables.values() if table.counts[label] > 0]
-        return kl(torch.stack(means).mean(0), z, temperature) if means else torch.zeros((), dtype=torch.float64)
+        means = [
+            table.sums[label] / table.counts[label]
+            for table in tables.values()
+            if table.counts[label] > 0
+        ]
+        return (
+            kl(torch.stack(means).mean(0), z, temperature)
+            if means
+            else torch.zeros((), dtype=torch.float64)
+        )
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).logits
-        terms = torch.stack([term(label, row) for label, row in zip(samples.y.tolist(), z, strict=True)])
+        terms = torch.stack(
+            [term(label, row) for label, row in zip(samples.y.tolist(), z, strict=True)]
+        )
         return ce(w, samples) + weight * temperature**2 * terms
 
     return loss
 
 
 def table_gaps(
-    run: Run, distillation_weight: float, temperature: float, fd_exclude_self: bool = True, fd_cumulative: bool = False
+    run: Run,
+    distillation_weight: float,
+    temperature: float,
+    fd_exclude_self: bool = True,
+    fd_cumulative: bool = False,
 ) -> Iterator[float]:
     """Compare each client's loss and gradient after two rounds, by an independent record of clients' latest tables."""
     history, tables = History([run.initial]), dict[int, Table]()
@@ -140,25 +170,36 @@ def table_gaps(
                 samples = replace(samples, y=torch.tensor(LABELS[k])[samples.y % len(LABELS[k])])
                 visit.step_loss(w, samples)
                 tables[k].add(w, samples)
-        history.globals.append(weighted(run.close(visits, {k: run.local(k) for k in clients}), SIZES))
+        history.globals.append(
+            weighted(run.close(visits, {k: run.local(k) for k in clients}), SIZES)
+        )
     for client in SIZES:
-        teachers = {k: table for k, table in tables.items() if not (fd_exclude_self and k == client)}
-        yield local_gap(run, history, client, from_tables(teachers, distillation_weight, temperature))
+        teachers = {
+            k: table for k, table in tables.items() if not (fd_exclude_self and k == client)
+        }
+        yield local_gap(
+            run, history, client, from_tables(teachers, distillation_weight, temperature)
+        )
 
 
 def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
     """Make a check of every client's loss and gradient in round 3."""
     options = {"distillation_weight": weight, "temperature": temperature, **others}
-    return Check(f"loss and gradient of every client, round 3, {title}", FEDDISTILL, table_gaps, options)
+    return Check(
+        f"loss and gradient of every client, round 3, {title}", FEDDISTILL, table_gaps, options
+    )
 
 
-def moon_loss(previous: Callable[[History], Params], mu: float, temperature: float = 0.5, **others: Any) -> Loss:
+def moon_loss(
+    previous: Callable[[History], Params], mu: float, temperature: float = 0.5, **others: Any
+) -> Loss:
     """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))), s the feature cosine."""
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).features
         frozen = [
-            forward(v, samples.x, training=False).features.detach() for v in (history.received, previous(history))
+            forward(v, samples.x, training=False).features.detach()
+            for v in (history.received, previous(history))
         ]
         near, far = ((_cosine(z, other) / temperature).exp() for other in frozen)
         return ce(w, samples) - mu * (near / (near + far)).log()
@@ -185,7 +226,9 @@ def fedlsd_check(title: str, **options: Any) -> Check:
     return loss_check(title, FEDLSD, fedlsd_loss, ONE, **options)
 
 
-def fedcad_check(title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, **others: Any) -> Check:
+def fedcad_check(
+    title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, **others: Any
+) -> Check:
     """Make a check of the printed Eq. 6 against the form that the algorithm runs."""
     return loss_check(title, FEDCAD, fedcad_loss, cohorts, beta=beta, gamma=gamma, **others)
 
@@ -193,7 +236,11 @@ def fedcad_check(title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, 
 def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
     """Make a check of a client whose previous model is that of round `last`."""
     return loss_check(
-        title, MOON, partial(moon_loss, lambda history: history.locals[last - 1][CLIENT]), cohorts, **options
+        title,
+        MOON,
+        partial(moon_loss, lambda history: history.locals[last - 1][CLIENT]),
+        cohorts,
+        **options,
     )
 
 
@@ -205,24 +252,39 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         fedlsd_check("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
         fedlsd_check("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
         # T=3, because at T=2 a wrong factor 2 T would equal T^2
-        fedlsd_check("times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True),
+        fedlsd_check(
+            "times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True
+        ),
         mean_check(distillation_weight=0.3),
     ),
     "fedcad": (
         fedcad_check("loss and gradient, round 1, weights by w_0", 0.3, 0.7, (), temperature=2.0),
         fedcad_check("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
         fedcad_check("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
-        fedcad_check("phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0),
+        fedcad_check(
+            "phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0
+        ),
         fedcad_check("times T^2, T=3", 0.3, 0.7, temperature=3.0, kd_t_squared=True),
         mean_check(beta=0.3, gamma=0.7),
     ),
     "fedntd": (
-        loss_check("loss and gradient, beta=1, tau=1", FEDNTD, fedntd_loss, ONE, beta=1.0, temperature=1.0),
-        loss_check("loss and gradient, beta=0.7, tau=3", FEDNTD, fedntd_loss, TWO, beta=0.7, temperature=3.0),
+        loss_check(
+            "loss and gradient, beta=1, tau=1", FEDNTD, fedntd_loss, ONE, beta=1.0, temperature=1.0
+        ),
+        loss_check(
+            "loss and gradient, beta=0.7, tau=3",
+            FEDNTD,
+            fedntd_loss,
+            TWO,
+            beta=0.7,
+            temperature=3.0,
+        ),
         mean_check(beta=1.0),
     ),
     "feddistill": (
-        loss_check("round 1 is without distillation", FEDDISTILL, fedavg_loss, distillation_weight=0.5),
+        loss_check(
+            "round 1 is without distillation", FEDDISTILL, fedavg_loss, distillation_weight=0.5
+        ),
         table_check("lambda=0.1, T=1", 0.1, 1.0),
         table_check("lambda=0.7, T=3", 0.7, 3.0),
         table_check("own table included", 0.7, 2.0, fd_exclude_self=False),
@@ -242,7 +304,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         moon_check("loss and gradient, round 2, mu=5, tau=0.5", ONE, 1, mu=5.0),
         moon_check("round 3, mu=0.7, tau=0.9", TWO, 2, mu=0.7, temperature=0.9),
         moon_check("two rounds sat out", ((0, 2), (1, 3), (0, 4)), 1, mu=2.0),
-        Check("a random network first, of each client its own, round 1", MOON_CODE, random_previous, RANDOM),
+        Check(
+            "a random network first, of each client its own, round 1",
+            MOON_CODE,
+            random_previous,
+            RANDOM,
+        ),
         moon_check("a random network first, round 3", TWO, 2, **RANDOM),
         mean_check(mu=2.0),
     ),

@@ -1,7 +1,7 @@
 """FedDF: the server distils the ensemble of local models on its own samples.
 
-C classes, K clients. Batches of the whole auxiliary set make every step deterministic; smaller ones are drawn by
-the algorithm, and recorded when the student gets them.
+C classes, K clients. Batches of the whole auxiliary set make every step deterministic; smaller ones
+are drawn by the algorithm, and recorded when the student gets them.
 """
 
 from __future__ import annotations
@@ -85,12 +85,20 @@ def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
     """Check batches of 5 of the 12 auxiliary samples, whichever samples they hold."""
     student, batches = Student(**hyperparameters), list[Tensor]()
     ended = {k: run.local(k) for k in TWO[0]}
-    visits, x, validation = {k: run.visit(k) for k in ended}, run.fed.auxiliary.x, run.fed.validation
+    visits, x, validation = (
+        {k: run.visit(k) for k in ended},
+        run.fed.auxiliary.x,
+        run.fed.validation,
+    )
     late = student.path(run.net, [x] * student.max_steps, ended)[-1]
-    validation.y.copy_(forward(late, validation.x, training=False).logits.argmax(1))  # makes the last checkpoint best
+    validation.y.copy_(
+        forward(late, validation.x, training=False).logits.argmax(1)
+    )  # makes the last checkpoint best
     with patch.object(run.net, "on_train", lambda inputs: batches.append(unwrapped(inputs))):
         run.close(visits, ended)
-    auxiliary = all(any(torch.equal(row, sample) for sample in x) for batch in batches for row in batch)
+    auxiliary = all(
+        any(torch.equal(row, sample) for sample in x) for batch in batches for row in batch
+    )
     sizes = [len(batch) for batch in batches] == [student.server_batch_size] * student.max_steps
     yield 0.0 if auxiliary and sizes else math.inf
     yield run.model_gap(student.kept(student.path(run.net, batches, ended), validation))
@@ -104,8 +112,15 @@ def feddf_check(title: str, peak: int, norm: bool = False, **others: Any) -> Che
 CHECKS: dict[str, tuple[Check, ...]] = {
     "feddf": (
         feddf_check("Adam on the ensemble's mean logits, 12 steps, 2 rounds", 12),
-        # Under Adam a bias before BatchNorm moves by rounding noise times the learning rate: a small one hides it.
-        feddf_check("with BatchNorm in training mode, 6 steps, 2 rounds", 6, norm=True, server_lr=0.003, max_steps=6),
+        # Under Adam a bias before BatchNorm moves by rounding noise times the learning rate: a
+        # small one hides it.
+        feddf_check(
+            "with BatchNorm in training mode, 6 steps, 2 rounds",
+            6,
+            norm=True,
+            server_lr=0.003,
+            max_steps=6,
+        ),
         feddf_check("the best checkpoint is kept, not the last", 5),
         feddf_check("validated every 4th step", 7, check_every=4),
         feddf_check("the search ends without a better checkpoint for 3 steps", 12, patience=3),

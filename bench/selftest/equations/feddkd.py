@@ -43,29 +43,40 @@ class Requests:
             if not answering:
                 continue
             lr = self.lr * self.lr_decay ** (round - 1) * self.step_decay**j
-            batches = {k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented) for k in answering}
+            batches = {
+                k: requested(run.clients[k], round, j, self.batch_size, self.dkd_augmented)
+                for k in answering
+            }
             gradients = {k: self._gradient(w, ended[k], batches[k]) for k in answering}
-            mean = weighted(gradients, SIZES) if self.dkd_weights == "examples" else plain(gradients)
+            mean = (
+                weighted(gradients, SIZES) if self.dkd_weights == "examples" else plain(gradients)
+            )
             w = w | {n: w[n] - lr * mean[n] for n in mean}
         return w
 
     def complete(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
         """Return whether the round had its J requests, answered as `dkd_dropout` says, within 4 standard errors.
 
-        The algorithm draws the clients that answer. The draw must be neither the same in all requests of a round nor
-        the same for all clients of a request.
+        The algorithm draws the clients that answer. The draw must be neither the same in all
+        requests of a round nor the same for all clients of a request.
         """
         answering, p = run.cohort.answering, self.dkd_dropout
         steps = self.steps if round > self.warmup_rounds else 0
         total = steps * len(ended)
         missing = total - sum(map(len, answering))
         varied = not p or len(set(map(tuple, answering))) > 2
-        return len(answering) == steps and varied and abs(missing - total * p) <= 4 * math.sqrt(total * p * (1 - p))
+        return (
+            len(answering) == steps
+            and varied
+            and abs(missing - total * p) <= 4 * math.sqrt(total * p * (1 - p))
+        )
 
     def _gradient(self, w: Params, local: Params, batch: Batch) -> Params:
         """Differentiate (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c by w, completed by w_k."""
         leaves = {n: v.clone().requires_grad_() for n, v in w.items() if "running" not in n}
-        student = forward({**local, **w, **leaves}, batch.x, self.dkd_student_mode == "train").logits
+        student = forward(
+            {**local, **w, **leaves}, batch.x, self.dkd_student_mode == "train"
+        ).logits
         teacher = softmax(forward(local, batch.x, training=False).logits)
         loss = -(teacher * log_softmax(student)).sum() / len(batch.y)
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
@@ -118,7 +129,12 @@ def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
         check("the same, weighted by examples", steps=20, dkd_dropout=0.7, dkd_weights="examples"),
         check("augmented requests", dkd_augmented=True),
         check("J=0 is the mean", steps=0),
-        Check("equal local models: requests move nothing", "FedDKD, Eq. 8", partial(equals, personal=personal), same),
+        Check(
+            "equal local models: requests move nothing",
+            "FedDKD, Eq. 8",
+            partial(equals, personal=personal),
+            same,
+        ),
     )
 
 

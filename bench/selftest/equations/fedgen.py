@@ -1,9 +1,10 @@
 """FedGen: clients' last layer learns from a generator of features, which is trained through the round's heads.
 
-B batch of a client, b of the server, C classes, D features, K clients. The algorithm itself draws the labels of
-generated features, so they are inferred: of all C^B labellings, the one for which the printed formula is nearest to the
-computed loss; of all C^b, the one for which Adam's step on the printed loss is nearest to the generator's new values.
-Features are recorded when they pass through `head`, and the server's noise when it is drawn.
+B batch of a client, b of the server, C classes, D features, K clients. The algorithm itself draws
+the labels of generated features, so they are inferred: of all C^B labellings, the one for which the
+printed formula is nearest to the computed loss; of all C^b, the one for which Adam's step on the
+printed loss is nearest to the generator's new values. Features are recorded when they pass through
+`head`, and the server's noise when it is drawn.
 """
 
 from __future__ import annotations
@@ -37,8 +38,22 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
-from bench.selftest.equations.observe import Adam, Draws, Observation, observe, shapes_gap, unwrapped
-from bench.selftest.equations.run import LossAndGrad, Run, ce, fedavg_loss, loss_and_grad_of, run_rounds
+from bench.selftest.equations.observe import (
+    Adam,
+    Draws,
+    Observation,
+    observe,
+    shapes_gap,
+    unwrapped,
+)
+from bench.selftest.equations.run import (
+    LossAndGrad,
+    Run,
+    ce,
+    fedavg_loss,
+    loss_and_grad_of,
+    run_rounds,
+)
 from bench.selftest.toy import gap
 
 SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"
@@ -71,11 +86,18 @@ def recorded_features(net: LabNet) -> Iterator[list[Tensor]]:
 
 
 def fit_labels(
-    net: LabNet, params: Params, given: Batch, computed: LossAndGrad, weights: Weights, hard: Tensor, soft: Tensor
+    net: LabNet,
+    params: Params,
+    given: Batch,
+    computed: LossAndGrad,
+    weights: Weights,
+    hard: Tensor,
+    soft: Tensor,
 ) -> tuple[Tensor, float]:
     """Infer the labels (B,) y~ that fit a client's step best, and return the gap of its loss and gradient with them.
 
-    The two terms are mean CE(head(g(y~)), y~), as printed, on the block `hard` of features, and only in the code mean
+    The two terms are mean CE(head(g(y~)), y~), as printed, on the block `hard` of features, and
+    only in the code mean
     KL( softmax(head(g(y))) || p(x) ) on the block `soft`, generated for the batch's own labels.
     """
 
@@ -147,7 +169,10 @@ def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
         with recorded_features(run.net) as blocks:
             visit.loss(params, replace(samples, y=(samples.y + shift) % CLASSES))
         calls.append(blocks)
-    moved = sorted([not torch.equal(*rows) for rows in zip(*pair, strict=True)] for pair in zip(*calls, strict=True))
+    moved = sorted(
+        [not torch.equal(*rows) for rows in zip(*pair, strict=True)]
+        for pair in zip(*calls, strict=True)
+    )
     yield 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
 
 
@@ -159,20 +184,28 @@ class Step:
     noise: Tensor  # (b, noise_dim) eps
     lr: float
     heads: Mapping[int, Params]  # the round's local models by client
-    shares: Mapping[int, Tensor]  # (C,) by client: a_{k,y}, its share of the round's samples of each class
+    shares: Mapping[
+        int, Tensor
+    ]  # (C,) by client: a_{k,y}, its share of the round's samples of each class
     objective: str
 
-    def gradients(self, labellings: Sequence[tuple[int, ...]], diversity: float) -> list[list[Tensor]]:
+    def gradients(
+        self, labellings: Sequence[tuple[int, ...]], diversity: float
+    ) -> list[list[Tensor]]:
         """Return the loss's gradient by the generator's entries, for each labelling of the b samples."""
         g = self.observed.output.clone().requires_grad_()
         spread = torch.autograd.grad(diversity * self._diversity_term(g), g)[0]
         losses = (self._ensemble_term(g, torch.tensor(labels)) for labels in labellings)
-        return [self._chain_rule(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread) for loss in losses]
+        return [
+            self._chain_rule(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread)
+            for loss in losses
+        ]
 
     def _ensemble_term(self, g: Tensor, labels: Tensor) -> Tensor:
         """Return the ensemble's term for labels y_b of the b samples.
 
-        printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b);
+        printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b}
+            NLL(head_k(g_b), y_b);
         broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
         """
         rows, logits = torch.arange(BATCH), {k: head(w, g) for k, w in self.heads.items()}
@@ -182,7 +215,9 @@ class Step:
             return -log_softmax(mean)[rows, labels].mean()
         risks = {k: -log_softmax(z)[rows, labels] for k, z in logits.items()}
         if self.objective == "broadcast":
-            return sum_of((self.shares[k][labels][:, None] * risk[None]).mean() for k, risk in risks.items())
+            return sum_of(
+                (self.shares[k][labels][:, None] * risk[None]).mean() for k, risk in risks.items()
+            )
         return sum_of((self.shares[k][labels] * risk).mean() for k, risk in risks.items())
 
     def _diversity_term(self, g: Tensor) -> Tensor:
@@ -192,17 +227,24 @@ class Step:
 
     def _chain_rule(self, direction: Tensor) -> list[Tensor]:
         """Return a loss's gradient by the generator's entries from its gradient `direction` (b, D) by the features."""
-        return [torch.tensordot(direction.flatten(), torch.stack(p), 1) for p in zip(*self.observed.vjps, strict=True)]
+        return [
+            torch.tensordot(direction.flatten(), torch.stack(p), 1)
+            for p in zip(*self.observed.vjps, strict=True)
+        ]
 
 
-def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Observation], list[Tensor]]:
+def one_round(
+    run: Run, heads: dict[int, Params], steps: int
+) -> tuple[list[Observation], list[Tensor]]:
     """Let the server take its step; return the generator's outputs during it, and the noise drawn for them."""
     observations: list[Observation] = []
 
     def note(features: Tensor) -> None:
         if observations and torch.equal(unwrapped(features), observations[-1].output):
             return  # the same features, under the next client's head
-        observed = observe(features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind())
+        observed = observe(
+            features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind()
+        )
         observations.extend([observed] if observed else [])
 
     visits = {k: run.visit(k) for k in heads}
@@ -230,7 +272,9 @@ def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[St
     return steps
 
 
-def server_gaps(run: Run, label: int | None, objective: str = "intended", **options: Any) -> Iterator[float]:
+def server_gaps(
+    run: Run, label: int | None, objective: str = "intended", **options: Any
+) -> Iterator[float]:
     """Compare every generator step of two rounds; if `label` is set, all clients hold that class alone."""
     labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
     if label is not None:
@@ -248,29 +292,45 @@ def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> 
     """Check the generator's layers: eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features."""
     run.fed.batch_size = BATCH
     label_dim = NOISE if label_embedding else CLASSES
-    shapes = [(hidden_dim, NOISE + label_dim), *[(hidden_dim,)] * 3, (FEATURES, hidden_dim), (FEATURES,)]
+    shapes = [
+        (hidden_dim, NOISE + label_dim),
+        *[(hidden_dim,)] * 3,
+        (FEATURES, hidden_dim),
+        (FEATURES,),
+    ]
     shapes += [(CLASSES, NOISE)] if label_embedding else []
     observations, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
     yield shapes_gap(observations[0].leaves, shapes)
 
 
-def client_check(title: str, source: str, cohorts: Cohorts, weights: Weights, **options: Any) -> Check:
+def client_check(
+    title: str, source: str, cohorts: Cohorts, weights: Weights, **options: Any
+) -> Check:
     """Make a check in which a client's terms have these weights."""
-    return Check(title, source, partial(client_gaps, cohorts=cohorts, weights=weights), {**SMALL, **options})
+    return Check(
+        title, source, partial(client_gaps, cohorts=cohorts, weights=weights), {**SMALL, **options}
+    )
 
 
 def proportion_check(prior: str, source: str, *shares: float) -> Check:
     """Make a check of the expected shares of each class."""
     options = {**SMALL, "hard_weight": 0.8, "label_prior": prior}
     return Check(
-        f"200 generated labels, label_prior={prior}", source, partial(proportions, shares=torch.tensor(shares)), options
+        f"200 generated labels, label_prior={prior}",
+        source,
+        partial(proportions, shares=torch.tensor(shares)),
+        options,
     )
 
 
-def server_check(title: str, source: str = SOURCE, label: int | None = None, **options: Any) -> Check:
+def server_check(
+    title: str, source: str = SOURCE, label: int | None = None, **options: Any
+) -> Check:
     """Make a check of every generator step in two rounds."""
     options = {**TRAINING, **options}
-    return Check(f"generator's steps, 2 rounds, {title}", source, partial(server_gaps, label=label), options)
+    return Check(
+        f"generator's steps, 2 rounds, {title}", source, partial(server_gaps, label=label), options
+    )
 
 
 # The learning rate is so small that rounding errors stay below the tolerance.
@@ -291,11 +351,20 @@ UNDECAYED: Any = {"generator_weight_decay": 0.0, "generator_lr": 1e-3}
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgen": (
         loss_check("round 1 is without generated features", SOURCE, fedavg_loss, **SMALL, **BOTH),
-        client_check("loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, (0.8, 0.0), hard_weight=0.8),
+        client_check(
+            "loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, (0.8, 0.0), hard_weight=0.8
+        ),
         client_check("both terms, round 2", CODE, ONE, (0.8, 0.6), **BOTH),
-        client_check("both terms, round 3, annealing=0.5", CODE, TWO, (0.2, 0.15), **BOTH, annealing=0.5),
+        client_check(
+            "both terms, round 3, annealing=0.5", CODE, TWO, (0.2, 0.15), **BOTH, annealing=0.5
+        ),
         client_check("the weights' floor of 1e-4, round 3", CODE, TWO, (1e-4, 1e-4), **FADING),
-        Check("labels come from what the last round's clients hold", SOURCE, labels_of_the_last_round, LAST),
+        Check(
+            "labels come from what the last round's clients hold",
+            SOURCE,
+            labels_of_the_last_round,
+            LAST,
+        ),
         client_check(
             "objective=printed: generated features in round 1",
             SOURCE,
@@ -308,7 +377,10 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         proportion_check("seen", SOURCE, 1 / 3, 1 / 3, 1 / 3, 0),
         proportion_check("uniform", CODE, 1 / 4, 1 / 4, 1 / 4, 1 / 4),
         Check(
-            "the soft term's features have the batch's labels", CODE, soft_features_follow_the_batch, {**SMALL, **BOTH}
+            "the soft term's features have the batch's labels",
+            CODE,
+            soft_features_follow_the_batch,
+            {**SMALL, **BOTH},
         ),
         mean_check(generator_steps=1),
         server_check("every client one class", label=2),
@@ -318,8 +390,18 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         server_check("embedded labels, uniform prior", **EMBEDDED),
         server_check("objective=printed", EQ_4, objective="printed"),
         server_check("objective=broadcast", CODE, objective="broadcast"),
-        Check("the generator's layers, one-hot labels", CODE, layers, {**SMALL, "label_embedding": False}),
-        Check("the generator's layers, embedded labels", CODE, layers, {**SMALL, "label_embedding": True}),
+        Check(
+            "the generator's layers, one-hot labels",
+            CODE,
+            layers,
+            {**SMALL, "label_embedding": False},
+        ),
+        Check(
+            "the generator's layers, embedded labels",
+            CODE,
+            layers,
+            {**SMALL, "label_embedding": True},
+        ),
     ),
 }
 

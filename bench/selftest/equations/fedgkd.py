@@ -1,6 +1,7 @@
 """FedGKD, FedGKD+, FedGKD with the squared difference of logits, and FedGKD-VOTE.
 
-B batch, C classes, M buffer. Teachers run in evaluation mode and are constants; the student runs in training mode.
+B batch, C classes, M buffer. Teachers run in evaluation mode and are constants; the student runs in
+training mode.
 """
 
 from __future__ import annotations
@@ -63,23 +64,56 @@ def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
     return (
         loss_check("round 1 is without distillation", source, fedavg_loss, gamma=0.8, buffer=5),
         loss_check("loss and gradient, round 2, gamma=0.2", source, form, ONE, gamma=0.2, buffer=5),
-        loss_check("the mean of two models, without w_0, round 3, M=5", source, form, TWO, gamma=0.8, buffer=5),
-        loss_check("the mean of the last two models, round 6, M=2", source, form, FIVE, gamma=0.8, buffer=2),
-        loss_check("the received model alone, round 4, M=1", source, form, THREE, gamma=0.2, buffer=1),
+        loss_check(
+            "the mean of two models, without w_0, round 3, M=5",
+            source,
+            form,
+            TWO,
+            gamma=0.8,
+            buffer=5,
+        ),
+        loss_check(
+            "the mean of the last two models, round 6, M=2", source, form, FIVE, gamma=0.8, buffer=2
+        ),
+        loss_check(
+            "the received model alone, round 4, M=1", source, form, THREE, gamma=0.2, buffer=1
+        ),
         loss_check("buffer_start=w0: round 1 distils from w_0", ALGORITHM_1, form, buffer=5, **w0),
-        loss_check("buffer_start=w0: the mean of w_1 and w_0, round 2, M=5", ALGORITHM_1, form, ONE, buffer=5, **w0),
-        loss_check("buffer_start=w0: w_0 has left the buffer, round 3, M=2", ALGORITHM_1, form, TWO, buffer=2, **w0),
+        loss_check(
+            "buffer_start=w0: the mean of w_1 and w_0, round 2, M=5",
+            ALGORITHM_1,
+            form,
+            ONE,
+            buffer=5,
+            **w0,
+        ),
+        loss_check(
+            "buffer_start=w0: w_0 has left the buffer, round 3, M=2",
+            ALGORITHM_1,
+            form,
+            TWO,
+            buffer=2,
+            **w0,
+        ),
         mean_check(gamma=0.2, buffer=2),
     )
 
 
-def vote_loss(distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty") -> Loss:
+def vote_loss(
+    distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty"
+) -> Loss:
     """Return Eq. 5: CE + sum_m gamma_m/2 KL(p(w_m)||p(w)), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
-        models, data = history.globals if buffer_start == "w0" else history.globals[1:], server_samples("validation")
+        models, data = (
+            history.globals if buffer_start == "w0" else history.globals[1:],
+            server_samples("validation"),
+        )
         voters = models[-buffer:]
-        risks = [cross_entropy(forward(voter, data.x, training=False).logits, data.y).mean() for voter in voters]
+        risks = [
+            cross_entropy(forward(voter, data.x, training=False).logits, data.y).mean()
+            for voter in voters
+        ]
         shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)
         terms = [kl(teacher(voter, samples), student(w, samples)) for voter in voters]
         vote = sum_of(share * term for share, term in zip(shares, terms, strict=True))
@@ -94,12 +128,45 @@ def vote_checks() -> tuple[Check, ...]:
     w0: dict[str, Any] = {**weight, "buffer_start": "w0"}
     return (
         loss_check("round 1 is without distillation", EQ_5, fedavg_loss, **weight),
-        loss_check("loss and gradient, two voters of M=3, round 3", EQ_5, vote_loss, TWO, buffer=3, **weight),
-        loss_check("the last three models vote, round 6, M=3", EQ_5, vote_loss, FIVE, buffer=3, **weight),
-        loss_check("the last two models vote, beta=0.2", EQ_5, vote_loss, FIVE, buffer=2, beta=0.2, **weight),
-        loss_check("buffer_start=w0: w_0 votes alone in round 1", ALGORITHM_1, vote_loss, buffer=3, **w0),
-        loss_check("buffer_start=w0: w_0 and w_1 vote in round 2, M=3", ALGORITHM_1, vote_loss, ONE, buffer=3, **w0),
-        loss_check("buffer_start=w0: w_0 votes no more, round 3, M=2", ALGORITHM_1, vote_loss, TWO, buffer=2, **w0),
+        loss_check(
+            "loss and gradient, two voters of M=3, round 3",
+            EQ_5,
+            vote_loss,
+            TWO,
+            buffer=3,
+            **weight,
+        ),
+        loss_check(
+            "the last three models vote, round 6, M=3", EQ_5, vote_loss, FIVE, buffer=3, **weight
+        ),
+        loss_check(
+            "the last two models vote, beta=0.2",
+            EQ_5,
+            vote_loss,
+            FIVE,
+            buffer=2,
+            beta=0.2,
+            **weight,
+        ),
+        loss_check(
+            "buffer_start=w0: w_0 votes alone in round 1", ALGORITHM_1, vote_loss, buffer=3, **w0
+        ),
+        loss_check(
+            "buffer_start=w0: w_0 and w_1 vote in round 2, M=3",
+            ALGORITHM_1,
+            vote_loss,
+            ONE,
+            buffer=3,
+            **w0,
+        ),
+        loss_check(
+            "buffer_start=w0: w_0 votes no more, round 3, M=2",
+            ALGORITHM_1,
+            vote_loss,
+            TWO,
+            buffer=2,
+            **w0,
+        ),
         mean_check(buffer=2),
     )
 

@@ -1,7 +1,7 @@
 """FedKF: a generator of images that each client trains through the teacher, and distillation on these images.
 
-B batch, C classes, D features, K clients. The network has no BatchNorm here: the paper does not say how generated
-images should pass through it.
+B batch, C classes, D features, K clients. The network has no BatchNorm here: the paper does not say
+how generated images should pass through it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,14 @@ from bench.selftest.equations.lab import (
     model,
 )
 from bench.selftest.equations.observe import Adam, Observation, observe, shapes_gap, unwrapped
-from bench.selftest.equations.run import LossAndGrad, Run, ce, fedavg_loss, loss_and_grad_of, run_rounds
+from bench.selftest.equations.run import (
+    LossAndGrad,
+    Run,
+    ce,
+    fedavg_loss,
+    loss_and_grad_of,
+    run_rounds,
+)
 from bench.selftest.toy import gap
 
 SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"
@@ -62,8 +69,14 @@ class Losses:
         entropy, activation = (p.mean(0) * p.mean(0).log()).sum(), -f.sum(1).mean()
         if self.variant == "code":
             entropy, activation = 1 + entropy / math.log(CLASSES), -f.mean()
-        loss = entropy + self.lambda_1 * cross_entropy(out.logits, p.argmax(1)).mean() + self.lambda_2 * activation
-        return loss - self.gamma * self._divergence(teacher, student, x) if self.adversarial else loss
+        loss = (
+            entropy
+            + self.lambda_1 * cross_entropy(out.logits, p.argmax(1)).mean()
+            + self.lambda_2 * activation
+        )
+        return (
+            loss - self.gamma * self._divergence(teacher, student, x) if self.adversarial else loss
+        )
 
     def student(self, teacher: Params, images: Tensor, given: Batch, w: Params) -> Tensor:
         """Compute Eq. 7: L_S = L_CE + gamma L_KL."""
@@ -118,7 +131,9 @@ class RecordedRun:
 
     def student_loss(self, params: Params, given: Batch, images: Tensor) -> LossAndGrad:
         """Return the student's printed loss at `params`, and its gradient."""
-        return loss_and_grad_of(self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params)
+        return loss_and_grad_of(
+            self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params
+        )
 
     def steps_gap(self, steps: int) -> float:
         """Compare steps c4-c6: the generator's Adam step, then the student on new images of the same noise."""
@@ -129,8 +144,12 @@ class RecordedRun:
                 samples = visit.step(params, samples)
                 got = visit.loss(params, samples)
             with self.observing(params) as later:
-                visit.before_step(samples)  # makes images of the same noise again; the step itself is discarded
-            expected = adam.step(generated.observations[0].leaves, generated.observations[0].vjps[0])
+                visit.before_step(
+                    samples
+                )  # makes images of the same noise again; the step itself is discarded
+            expected = adam.step(
+                generated.observations[0].leaves, generated.observations[0].vjps[0]
+            )
             gaps += [
                 gap(later.observations[0].leaves, expected),
                 gap(generated.images[-1], later.observations[0].output),
@@ -159,7 +178,8 @@ def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
 def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
     """Compare rounds 2 and 3 of a client that trained in round 1: the student, then the generator through it.
 
-    The generator and Adam's state persist over rounds; `leaves` is the generator after its last step.
+    The generator and Adam's state persist over rounds; `leaves` is the generator after its last
+    step.
     """
     recorded = RecordedRun(run, **options)
     adam, leaves = Adam(recorded.losses.generator_lr), None
@@ -168,16 +188,25 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
         visit, ended, images = run.visit(CLIENT), run.local(CLIENT), None
         for s in range(3):
             last = s == 2
-            params, samples = ended if last else model(run.net, "compared", s), batch("compared", s, padded=False)
+            params, samples = (
+                ended if last else model(run.net, "compared", s),
+                batch("compared", s, padded=False),
+            )
             with recorded.observing(params) as generated:
                 if last:
                     run.close({CLIENT: visit}, {CLIENT: ended})
                 else:
                     samples = visit.step(params, samples)
-            if images is not None:  # the generator's step, on the images that the student has just had
+            if (
+                images is not None
+            ):  # the generator's step, on the images that the student has just had
                 yield gap(generated.observations[0].output, images)
-                yield gap(generated.observations[0].leaves, leaves or generated.observations[0].leaves)
-                leaves = adam.step(generated.observations[0].leaves, generated.observations[0].vjps[0])
+                yield gap(
+                    generated.observations[0].leaves, leaves or generated.observations[0].leaves
+                )
+                leaves = adam.step(
+                    generated.observations[0].leaves, generated.observations[0].vjps[0]
+                )
             if not last:
                 with recorded.observing(params) as generated:
                     got = visit.loss(params, samples)
@@ -199,15 +228,28 @@ def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
 def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
     """Check the generator's layers: Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution."""
     wide, narrow, grid = 128, 64, (SIDE // 4) ** 2
-    shapes: list[tuple[int, ...]] = [(wide * grid, noise_dim), (wide * grid,), (wide, wide, 3, 3), (wide,)]
-    shapes += [(narrow, wide, 3, 3), (narrow,), (1, narrow, 3, 3), (1,), *[(wide,)] * 4, *[(narrow,)] * 2]
+    shapes: list[tuple[int, ...]] = [
+        (wide * grid, noise_dim),
+        (wide * grid,),
+        (wide, wide, 3, 3),
+        (wide,),
+    ]
+    shapes += [
+        (narrow, wide, 3, 3),
+        (narrow,),
+        (1, narrow, 3, 3),
+        (1,),
+        *[(wide,)] * 4,
+        *[(narrow,)] * 2,
+    ]
     yield shapes_gap(RecordedRun(run).first_generator(CLIENT), shapes)
 
 
 def first_weights(run: Run, **options: Any) -> Iterator[float]:
     """Check that initial convolutions are N(0, 2 / (k k outputs)), the rest torch's default, and images have contrast.
 
-    Standard deviations must lie within five standard errors; that of all pixels must rule out uniform grey images.
+    Standard deviations must lie within five standard errors; that of all pixels must rule out
+    uniform grey images.
     """
     recorded = RecordedRun(run, **options)
     for values in recorded.first_generator(CLIENT):
@@ -217,7 +259,11 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
             yield 0.0 if abs(float(values.std()) - math.sqrt(variance)) <= 5 * error else math.inf
     with recorded.observing(run.initial) as generated:
         run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
-    yield 0.0 if float(generated.observations[0].output.std()) * PIXEL_STD > LEAST_CONTRAST else math.inf
+    yield (
+        0.0
+        if float(generated.observations[0].output.std()) * PIXEL_STD > LEAST_CONTRAST
+        else math.inf
+    )
 
 
 def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
@@ -249,14 +295,22 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         paper_check("adversarial", adversarial=True),
         paper_check("the round's mean teaches (FedKF-)", TWO, teacher="aca"),
         paper_check("clients not yet drawn count with w_0", t1_unvisited="w0"),
-        fedkf_check("paper: a generator of its own for every client and round", SOURCE, initialised_every_round),
-        loss_check("code: round 1 is without distillation", CODE, fedavg_loss, norm=False, variant="code"),
+        fedkf_check(
+            "paper: a generator of its own for every client and round",
+            SOURCE,
+            initialised_every_round,
+        ),
+        loss_check(
+            "code: round 1 is without distillation", CODE, fedavg_loss, norm=False, variant="code"
+        ),
         code_check("student's loss and gradient, generator's step, rounds 2 and 3"),
         code_check("adversarial", adversarial=True),
         code_check("the round's mean teaches (FedKF-)", teacher="aca"),
         fedkf_check("the generator's layers", CODE, layers),
         fedkf_check("the generator's first weights and images", CODE, first_weights),
-        code_check("one first generator for all clients, untrained in round 1", one_first_generator),
+        code_check(
+            "one first generator for all clients, untrained in round 1", one_first_generator
+        ),
     )
 }
 

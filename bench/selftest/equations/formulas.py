@@ -1,7 +1,7 @@
 """The standard terms of the printed formulas, in plain tensor arithmetic.
 
-B batch, C classes, K clients. Nothing here comes from the suite's own losses, so that an error there shows as a
-difference, instead of being on both sides of it.
+B batch, C classes, K clients. Nothing here comes from the suite's own losses, so that an error
+there shows as a difference, instead of being on both sides of it.
 """
 
 from __future__ import annotations

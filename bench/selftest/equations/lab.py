@@ -21,7 +21,13 @@ from bench.engine.server_context import ServersOwn, ServerSteps
 SEED = 20
 SIDE, PIXELS = 4, 16
 CLASSES, FEATURES, BATCH_SIZE = 4, 6, 5
-SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}  # n_k; client 1 is smaller than a batch
+SIZES: Mapping[int, float] = {
+    0: 9.0,
+    1: 4.0,
+    2: 7.0,
+    3: 12.0,
+    4: 6.0,
+}  # n_k; client 1 is smaller than a batch
 PIXEL_MEAN, PIXEL_STD = 0.3, 0.5
 Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round
 
@@ -64,14 +70,16 @@ def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
     """Return BatchNorm's running mean and (unbiased) variance after one training pass on `x`."""
     h = (x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]).detach()
     statistics = {"norm.running_mean": h.mean(0), "norm.running_var": h.var(0)}
-    return {name: (1 - MOMENTUM) * params[name] + MOMENTUM * statistics[name] for name in STATISTICS}
+    return {
+        name: (1 - MOMENTUM) * params[name] + MOMENTUM * statistics[name] for name in STATISTICS
+    }
 
 
 class LabNet:
     """An implementation of `algorithms.base.Net` with one hidden layer, with or without BatchNorm.
 
-    If set, `on_head` is called with each input of `head`, `on_normalise` with each image that `normalise` returns, and
-    `on_train` with each input in training mode.
+    If set, `on_head` is called with each input of `head`, `on_normalise` with each image that
+    `normalise` returns, and `on_train` with each input in training mode.
     """
 
     num_classes, feature_dim, input_shape = CLASSES, FEATURES, (1, SIDE, SIDE)
@@ -99,8 +107,11 @@ class LabNet:
     def eval(self, params: Params, x: Tensor) -> Outputs:
         """Run in evaluation mode."""
         self._check(params)
-        # Copies of the statistics: a training pass may move them before the backward pass reads them again.
-        return forward({n: v.clone() if n in STATISTICS else v for n, v in params.items()}, x, training=False)
+        # Copies of the statistics: a training pass may move them before the backward pass reads
+        # them again.
+        return forward(
+            {n: v.clone() if n in STATISTICS else v for n, v in params.items()}, x, training=False
+        )
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Apply the last layer alone."""
@@ -117,14 +128,19 @@ class LabNet:
 
     def _check(self, params: Params) -> None:
         if set(params) != set(self.names):
-            raise KeyError(f"the network has the parameters {sorted(self.names)}, got {sorted(params)}")
+            raise KeyError(
+                f"the network has the parameters {sorted(self.names)}, got {sorted(params)}"
+            )
 
 
 def model(net: LabNet, *keys: str | int) -> Params:
     """Draw a model for these keys, with positive variances."""
     generator = draw("model", *keys)
     shapes = {name: SHAPES.get(name, (FEATURES,)) for name in net.names}
-    params = {n: 0.5 * torch.randn(shape, generator=generator, dtype=torch.float64) for n, shape in shapes.items()}
+    params = {
+        n: 0.5 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        for n, shape in shapes.items()
+    }
     for name in params.keys() & {"norm.weight", "norm.running_var"}:
         params[name] = params[name].abs() + 0.5
     return params
@@ -206,7 +222,12 @@ class LabCohort:
     """
 
     def __init__(
-        self, net: LabNet, round: int, lr: float, models: Mapping[int, Params], clients: Mapping[int, Data]
+        self,
+        net: LabNet,
+        round: int,
+        lr: float,
+        models: Mapping[int, Params],
+        clients: Mapping[int, Data],
     ) -> None:
         self.net, self.round, self.lr, self.models, self.clients = net, round, lr, models, clients
         self.ids = torch.tensor(list(models))
@@ -224,17 +245,30 @@ class LabCohort:
         return LabCohort(self.net, self.round, self.lr, {k: {} for k in self.clients}, self.clients)
 
     def gradients(
-        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+        self,
+        loss: Any,
+        params: Params,
+        batch_size: int,
+        *,
+        augmented: bool = False,
+        among: Tensor | None = None,
     ) -> Params:
         """Return each client's gradient (m, ...) on its requested mini-batch; 0 for clients that do not answer."""
         call, all_grads = len(self.answering), []
         answering = [1] * len(self.models) if among is None else among.int().tolist()
         for k, answers in zip(self.models, answering, strict=True):
             copies = {name: value.detach().clone() for name, value in params.items()}
-            leaves = {name: copies[name].requires_grad_() for name in self.net.trainable if name in copies}
+            leaves = {
+                name: copies[name].requires_grad_() for name in self.net.trainable if name in copies
+            }
             minibatch = requested(self.clients[k], self.round, call, batch_size, augmented)
             value = loss(self.net, copies, self.models[k], minibatch).mean()
             grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-            all_grads.append({name: answers * grad for name, grad in zip(leaves, grads, strict=True)})
+            all_grads.append(
+                {name: answers * grad for name, grad in zip(leaves, grads, strict=True)}
+            )
         self.answering.append(list(compress(self.models, answering)))
-        return {name: torch.stack([client_grads[name] for client_grads in all_grads]) for name in all_grads[0]}
+        return {
+            name: torch.stack([client_grads[name] for client_grads in all_grads])
+            for name in all_grads[0]
+        }

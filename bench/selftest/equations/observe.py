@@ -1,7 +1,8 @@
 """Observation of a generator from outside: through its outputs, their graph, and the numbers that were drawn.
 
-Nothing here knows the layers or names of an algorithm's generator. Its outputs pass through the network (`head`,
-`normalise`), and from there autograd's graph leads back to the generator's trained tensors.
+Nothing here knows the layers or names of an algorithm's generator. Its outputs pass through the
+network (`head`, `normalise`), and from there autograd's graph leads back to the generator's trained
+tensors.
 """
 
 from __future__ import annotations
@@ -60,8 +61,13 @@ def observe(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) ->
     if output.grad_fn is None:
         return None
     values, leaves = unwrapped(output), leaves_of(output)
-    vjps = [torch.autograd.grad(output, leaves, d.view_as(output), retain_graph=True) for d in directions(values)]
-    return Observation(values, tuple(map(unwrapped, leaves)), tuple(tuple(map(unwrapped, vjp)) for vjp in vjps))
+    vjps = [
+        torch.autograd.grad(output, leaves, d.view_as(output), retain_graph=True)
+        for d in directions(values)
+    ]
+    return Observation(
+        values, tuple(map(unwrapped, leaves)), tuple(tuple(map(unwrapped, vjp)) for vjp in vjps)
+    )
 
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:

@@ -9,11 +9,32 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Client,
+    Data,
+    Local,
+    Memory,
+    Message,
+    Params,
+    Plan,
+    Server,
+    Upload,
+)
 from bench.engine.pytree import detached_copy, stack, tensors, tree_map
 from bench.selftest.equations import lab
 from bench.selftest.equations.formulas import cross_entropy, masked, weighted
-from bench.selftest.equations.lab import SIZES, LabCohort, LabFed, LabNet, batch, draw, forward, model
+from bench.selftest.equations.lab import (
+    SIZES,
+    LabCohort,
+    LabFed,
+    LabNet,
+    batch,
+    draw,
+    forward,
+    model,
+)
 from bench.selftest.toy import gap
 
 CPU = torch.device("cpu")
@@ -68,7 +89,9 @@ class Run:
     def message(self) -> Message:
         """Return the server's message of the coming round; the hook is called once a round, as in a real run."""
         if self._sent is None:
-            self._sent = tensors(self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64)
+            self._sent = tensors(
+                self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64
+            )
         return self._sent
 
     def fed_of(self, client: int) -> LabFed:
@@ -89,7 +112,9 @@ class Run:
         """Return the prescribed model with which a client ends the coming round."""
         return model(self.net, "local", self.number, client)
 
-    def round(self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None) -> dict[int, Params]:
+    def round(
+        self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None
+    ) -> dict[int, Params]:
         """Run a round in which each client takes one step and ends at `local(client)`; return these models."""
         visits = {k: self.visit(k, (steps or {}).get(k, 1.0)) for k in clients}
         for k, visit in visits.items():
@@ -101,15 +126,21 @@ class Run:
         number = self.number
         uploads = stack([visit.upload(models[k]) for k, visit in visits.items()])
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
-        self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort), None
+        self.server, self._sent = (
+            self.algorithm.server_step(self.fed, self.server, uploads, self.cohort),
+            None,
+        )
         if self.server.round != number:
-            raise ValueError(f"server_step must return server.next(...): round {self.server.round} after {number}")
+            raise ValueError(
+                f"server_step must return server.next(...): round {self.server.round} after {number}"
+            )
         return models
 
     def model_gap(self, expected: Params) -> float:
         """Return the largest gap of the next broadcast's params and the evaluated model from `expected`."""
         return max(
-            gap(dict(self.message()["params"]), expected), gap(self.algorithm.evaluated(self.server)[""], expected)
+            gap(dict(self.message()["params"]), expected),
+            gap(self.algorithm.evaluated(self.server)[""], expected),
         )
 
 
@@ -117,9 +148,17 @@ class Visit:
     """One client in one round of `run`."""
 
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
-        self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
+        self.run, self.client, self.message, self.memory, self.plan = (
+            run,
+            client,
+            message,
+            memory,
+            plan,
+        )
         algorithm = run.algorithm
-        start = algorithm.start(run.fed_of(client), message, memory, draw("start", run.number, client))
+        start = algorithm.start(
+            run.fed_of(client), message, memory, draw("start", run.number, client)
+        )
         self.local: Local = detached_copy(tensors(start, CPU, torch.float64))
         self.teachers = algorithm.teachers(message, memory)
         self._noise = draw("noise", run.number, client)
@@ -129,10 +168,15 @@ class Visit:
         run = self.run
         noise = run.algorithm.noise(run.fed.for_clients(), self._noise, run.fed.batch_size)
         with torch.no_grad():
-            outputs = {name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()}
+            outputs = {
+                name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()
+            }
         given = replace(given, noise=noise, teacher=outputs)
         self._set_local_model(params)
-        self.local = {**tree_map(Tensor.detach, self.before_step(given)), "params": self.local["params"]}
+        self.local = {
+            **tree_map(Tensor.detach, self.before_step(given)),
+            "params": self.local["params"],
+        }
         return given
 
     def before_step(self, given: Batch) -> Local:
@@ -148,10 +192,14 @@ class Visit:
         """Return the mean loss and its gradient without `before_step`, on a batch with noise and teachers' outputs."""
         run = self.run
         self._set_local_model(params)
-        loss = run.algorithm.local_loss(run.net, self.local, given, self.message, self.memory, self.plan)
+        loss = run.algorithm.local_loss(
+            run.net, self.local, given, self.message, self.memory, self.plan
+        )
         mean = masked(loss, given.weight)
         names = run.net.trainable
-        grad = torch.autograd.grad(mean, [self.local["params"][n] for n in names], materialize_grads=True)
+        grad = torch.autograd.grad(
+            mean, [self.local["params"][n] for n in names], materialize_grads=True
+        )
         return LossAndGrad(mean.detach(), dict(zip(names, grad, strict=True)))
 
     def upload(self, params: Params) -> Upload:
@@ -159,7 +207,9 @@ class Visit:
         run = self.run
         self.local = {**self.local, "params": detached_copy(params)}
         data = run.clients[self.client]
-        upload, memory = run.algorithm.upload(run.net, self.local, data, self.message, self.memory, self.plan)
+        upload, memory = run.algorithm.upload(
+            run.net, self.local, data, self.message, self.memory, self.plan
+        )
         run.memories[self.client] = detached_copy(tensors(memory, CPU, torch.float64))
         sent: Upload = detached_copy(tensors(upload, CPU, torch.float64))
         return sent
@@ -174,9 +224,13 @@ class Visit:
 
 def loss_and_grad_of(net: LabNet, objective: Objective, params: Params) -> LossAndGrad:
     """Return the printed objective at `params`, and its gradient by autograd."""
-    leaves = {name: value.clone().requires_grad_(name in net.trainable) for name, value in params.items()}
+    leaves = {
+        name: value.clone().requires_grad_(name in net.trainable) for name, value in params.items()
+    }
     loss = objective(leaves)
-    grad = torch.autograd.grad(loss, [leaves[name] for name in net.trainable], materialize_grads=True)
+    grad = torch.autograd.grad(
+        loss, [leaves[name] for name in net.trainable], materialize_grads=True
+    )
     return LossAndGrad(loss.detach(), dict(zip(net.trainable, grad, strict=True)))
 
 
@@ -185,7 +239,9 @@ class History:
     """An independent record of FedAvg's server."""
 
     globals: list[Params]  # w_0, w_1, ..., the last being the start of the coming round
-    locals: list[dict[int, Params]] = field(default_factory=list)  # for each finished round, each client's final model
+    locals: list[dict[int, Params]] = field(
+        default_factory=list
+    )  # for each finished round, each client's final model
 
     @property
     def received(self) -> Params:
@@ -217,7 +273,8 @@ def run_rounds(run: Run, cohorts: lab.Cohorts) -> History:
 
 def local_gap(run: Run, history: History, client: int, loss: Loss) -> float:
     """Return the largest gap of one client's start, loss and gradient in the coming round."""
-    # With these keys no sample's features are all zero, where the cosine that MOON prints is undefined.
+    # With these keys no sample's features are all zero, where the cosine that MOON prints is
+    # undefined.
     visit, samples, params = run.visit(client), batch("compared"), model(run.net, "compared")
     start_gap = gap(dict(visit.local["params"]), history.received)
 
@@ -225,4 +282,7 @@ def local_gap(run: Run, history: History, client: int, loss: Loss) -> float:
         value = loss(w, samples, history)
         return value if value.dim() == 0 else masked(value, samples.weight)
 
-    return max(start_gap, gap(visit.step_loss(params, samples), loss_and_grad_of(run.net, objective, params)))
+    return max(
+        start_gap,
+        gap(visit.step_loss(params, samples), loss_and_grad_of(run.net, objective, params)),
+    )
