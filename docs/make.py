@@ -245,7 +245,7 @@ def _hooks() -> Iterator[str]:
     for name, hook in vars(Algorithm).items():
         if inspect.isfunction(hook) and not name.startswith("_"):
             given = ", ".join(list(inspect.signature(hook).parameters)[1:])
-            yield f"| `{name}({given})` | {_escaped(_joined(inspect.getdoc(hook) or ''))} |"
+            yield f"| `{name}({given})` | {_escaped(' '.join((inspect.getdoc(hook) or '').split()))} |"
 
 
 def _between(text: str, name: str, made: str) -> str:

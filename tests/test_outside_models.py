@@ -137,7 +137,10 @@ def test_a_mistake_is_named(world: Path, text: str) -> None:
 
 
 def test_a_model_of_vectors_trains_on_vectors_only(world: Path) -> None:
-    text = "def body(numbers, batchnorm): return nn.Linear(numbers, 4)\nOWN = ModelInfo('line:body', '', vectors=True)\n"
+    text = (
+        "def body(numbers, batchnorm): return nn.Linear(numbers, 4)\n"
+        "OWN = ModelInfo('line:body', '', vectors=True)\n"
+    )
     name = write(world, "line", text)
     assert models.num_parameters(name, (2,), 3) == 2 * 4 + 4 + 4 * 3 + 3
     models.check_model(name, (2,), "vectors")

@@ -28,7 +28,10 @@ def ask(
 
 
 def test_positions_come_ascending_and_some_may_be_left(world: Path) -> None:
-    code = "def own(wanted, rng):\n    return [rng.permutation(20)[4 * k : 4 * k + 4].astype('int32') for k in range(1)]\n"
+    code = (
+        "def own(wanted, rng):\n"
+        "    return [rng.permutation(20)[4 * k : 4 * k + 4].astype('int32') for k in range(1)]\n"
+    )
     (found,) = ask(code, world, "one", clients=1)
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, np.sort(np.random.RandomState(0).permutation(20)[:4]))
