@@ -14,7 +14,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from bench.executors.optuna_search import History, Proposer, decode, proposed_first
-from bench.executors.ray_executor import ProposerSearcher, grouped_asha
+from bench.executors.ray_executor import ProposerSearcher, by_contest
 from bench.executors.trials import group
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -32,7 +32,7 @@ class Field:
     """Trials under a scheduler, each known by its place."""
 
     def __init__(self, trials: list[list[RunSpec]]) -> None:
-        self._scheduler = grouped_asha(trials)
+        self._scheduler = by_contest("asha", trials)
         self._trials: list[Any] = [
             SimpleNamespace(trial_id=str(index), config={"index": index})
             for index in range(len(trials))

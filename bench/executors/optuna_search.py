@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import STATE_VERSION, enough, saved_runs
+from bench.executors.factories import make_sampler
 from bench.planning.run_spec import (
     Plan,
     RunSpec,
@@ -281,7 +282,7 @@ class Proposer:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.TPESampler(seed=len(past.known))
+        sampler = make_sampler(plan.request.sampler, seed=len(past.known))
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.wanted = remaining(plan, search, past.known)
         self._space = distributions(search)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from bench.execution import Execution
+from bench.executors.factories import COMPARED, make_scheduler
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
@@ -81,14 +82,14 @@ def _run_trials(sweep: Sweep) -> None:
     Under ASHA, packs compare their own configurations, and Tune compares other trials.
     """
     trials, pack = sweep.trials, sweep.resources.pack
-    compared = sweep.plan.request.scheduler == "asha" and pack == 1
+    scheduler = sweep.plan.request.scheduler
+    compared = scheduler != "none" and pack == 1
     executions = [
         scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials
     ]
     space = {"index": tune.grid_search(list(range(len(trials))))}
-    _fit(
-        sweep, trainable_for(trials, executions), space, grouped_asha(trials) if compared else None
-    )
+    rules = by_contest(scheduler, trials) if compared else None
+    _fit(sweep, trainable_for(trials, executions), space, rules)
 
 
 def _run_searches(sweep: Sweep) -> None:
@@ -109,13 +110,15 @@ def _run_searches(sweep: Sweep) -> None:
         index = config["search"]
         return chosen_units(searches[index], config["chosen"], request.seeds), executions[index]
 
+    rules = None
+    if request.scheduler != "none":
+        of_search = [rule_of(request.scheduler, search.setting) for search in searches]
+        rules = ByContest("search", of_search)
     _fit(
         sweep,
         type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
         {},
-        GroupedASHA("search", [asha(search.setting) for search in searches])
-        if request.scheduler == "asha"
-        else None,
+        rules,
         ProposerSearcher(proposers, lambda: sweep.execution.stopping),
         wanted,
     )
@@ -234,42 +237,45 @@ class ProposerSearcher(Searcher):
         """Restore nothing, because `save` saves nothing."""
 
 
-def asha(setting: Setting) -> ASHAScheduler:
-    """Make Tune's ASHA scheduler for the trials of a setting.
+def rule_of(scheduler: str, setting: Setting) -> TrialScheduler:
+    """Make the scheduler of one contest: Tune's ASHA, or the one that a user names.
 
-    Its rungs are those of packs: evaluated rounds, because trials without a value cannot be
+    ASHA's rungs are those of packs: evaluated rounds, because trials without a value cannot be
     compared.
+
+    Args:
+        scheduler: `asha`, or `module:factory`.
+        setting: of the contest.
     """
+    if scheduler != "asha":
+        return make_scheduler(scheduler)
     first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
     return ASHAScheduler(
-        time_attr="round",
-        metric="objective",
-        mode="max",
-        max_t=setting.rounds,
-        grace_period=first,
-        reduction_factor=FACTOR,
+        max_t=setting.rounds, grace_period=first, reduction_factor=FACTOR, **COMPARED
     )
 
 
-def grouped_asha(trials: Sequence[Sequence[RunSpec]]) -> GroupedASHA:
+def by_contest(scheduler: str, trials: Sequence[Sequence[RunSpec]]) -> ByContest:
     """Make the scheduler of trials whose configuration is an `index` into `trials`."""
-    keys = [contest(units) for units in trials]
-    rules = {
-        key: asha(units[0].setting) for key, units in dict(zip(keys, trials, strict=True)).items()
-    }
-    return GroupedASHA("index", [rules[key] for key in keys])
+    rules: dict[Hashable, TrialScheduler] = {}
+    for units in trials:
+        key = contest(units)
+        if key not in rules:
+            rules[key] = rule_of(scheduler, units[0].setting)
+    return ByContest("index", [rules[contest(units)] for units in trials])
 
 
-class GroupedASHA(FIFOScheduler):
-    """A scheduler with one ASHA for each contest; no trial waits for another contest to end.
+class ByContest(FIFOScheduler):
+    """A scheduler with one rule for each contest; no trial waits for another contest to end.
 
     A trial's configuration has under `name` an index into `rules`; trials of one contest share one
     rule object.
     """
 
-    def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
+    def __init__(self, name: str, rules: Sequence[TrialScheduler]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._name, self._rules = name, tuple(rules)
+        self._name = name
+        self._rules = tuple(rules)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Add a trial to its contest."""
@@ -289,6 +295,6 @@ class GroupedASHA(FIFOScheduler):
         """Remove a trial from its contest."""
         self._rule(trial).on_trial_remove(tune_controller, trial)
 
-    def _rule(self, trial: Trial) -> ASHAScheduler:
+    def _rule(self, trial: Trial) -> TrialScheduler:
         index: int = trial.config[self._name]
         return self._rules[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -200,13 +201,13 @@ def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunS
 
     Under ASHA packs include stored runs, because stopped ones count at their rungs.
     """
-    asha = plan.request.scheduler == "asha"
-    if not asha or pack == 1:
-        return group(units, asha, pack)
+    compared = plan.request.scheduler != "none"
+    if not compared or pack == 1:
+        return group(units, compared, pack)
     missing = {unit.key for unit in units}
     return [
         trial
-        for trial in group(plan.units, asha, pack)
+        for trial in group(plan.units, compared, pack)
         if any(unit.key in missing for unit in trial)
     ]
 
@@ -215,7 +216,7 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
     """Return the execution of a setting's trials under the plan's scheduler.
 
     Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune,
-    whose rungs are rounds: they report after a number of rounds instead of by the clock.
+    at equal rounds: they report at evaluated rounds instead of by the clock.
     """
     if plan.request.scheduler == "none":
         return execution
@@ -223,7 +224,9 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
         return replace(
             execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every)
         )
-    return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
+    every = setting.evaluate_every
+    rounds = math.ceil(max(1, setting.rounds // 20) / every) * every
+    return replace(execution, keep_stopped=True, rounds_per_report=rounds)
 
 
 def divert_warnings(say: Callable[[str], None]) -> None:

@@ -326,9 +326,10 @@ def _check_selectable(
     tuned: Fields,
     request: Request,
 ) -> None:
-    if request.scheduler == "asha" and not setting.validation_fraction:
+    if request.scheduler != "none" and not setting.validation_fraction:
         raise UsageError(
-            "--scheduler asha compares validation accuracies: set validation_fraction above 0"
+            f"--scheduler {request.scheduler} compares validation accuracies: set "
+            "validation_fraction above 0"
         )
     count = len(configurations) * math.prod(map(len, tuned.values()))
     if count > 1 and not setting.validation_fraction:

@@ -49,9 +49,10 @@ class Request:
     origins: Mapping[str, str] = field(default_factory=dict)  # where each of `values` was given
     seeds: int = 1  # counted from 0
     search: str = "grid"
+    sampler: str = ""  # of `--search module:factory`, which is Optuna's with that sampler
     num_samples: int = 10  # configurations per algorithm, for random and Optuna without `budget`
     budget: int = 0  # configurations that every algorithm gets, with the learning rate tuned as well; 0 for none
-    scheduler: str = "none"
+    scheduler: str = "none"  # `asha`, or `module:factory`
     tuning: str = AT_ONCE
     chosen_by: str = DEFAULT_RULE  # of `leaderboards.selection.RULES`
     confirm: tuple[int, ...] = ()

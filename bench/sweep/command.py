@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -40,7 +40,11 @@ from leaderboards import NUMBERS, Store, StoreError, canonical_json
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from search_spaces import Value
+
+Contest = tuple[str, str, str]  # cell, algorithm, model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,12 +59,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-def _dispatch(
-    options: SweepOptions,
-    argv: list[str],
-    left_out: Mapping[str, str] | None = None,
-) -> int:
-    """Execute the command. `left_out`: algorithms of `all` that cannot run, and what each needs."""
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep that can begin.
+
+    Args:
+        plan: what runs.
+        resolved: the options that depend on the machine.
+        confirming: runs that may follow the search; their data and partitions are checked as well.
+    """
+
+    plan: Plan
+    resolved: Resolved
+    confirming: tuple[RunSpec, ...]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep that has ended.
+
+    Args:
+        status: exit status of the command.
+        plan: what ran last: with `--confirm`, the confirmation.
+        store: the result folder, with rows of the data at hand.
+        confirmed_at: `tuned_at` of a plan with `--confirm`; None without.
+    """
+
+    status: int
+    plan: Plan
+    store: Store
+    confirmed_at: Mapping[str, Value] | None
+
+
+def _dispatch(options: SweepOptions, argv: list[str]) -> int:
+    """Execute the command."""
     if options.list:
         from bench.sweep.show import print_registry
 
@@ -72,68 +104,90 @@ def _dispatch(
         plan = make_plan(make_request(options if options.algo else replace(options, algo=("all",))))
         print_spaces(plan, options.json, "dataset" in options.given)
         return EXIT_OK
+    prepared = prepare(options)
+    if options.dry_run:
+        from bench.sweep.plan_report import print_dry_run
+
+        print_dry_run(prepared.plan, options, prepared.resolved, prepared.confirming)
+        return EXIT_OK
+    swept = run(prepared, options, argv)
+    with suppress(UnreadError):  # a closed pipe does not change how the trials ended
+        _print_board(swept, options.json)
+        sys.stdout.flush()
+    return swept.status
+
+
+def prepare(options: SweepOptions, left_out: Mapping[str, str] | None = None) -> Prepared:
+    """Plan a sweep, and check what can be checked before anything is fetched or written.
+
+    Args:
+        options: of the sweep.
+        left_out: algorithms of `all` that cannot run, and what each needs.
+
+    Raises:
+        UsageError: the options conflict, a value is not allowed, or this machine lacks what they
+            ask for.
+    """
     request = replace(make_request(options), left_out=left_out or {})
     plan = fitting_plan(request, options.data_dir)
     confirming: list[RunSpec] = []
     if plan.request.confirm:
         from bench.planning.confirm import stand_ins
 
-        confirming = stand_ins(
-            plan
-        )  # raises before anything runs if a value of --confirm-at is not allowed
+        confirming = stand_ins(plan)  # raises if a value of --confirm-at is not allowed
+    return ready(plan, options, confirming)
+
+
+def ready(plan: Plan, options: SweepOptions, confirming: Sequence[RunSpec] = ()) -> Prepared:
+    """Resolve what depends on the machine, and check the stored models that a plan starts from.
+
+    Raises:
+        UsageError: this machine lacks what the options ask for, or there is no such model.
+    """
     resolved = resolve(options, plan, confirming)
     check_start([*plan.units, *plan.searches, *confirming], resolved.out)
-    if options.dry_run:
-        from bench.sweep.plan_report import print_dry_run
-
-        print_dry_run(plan, options, resolved, confirming)
-        return EXIT_OK
-    try:
-        return _run_mirrored(plan, options, argv, resolved, confirming)
-    except Unfit as problem:  # found out only now, because the data had to be fetched
-        if options.algo != ("all",):
-            raise
-        unfit = {**plan.request.left_out, **problem.needs}
-    return _dispatch(options, argv, unfit)
+    return Prepared(plan, resolved, tuple(confirming))
 
 
-def _run_mirrored(
-    plan: Plan,
-    options: SweepOptions,
-    argv: Sequence[str],
-    resolved: Resolved,
-    confirming: Sequence[RunSpec],
-) -> int:
-    """Run a sweep as `run` does, with its mirror if there is one."""
-    mirror = mirror_url(options.mirror, options.offline)
-    if not mirror:
-        return run(plan, options, argv, resolved, confirming)
-    from bench.sync.mirror import mirrored
+def run(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) -> Swept:
+    """Train the missing runs of a sweep, with its mirror if there is one, and rebuild the leaderboard.
 
-    check_out(resolved.out)
-    keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
-    with mirrored(mirror, resolved.out, keys):
-        return run(plan, options, argv, resolved, confirming)
-
-
-def run(
-    plan: Plan,
-    options: SweepOptions,
-    argv: Sequence[str],
-    resolved: Resolved,
-    confirming: Sequence[RunSpec],
-) -> int:
-    """Train the missing runs, rebuild the leaderboard and print it; return the exit status.
-
-    `confirming`: runs that may follow the search; their data and partitions are checked as well.
+    `argv`: the words of the command, for the provenance of rows.
 
     Raises:
         UsageError: a partition cannot be drawn.
-        EnvironmentProblem: data are missing, or `out` is not writable.
+        EnvironmentProblem: data are missing, or the result folder is not writable.
     """
+    try:
+        return _run_mirrored(prepared, options, argv)
+    except Unfit as problem:  # found out only now, because the data had to be fetched
+        if options.algo != ("all",):
+            raise
+        unfit = {**prepared.plan.request.left_out, **problem.needs}
+    return run(prepare(options, unfit), options, argv)
+
+
+def _run_mirrored(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) -> Swept:
+    mirror = mirror_url(options.mirror, options.offline)
+    if not mirror:
+        return _run_stages(prepared, options, argv)
+    from bench.sync.mirror import mirrored
+
+    plan = prepared.plan
+    out = prepared.resolved.out
+    check_out(out)
+    keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
+    with mirrored(mirror, out, keys):
+        return _run_stages(prepared, options, argv)
+
+
+def _run_stages(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) -> Swept:
+    """Train the plan, then its second stage, then the runs that confirm; rebuild the leaderboard."""
+    plan = prepared.plan
+    resolved = prepared.resolved
     check_out(resolved.out)
     began = monotonic()
-    status = _train(plan, options, argv, resolved, confirming)
+    status = _train(plan, options, argv, resolved, prepared.confirming)
     store = Store(resolved.out, data.hashes(plan.datasets, options.data_dir))
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
         from bench.planning.two_stage import second_stage
@@ -145,11 +199,14 @@ def run(
     if plan.request.confirm:
         from bench.planning.confirm import confirmation, tuned_at
 
-        confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
+        confirmed_at = tuned_at(plan)
+        plan = confirmation(plan, store.runs())
         if plan.units and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
-    _make_tables(plan, store, options.json, confirmed_at)
-    return status
+        if not plan.units:
+            say("no configuration has finished on seed 0 yet: there is none to confirm")
+    _rebuild(store)
+    return Swept(status, plan, store, confirmed_at)
 
 
 def _train(
@@ -290,65 +347,69 @@ def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
         )
 
 
-def _make_tables(
-    plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None
-) -> None:
-    """Compact the rows, rebuild the folder's leaderboard, and print the sweep's own, of `store`.
-
-    `confirmed_at`: `tuned_at` of a plan with --confirm.
-    """
+def _rebuild(store: Store) -> None:
+    """Compact the rows of a result folder if there are many, and write its leaderboard."""
     from leaderboards.rows.segments import compact_if_many
 
     with suppress(OSError, StoreError):  # the next sweep compacts them
         compact_if_many(store.out)
     if store.status():
         Store(store.out).rebuild()
-    if confirmed_at is not None and not plan.units:
-        say("no configuration has finished on seed 0 yet: there is none to confirm")
-    with suppress(UnreadError):  # a closed pipe does not change how the trials ended
-        _print_board(plan, store, as_json, confirmed_at)
-        sys.stdout.flush()
 
 
-def _print_board(
-    plan: Plan,
-    store: Store,
-    as_json: bool,
-    confirmed_at: Mapping[str, Value] | None,
-) -> None:
-    """Print the best and the final accuracy in the sweep's own contests."""
-    from bench.terminal.render import defaults, note_superseded, render
-    from leaderboards.board import CONTEST, leaderboard, with_seeds
+def contests_of(swept: Swept) -> set[Contest]:
+    """Find the contests (cell, algorithm, model) that a sweep has runs in."""
     from leaderboards.problems import cell_of
-    from leaderboards.tables import tables_of
 
+    plan = swept.plan
     settings = {
         setting: canonical_json(setting_identity(setting))
         for setting in {unit.setting for unit in plan.units}
     }
-    rows = {
-        (name, settings[unit.setting]) for unit in plan.units for name in unit.row_names.values()
-    }
+    rows: set[tuple[str, str]] = set()
+    for unit in plan.units:
+        for name in unit.row_names.values():
+            rows.add((name, settings[unit.setting]))
     if plan.searches:
-        searched = searched_rows(plan, store)
+        searched = searched_rows(plan, swept.store)
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
-    contests = {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
-    every = store.runs()
-    planned = every[every["algorithm"].isin({name for name, _ in rows})]
+    return {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
+
+
+def board_of(swept: Swept) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Make the leaderboard of a sweep's own contests, and return with it the runs that it counts.
+
+    Says which runs of other versions are left out.
+    """
+    from bench.terminal.render import note_superseded
+    from leaderboards.board import CONTEST, leaderboard
+
+    plan = swept.plan
+    contests = contests_of(swept)
+    every = swept.store.runs()
+    planned = every[every["algorithm"].isin({name for _, name, _ in contests})]
     note_superseded(planned, plan.tuned, plan.of_own_versions(planned))
     runs = plan.of_own_versions(every)
-    if confirmed_at is not None:
+    if swept.confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
-        runs = confirmed(runs, plan.tuned, confirmed_at, plan.request.chosen_by)
+        runs = confirmed(runs, plan.tuned, swept.confirmed_at, plan.request.chosen_by)
     board = leaderboard(runs, tuned=plan.tuned, chosen_by=plan.request.chosen_by)
-    board = board.loc[
-        [row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]
-    ]
+    own = [row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]
+    return board.loc[own], runs
+
+
+def _print_board(swept: Swept, as_json: bool) -> None:
+    """Print the best and the final accuracy in the sweep's own contests."""
+    from bench.terminal.render import defaults, render
+    from leaderboards.board import with_seeds
+    from leaderboards.tables import tables_of
+
+    plan = swept.plan
+    board, runs = board_of(swept)
     metrics = [NUMBERS[name] for name in ("best_accuracy", "final_accuracy")]
-    algorithms = {unit.algorithm for unit in plan.units} | {
-        search.algorithm for search in plan.searches
-    }
+    algorithms = {unit.algorithm for unit in plan.units}
+    algorithms |= {search.algorithm for search in plan.searches}
     tables = tables_of(
         with_seeds(board, runs, metrics, plan.tuned),
         metrics,
@@ -356,8 +417,9 @@ def _print_board(
         tuned=plan.tuned,
     )
     render(tables, "json" if as_json else "table")
-    if not as_json and (plan.tuned or confirmed_at is not None) and not board.empty:
-        _suggest_compare(plan, store.out, confirmed_at)
+    selected = plan.tuned or swept.confirmed_at is not None
+    if selected and not as_json and not board.empty:
+        _suggest_compare(plan, swept.store.out, swept.confirmed_at)
 
 
 def _suggest_compare(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | None) -> None:

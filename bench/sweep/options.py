@@ -84,6 +84,14 @@ def parse_set(words: Iterable[str], option: str = "--set") -> dict[str, Texts]:
     return values
 
 
+def named_or_own(names: Sequence[str], text: str) -> str:
+    """Parse one of `names`, or the `module:factory` of a user's own; raises ArgumentTypeError."""
+    if text not in names and ":" not in text:
+        choices = ", ".join(names)
+        raise argparse.ArgumentTypeError(f"choose {choices} or module:factory, got {text!r}")
+    return text
+
+
 def _option(
     group: str,
     text: str,
@@ -211,7 +219,11 @@ class SweepOptions:
     )
 
     search: str = _option(
-        SEARCH, "how to choose configurations", None, "grid", choices=("grid", "random", "optuna")
+        SEARCH,
+        "how to choose configurations: grid, random, optuna, or module:factory of an Optuna sampler",
+        "HOW",
+        "grid",
+        parse=partial(named_or_own, ("grid", "random", "optuna")),
     )
     num_samples: int = _option(
         SEARCH, "configurations per algorithm, for random and optuna", "N", 10, bounds=COUNT
@@ -223,7 +235,11 @@ class SweepOptions:
         bounds=COUNT,
     )
     scheduler: str = _option(
-        SEARCH, "stop weak configurations early", None, "none", choices=("none", "asha")
+        SEARCH,
+        "stop weak configurations early: none, asha, or module:factory of a Ray Tune scheduler",
+        "HOW",
+        "none",
+        parse=partial(named_or_own, ("none", "asha")),
     )
     tuning: str = _option(
         SEARCH,
@@ -382,6 +398,8 @@ def _check_imports(options: SweepOptions, file: str) -> None:
     for option, value in (
         ("algo", options.algo),
         ("dataset", (options.dataset,)),
+        ("search", (options.search,)),
+        ("scheduler", (options.scheduler,)),
         ("confirm_at", options.confirm_at),
     ):
         if options.given.get(option) == file:

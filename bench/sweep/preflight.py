@@ -30,6 +30,8 @@ from bench.execution import (
     resolve_device,
     resolve_pack,
 )
+from bench.executors.factories import make_sampler, make_scheduler
+from bench.executors.runner import import_executor
 from bench.executors.trials import count_other_data, trials_of
 from bench.models import MODELS, parse
 from bench.planning.plan import make_plan
@@ -67,6 +69,7 @@ def make_request(options: SweepOptions) -> Request:
         from bench.planning.tables import table_of
 
         seeds = table_of(options.paper, options.table)[1].runs
+    own_sampler = ":" in options.search
     return Request(
         algorithms=options.algo,
         dataset=options.dataset if "dataset" in given or not options.table else "",
@@ -74,7 +77,8 @@ def make_request(options: SweepOptions) -> Request:
         values=values,
         origins=options.origins,
         seeds=seeds,
-        search=options.search,
+        search="optuna" if own_sampler else options.search,
+        sampler=options.search if own_sampler else "",
         num_samples=options.num_samples,
         budget=options.budget or 0,
         scheduler=options.scheduler,
@@ -147,7 +151,7 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
         )
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
-    _check_scheduler(options, pack, plan.request.seeds)
+    _check_scheduler(options, plan.request, pack)
     _check_own_draws(settings, device, options.backend, pack)
     trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
     if (
@@ -166,23 +170,36 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
     return Resolved(result_folder(options.out), device, gpus, pack)
 
 
-def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
-    """Refuse ASHA if only one configuration runs at a time, so that there is nothing to compare it with."""
-    if options.scheduler != "none" and 1 < pack < 2 * seeds and options.search != "optuna":
+def _check_scheduler(options: SweepOptions, request: Request, pack: int) -> None:
+    """Refuse a scheduler that has nothing to compare, and a sampler or scheduler that cannot be made."""
+    scheduler = request.scheduler
+    seeds = request.seeds
+    searched = request.search == "optuna"
+    own_scheduler = ":" in scheduler
+    if own_scheduler and pack > 1:
         raise UsageError(
-            f"--scheduler {options.scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
+            f"--scheduler {scheduler} compares trials, and --pack {pack} puts several runs in one: "
+            "give --pack 1"
+        )
+    if scheduler != "none" and 1 < pack < 2 * seeds and not searched:
+        raise UsageError(
+            f"--scheduler {scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
             "seeds stay together and are compared within their pack, which holds one; give "
             f"--pack {8 * seeds}, at least {2 * seeds}, or --pack 1"
         )
-    if (
-        options.executor == "inline"
-        and options.scheduler != "none"
-        and (pack == 1 or options.search == "optuna")
-    ):
+    inline = options.executor == "inline"
+    if inline and own_scheduler:
+        raise UsageError(f"--scheduler {scheduler} is Ray Tune's: use --executor ray")
+    if inline and scheduler != "none" and (pack == 1 or searched):
         raise UsageError(
-            f"--scheduler {options.scheduler} compares running trials: use --executor ray, or, without Optuna, a "
+            f"--scheduler {scheduler} compares running trials: use --executor ray, or, without Optuna, a "
             "--pack of several runs, whose configurations are compared within their trial"
         )
+    if request.sampler:
+        make_sampler(request.sampler, seed=0)
+    if own_scheduler:
+        import_executor(options.executor)  # with the variables that Ray reads when it is imported
+        make_scheduler(scheduler)
 
 
 def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pack: int) -> None:
