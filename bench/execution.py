@@ -10,7 +10,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -205,23 +205,17 @@ def enough(stopped: bool) -> tuple[str, ...]:
 # The origin of a row: versions, machine, commit, command.
 
 
-def command_columns(argv: Sequence[str]) -> dict[str, Any]:
+def command_columns(command: str) -> dict[str, Any]:
     """Return the columns that all rows of a command share.
 
-    `argv`: its arguments, without the program.
+    `command`: how a user writes it; a path in it may be no UTF-8.
     """
-    from leaderboards.shell_text import (
-        shell_command,
-    )  # here, because `--version` needs no leaderboards
-
     commit, dirty = _commit()
     return {
         "package_version": __version__,
         "git_commit": commit,
         "git_dirty": dirty,
-        "command": shell_command("bench.sweep", *argv)
-        .encode(errors="replace")
-        .decode(),  # a path may be no UTF-8
+        "command": command.encode(errors="replace").decode(),
     }
 
 

@@ -87,7 +87,7 @@ def _execution(out: Path) -> Execution:
         out=str(out.resolve()),
         offline=True,
         rounds_per_report=1,
-        provenance=command_columns(["golden"]),
+        provenance=command_columns("golden"),
     )
 
 

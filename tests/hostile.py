@@ -436,7 +436,7 @@ def _begun(out: Path) -> None:
     (unit,) = make_plan(make_request(parse(SWEEP))).units
     stop = out / "stop"
     execution = Execution(
-        str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns([])
+        str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns("test")
     )
     group = RunGroup([unit], execution)
     group.step()

@@ -134,7 +134,7 @@ def test_a_state_of_another_copy_begins_anew(other: str, tmp_path: Path) -> None
         data_dir=str(tmp_path / "A"),
         rounds_per_report=1,
         stop_file=str(stop),
-        provenance=command_columns([]),
+        provenance=command_columns("test"),
     )
     trial = RunGroup([unit], execution)
     stop.touch()

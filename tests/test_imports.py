@@ -34,7 +34,7 @@ LAYERS = (
     "planning",
 )
 LAYERS += ("engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
-LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
+LAYERS += ("boards", "selftest", "sweep", "status", "perf", "api", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {
     "torch",

@@ -142,7 +142,7 @@ def test_a_long_evaluation_is_given_up(
         rounds_per_report=1,
         save_seconds=0,
         stop_file=str(stop),
-        provenance=command_columns([]),
+        provenance=command_columns("test"),
     )
     trial = RunGroup(units, execution)
     trial.step()

@@ -20,7 +20,7 @@ from algorithms.base import Algorithm
 from algorithms.fedprox import FedProx
 from bench.errors import UsageError
 from bench.executors import trainable
-from bench.executors.ray_trainable import unit_of
+from bench.planning.single_run import unit_of
 from leaderboards import Store
 
 Cell = Callable[..., ModuleType]
@@ -89,7 +89,7 @@ def test_a_scripts_class_has_its_files_keys(
     lines = """
 if __name__ == "__main__":
     from bench.executors import trainable
-    from bench.executors.ray_trainable import unit_of
+    from bench.planning.single_run import unit_of
     print(unit_of(trainable(MyProx).algorithm).key)
 """
     script = tmp_path / "a_script.py"

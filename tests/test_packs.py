@@ -39,7 +39,7 @@ def execution(tmp_path: Path) -> Execution:
         backend="stacked",
         rounds_per_report=1,
         stop_file=str(tmp_path / "stop"),
-        provenance=command_columns([]),
+        provenance=command_columns("test"),
     )
 
 

@@ -152,7 +152,8 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
 
 def trial(out: Path, unit: RunSpec, **options: Any) -> RunGroup:
     return RunGroup(
-        [unit], Execution(str(out), rounds_per_report=1, provenance=command_columns([]), **options)
+        [unit],
+        Execution(str(out), rounds_per_report=1, provenance=command_columns("test"), **options),
     )
 
 

@@ -209,7 +209,7 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).units
     trial = RunGroup(
-        [begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns([]))
+        [begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns("test"))
     )
     trial.step()
     trial.close()

@@ -320,7 +320,7 @@ def unit(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
 def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     """One run to its end; its last report."""
     execution = Execution(
-        str(out), rounds_per_report=1, track=track, provenance=command_columns([]), **options
+        str(out), rounds_per_report=1, track=track, provenance=command_columns("test"), **options
     )
     return finish(RunGroup([unit()], execution))
 

@@ -14,7 +14,7 @@ from rows import hyperparameter
 
 from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import trainable
-from bench.executors.ray_trainable import unit_of
+from bench.planning.single_run import unit_of
 from leaderboards import Store
 
 SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}

@@ -38,7 +38,7 @@ def execution(tmp_path: Path) -> Execution:
         out=str(tmp_path),
         rounds_per_report=1,
         stop_file=str(tmp_path / "stop"),
-        provenance=command_columns([]),
+        provenance=command_columns("test"),
     )
 
 

@@ -70,12 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.compare.diff import main as diff
 
         return diff(argv[1:])
-    parser = _parser()
+    parser = make_parser()
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _compare(with_board(parser, arguments, argv)))
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """Build the parser of the command."""
     parser = Parser(
         prog="python -m bench.compare",
         description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
@@ -115,14 +116,29 @@ def _parser() -> Parser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
+    tables, sheets = compared(arguments)
+    if tables and (not sheets or arguments.format in ("table", "md", "latex")):
+        render(tables, arguments.format)
+    if sheets:
+        if tables and arguments.format == "table":
+            sys.stdout.write("\n")
+        render_sheets(sheets, arguments.format)
+
+
+def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
+    """Make the tables that the arguments ask for, and the sheets beside them.
+
+    Raises:
+        UsageError: the request is wrong, or there is nothing to show.
+        leaderboards.StoreError: a file cannot be read.
+    """
     from leaderboards.board import leaderboard, with_seeds
     from leaderboards.problems import BY
     from leaderboards.tables import tables_of
 
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
-        _print_paper(arguments, folders)
-        return
+        return [], [_paper_sheet(arguments, folders)]
     metrics = _metrics(arguments.metric or arguments.board_metrics)
     by = layout(arguments.by) or BY
     selected = selection(arguments)
@@ -142,13 +158,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     tables = tables_of(
         board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned
     )
-    sheets = _sheets(arguments, tables, metrics)
-    if not sheets or arguments.format in ("table", "md", "latex"):
-        render(tables, arguments.format)
-    if sheets:
-        if arguments.format == "table":
-            sys.stdout.write("\n")
-        render_sheets(sheets, arguments.format)
+    return tables, _sheets(arguments, tables, metrics)
 
 
 def _sheets(
@@ -230,8 +240,8 @@ def _metrics(names: Sequence[str] | None) -> list[Number]:
     return metrics
 
 
-def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """Print a paper's table, with our numbers beside the printed ones."""
+def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Sheet:
+    """Make a paper's table, with our numbers beside the printed ones."""
     from bench.planning.request import Request
     from bench.planning.table_plan import table_cells
     from bench.planning.tables import candidates_of, title_of
@@ -262,8 +272,7 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
     )
     cells, _ = table_cells(request)
     candidates = [candidate for cell in cells for candidate in candidates_of(cell)]
-    sheet = replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
-    render_sheets([sheet], arguments.format)
+    return replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
 
 
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:

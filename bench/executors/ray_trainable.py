@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import ray
 from ray import tune
 
-from algorithms import ALGORITHMS, Entry, entry
-from algorithms.plugins import define, given, path_of
+from algorithms import Entry, entry
+from algorithms.plugins import given
 from bench import data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
 from bench.executors.trials import divert_warnings
-from bench.planning.plan import make_plan
-from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec, Varied
+from bench.planning.single_run import SPECIAL_KEYS, name_of, unit_of
 from bench.terminal.words import checked_path, tracks_of, unknown
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
@@ -33,23 +32,6 @@ from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
 if TYPE_CHECKING:
     from bench.trial.trial import RunGroup
 
-SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
-    (
-        *(
-            "setting",
-            "dataset",
-            "paper",
-            "seed",
-            "out",
-            "data_dir",
-            "offline",
-            "device",
-            "backend",
-            "track",
-        ),
-        "rounds_per_report",
-    )
-)
 CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
 POINTER = "state.json"
 
@@ -198,7 +180,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     Raises:
         UsageError: a name or a value is not allowed; it is raised here, not in every worker.
     """
-    name = find_algorithm(algorithm).name if isinstance(algorithm, str) else _define(algorithm)
+    name = name_of(algorithm)
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
@@ -217,58 +199,6 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
         (FederatedTrainable,),
         {"algorithm": name, "defaults": bound, "method": given.get(name)},
     )
-
-
-def _define(algorithm: Any) -> str:
-    """Return the name of an algorithm given as an object: a registered one's, or the one that is read here."""
-    try:
-        path = path_of(algorithm)
-        registered = [known.name for known in ALGORITHMS.values() if known.factory == path]
-        return registered[0] if registered else define(algorithm).name
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
-    """Make one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
-
-    A later configuration overrides an earlier one, and within one a flat name overrides the same
-    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
-    former in `setting`, else the latter.
-
-    Raises:
-        UsageError: an unknown name or a value that is not allowed.
-    """
-    merged = {name: value for layer in layers for name, value in layer.items()}
-    hyper = entry(algorithm).defaults()
-    values = {
-        f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()
-    }  # one configuration, never a grid
-    for layer in layers:
-        setting = layer.get("setting") or {}
-        if not isinstance(setting, Mapping):
-            raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
-        flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
-        if layer.get("dataset") is not None:
-            flat["dataset"] = layer["dataset"]
-        for mapping, hyper_names in (
-            (setting, hyper.keys() - setting_fields().keys()),
-            (flat, hyper.keys()),
-        ):
-            for name, value in mapping.items():
-                values[f"{algorithm}.{name}" if name in hyper_names else name] = (str(value),)
-    (dataset,) = values.pop("dataset", ("digits",))
-    plan = make_plan(Request((algorithm,), dataset, merged.get("paper"), values))
-    try:
-        seed: Any = cast("seed", merged.get("seed", 0), "int")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if seed < 0:
-        raise UsageError(f"seed must be >= 0, got {seed}")
-    # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's
-    # value here.
-    preset = {name: getattr(plan.settings[0], name) for name in plan.tuned}
-    return replace(plan.units[0], setting=replace(plan.units[0].setting, **preset), seed=seed)
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
@@ -293,7 +223,7 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         threads=int(os.environ.get("OMP_NUM_THREADS") or 1),
         track=_tracks(given),
         rounds_per_report=_rounds_per_report(given),
-        provenance={**command_columns([]), "command": "ray.tune.Tuner"},
+        provenance=command_columns("ray.tune.Tuner"),
     )
 
 

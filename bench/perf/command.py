@@ -194,7 +194,7 @@ def _measure(options: argparse.Namespace, command: str) -> int:
 
 
 def _new_record(command: str, options: argparse.Namespace) -> Record:
-    about = {**command_columns([]), **process_columns(options.device)}
+    about = {**command_columns("bench.perf"), **process_columns(options.device)}
     del about["host"]  # because records are passed on
     load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
     started = datetime.now(UTC).isoformat(timespec="seconds")

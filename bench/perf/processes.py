@@ -190,7 +190,7 @@ def _constants() -> dict[str, Any]:
     from bench.execution import command_columns, process_columns
 
     here = {
-        **command_columns(["made", "up"]),
+        **command_columns("bench.perf"),
         **process_columns("cpu"),
         "schema_version": SCHEMA_VERSION,
     }

@@ -86,7 +86,9 @@ def _sweep(
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
     plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))
     with tempfile.TemporaryDirectory() as out:
-        placed = replace(execution, out=str(Path(out).resolve()), provenance=command_columns([]))
+        placed = replace(
+            execution, out=str(Path(out).resolve()), provenance=command_columns("bench.perf")
+        )
         clock = Clock()
         outcome = run_plan(
             plan,

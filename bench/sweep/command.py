@@ -110,7 +110,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
 
         print_dry_run(prepared.plan, options, prepared.resolved, prepared.confirming)
         return EXIT_OK
-    swept = run(prepared, options, argv)
+    swept = run(prepared, options, shell_command("bench.sweep", *argv))
     with suppress(UnreadError):  # a closed pipe does not change how the trials ended
         _print_board(swept, options.json)
         sys.stdout.flush()
@@ -149,28 +149,28 @@ def ready(plan: Plan, options: SweepOptions, confirming: Sequence[RunSpec] = ())
     return Prepared(plan, resolved, tuple(confirming))
 
 
-def run(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) -> Swept:
+def run(prepared: Prepared, options: SweepOptions, command: str) -> Swept:
     """Train the missing runs of a sweep, with its mirror if there is one, and rebuild the leaderboard.
 
-    `argv`: the words of the command, for the provenance of rows.
+    `command`: how a user writes it, for the provenance of rows.
 
     Raises:
         UsageError: a partition cannot be drawn.
         EnvironmentProblem: data are missing, or the result folder is not writable.
     """
     try:
-        return _run_mirrored(prepared, options, argv)
+        return _run_mirrored(prepared, options, command)
     except Unfit as problem:  # found out only now, because the data had to be fetched
         if options.algo != ("all",):
             raise
         unfit = {**prepared.plan.request.left_out, **problem.needs}
-    return run(prepare(options, unfit), options, argv)
+    return run(prepare(options, unfit), options, command)
 
 
-def _run_mirrored(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) -> Swept:
+def _run_mirrored(prepared: Prepared, options: SweepOptions, command: str) -> Swept:
     mirror = mirror_url(options.mirror, options.offline)
     if not mirror:
-        return _run_stages(prepared, options, argv)
+        return _run_stages(prepared, options, command)
     from bench.sync.mirror import mirrored
 
     plan = prepared.plan
@@ -178,23 +178,23 @@ def _run_mirrored(prepared: Prepared, options: SweepOptions, argv: Sequence[str]
     check_out(out)
     keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
     with mirrored(mirror, out, keys):
-        return _run_stages(prepared, options, argv)
+        return _run_stages(prepared, options, command)
 
 
-def _run_stages(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) -> Swept:
+def _run_stages(prepared: Prepared, options: SweepOptions, command: str) -> Swept:
     """Train the plan, then its second stage, then the runs that confirm; rebuild the leaderboard."""
     plan = prepared.plan
     resolved = prepared.resolved
     check_out(resolved.out)
     began = monotonic()
-    status = _train(plan, options, argv, resolved, prepared.confirming)
+    status = _train(plan, options, command, resolved, prepared.confirming)
     store = Store(resolved.out, data.hashes(plan.datasets, options.data_dir))
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
         from bench.planning.two_stage import second_stage
 
         second = second_stage(plan, store.runs())
         if second.units:
-            status = _train(second, options, argv, resolved, spent=monotonic() - began) or status
+            status = _train(second, options, command, resolved, spent=monotonic() - began) or status
     confirmed_at = None
     if plan.request.confirm:
         from bench.planning.confirm import confirmation, tuned_at
@@ -202,7 +202,7 @@ def _run_stages(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) 
         confirmed_at = tuned_at(plan)
         plan = confirmation(plan, store.runs())
         if plan.units and status in (EXIT_OK, EXIT_FAILED):
-            status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
+            status = _train(plan, options, command, resolved, spent=monotonic() - began) or status
         if not plan.units:
             say("no configuration has finished on seed 0 yet: there is none to confirm")
     _rebuild(store)
@@ -212,7 +212,7 @@ def _run_stages(prepared: Prepared, options: SweepOptions, argv: Sequence[str]) 
 def _train(
     plan: Plan,
     options: SweepOptions,
-    argv: Sequence[str],
+    command: str,
     resolved: Resolved,
     confirming: Sequence[RunSpec] = (),
     spent: float = 0.0,
@@ -249,7 +249,7 @@ def _train(
             save_seconds=options.save_seconds,
             track=options.track,
             data_hashes=data_hashes,
-            provenance=command_columns(argv),
+            provenance=command_columns(command),
         )
         resources = Resources(
             executor=options.executor,

@@ -475,31 +475,49 @@ def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, 
 
 def _file_arguments(path: str) -> list[str]:
     """Convert the options of a TOML file to words of a command line."""
-    words: list[str] = []
-    for key, value in _read_toml(path).items():
-        name = key.replace("-", "_")
-        if name not in OPTIONS or name in _OF_COMMAND_LINE:
+    content = _read_toml(path)
+    for key in content:
+        if key.replace("-", "_") in _OF_COMMAND_LINE:
             raise unknown(f"option for --config {path}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
+    return words_of(content, f"--config {path}")
+
+
+def words_of(values: Mapping[str, Any], place: str) -> list[str]:
+    """Convert options with values of Python or TOML to words of a command line.
+
+    Args:
+        values: option -> value: true or false for a switch, a mapping for `set`, else one value or
+            a list.
+        place: what messages say of their origin.
+
+    Raises:
+        UsageError: there is no such option, or a value is of another kind.
+    """
+    words: list[str] = []
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name not in OPTIONS:
+            raise unknown(f"option for {place}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
         if (name == "set") != isinstance(value, dict):
             raise UsageError(
-                f"--config {path}: values for --set stand under [set], and only there; got {key} = {value!r}"
+                f"{place}: values for --set stand under [set], and only there; got {key} = {value!r}"
             )
         switch = OPTIONS[name].type == "bool"
         if switch != isinstance(value, bool):
             shown = str(value).lower() if isinstance(value, bool) else repr(value)
-            raise UsageError(
-                f"--config {path}: {key} takes {'true or false' if switch else 'a value'}, got {shown}"
-            )
+            wanted = "true or false" if switch else "a value"
+            raise UsageError(f"{place}: {key} takes {wanted}, got {shown}")
         if switch:
-            words += [flag(name)] * value
+            if value:
+                words.append(flag(name))
         elif name == "set":
-            named = {
-                full: _texts(f"--config {path}: {full}", texts) for full, texts in _flatten(value)
-            }
-            pairs = [f"{full}={','.join(texts)}" for full, texts in named.items()]
-            words += [flag(name), *pairs] if pairs else []
+            pairs = []
+            for full, texts in _flatten(value):
+                pairs.append(f"{full}={','.join(_texts(f'{place}: {full}', texts))}")
+            if pairs:
+                words += [flag(name), *pairs]
         else:
-            words += [flag(name), *_texts(f"--config {path}: {key}", value)]
+            words += [flag(name), *_texts(f"{place}: {key}", value)]
     return words
 
 

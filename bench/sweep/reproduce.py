@@ -23,6 +23,7 @@ from bench.terminal.words import DATA_DIR, IMPORT, checked_path, counted, result
 from leaderboards import Store
 from leaderboards.rows.files import part_of
 from leaderboards.rows.schema import READ_OFF_CURVES
+from leaderboards.shell_text import shell_command
 
 
 def main(argv: Sequence[str]) -> int:
@@ -84,7 +85,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         force=True,
         track=() if row["local_accuracy_mean"] is None else ("local",),
         certified=bool(row["certified"]),
-        provenance=command_columns(["reproduce", row["run_key"]]),
+        provenance=command_columns(shell_command("bench.sweep", "reproduce", row["run_key"])),
     )
     sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
     trial = RunGroup([unit], execution)

@@ -173,17 +173,21 @@ def _latex_text(text: str) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """Format every cell of the tables as a line of CSV, numbers as stored, with the rest of its setting at the end.
+    """Format every cell of the tables as a line of CSV, numbers as stored."""
+    return lines(cell_records(tables))
+
+
+def cell_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """List every cell of the tables with its numbers as stored, and the rest of its setting at the end.
 
     Accuracies are fractions.
     """
-    cells = [(table.setting, record) for table in tables for record in flat(table)]
-    return lines(
-        [
-            record | {name: setting[name] for name in setting if name not in record}
-            for setting, record in cells
-        ]
-    )
+    cells = []
+    for table in tables:
+        for record in flat(table):
+            rest = {name: table.setting[name] for name in table.setting if name not in record}
+            cells.append(record | rest)
+    return cells
 
 
 def lines(records: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,257 @@
+"""The commands as functions of Python: `run`, `sweep`, `compare`, `load`, and `trainable` for a Tuner of one's own.
+
+They take what the commands take, by name, and return DataFrames; docs/columns.md describes the
+columns. Errors are exceptions. Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bench.errors import UsageError
+from bench.executors import trainable
+from bench.terminal.words import flag, unknown
+from leaderboards.shell_text import shell_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from algorithms.base import Algorithm
+
+__all__ = ["Frames", "compare", "load", "run", "sweep", "trainable"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Results as DataFrames.
+
+    Args:
+        runs: a row per result row. Accuracies are fractions.
+        curves: a row per run, round and metric: `run_key`, `round`, `metric`, `value`.
+        board: the leaderboard: a row per algorithm, configuration and setting, with statistics over
+            seeds. `selected` marks the configurations that validation chose.
+    """
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    board: pd.DataFrame
+
+
+def run(
+    algorithm: str | type[Algorithm] | Callable[..., Algorithm],
+    *,
+    out: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    offline: bool = False,
+    device: str = "auto",
+    backend: str = "auto",
+    track: Sequence[str] = (),
+    force: bool = False,
+    uncertified: bool = False,
+    quiet: bool = True,
+    **fields: Any,
+) -> Frames:
+    """Run one configuration of an algorithm in this process, unless its result is stored.
+
+    Args:
+        algorithm: registry name, `module:name`, or a class that extends
+            `algorithms.base.Algorithm`, also one of a script or a notebook. Such a class is checked
+            by the self-test first.
+        out: result folder; by default that of the commands.
+        data_dir: folder of the data sets; likewise.
+        offline: never use the network.
+        device: `auto`, `cpu` or `cuda`.
+        backend: `auto`, `loop` or `stacked`.
+        track: more to store of the run, as `--track`.
+        force: run it again if it is stored.
+        uncertified: skip the self-test of a class from outside; its rows are marked.
+        quiet: show no progress on stderr.
+        fields: hyper-parameters and setting fields by name, `dataset` (digits), `paper` and `seed`
+            (0). What is not given has the value of the paper's setting, or its default.
+
+    Returns:
+        The rows of the run (some algorithms yield several), their curves, and their leaderboard.
+
+    Raises:
+        UsageError: an unknown name, or a value that is not allowed.
+        EnvironmentProblem: data are missing, or the result folder is not writable.
+    """
+    from bench.planning.single_run import name_of, plan_of_one
+    from bench.sweep import command
+    from leaderboards.board import leaderboard
+
+    given = {
+        "out": out,
+        "data_dir": data_dir,
+        "offline": offline,
+        "device": device,
+        "backend": backend,
+        "track": track,
+        "force": force,
+        "uncertified": uncertified,
+        "quiet": quiet,
+        "executor": "inline",
+    }
+    _, options = _sweep_options({name: value for name, value in given.items() if value})
+    plan = plan_of_one(name_of(algorithm), fields)
+    plan = replace(plan, request=replace(plan.request, force=force))
+    swept = command.run(command.ready(plan, options), options, "bench.api.run")
+    (unit,) = plan.units
+    runs = swept.store.runs(keys=set(unit.rows.values()))
+    return Frames(runs, swept.store.curves(set(runs["run_key"])), leaderboard(runs))
+
+
+def sweep(**options: Any) -> Frames:
+    """Run a sweep, as `python -m bench.sweep` does.
+
+    Args:
+        options: those of the command by name, `-` written as `_`: `algo=["fedavg", "fedcad"]`,
+            `dataset="digits"`, `alpha=[0.1, 0.5]`, `seeds=3`, `executor="inline"`. `set` is a
+            mapping: `set={"fedcad.gamma": [0.5, 0.7]}`. Switches take True. Options that only print
+            (`list`, `show`, `dry_run`, `json`) are the command's alone.
+
+    Returns:
+        All rows in the sweep's contests, their curves, and their leaderboard. Runs that failed are
+        rows whose `status` is `failed`.
+
+    Raises:
+        UsageError: an unknown name, or a value that is not allowed.
+        EnvironmentProblem: data are missing, the result folder is not writable, or there is no
+            cluster.
+    """
+    from bench.sweep import command
+    from leaderboards.problems import cell_of
+
+    for name in ("list", "show", "dry_run", "json"):
+        if options.get(name):
+            raise UsageError(
+                f"{name} only prints: use `{shell_command('bench.sweep', flag(name))}`"
+            )
+    words, parsed = _sweep_options(options)
+    swept = command.run(command.prepare(parsed), parsed, shell_command("bench.sweep", *words))
+    contests = command.contests_of(swept)
+    board, runs = command.board_of(swept)
+    cells = runs["setting_json"].map(partial(cell_of, tuned=swept.plan.tuned))
+    rows = zip(cells, runs["algorithm"], runs["model"], strict=True)
+    own = runs[[row in contests for row in rows]].reset_index(drop=True)
+    curves = swept.store.curves(set(own["run_key"]))
+    return Frames(own, curves, board.reset_index(drop=True))
+
+
+def compare(**options: Any) -> pd.DataFrame:
+    """Compare stored results, as `python -m bench.compare` does.
+
+    Args:
+        options: those of the command by name, `-` written as `_`: `board="reference"` or
+            `out="DIR"`, `metric=["best", "final"]`, `alpha=0.1`, `where="dataset=cifar10"`. A
+            switch takes True, and so does `confirmed` without fields.
+
+    Returns:
+        A row per cell and metric, as of `--format csv`; with `reference`, `over_cells` or `paper`,
+        a row per difference, score or printed number instead.
+
+    Raises:
+        UsageError: an unknown name, a value that is not allowed, or nothing to show.
+        leaderboards.StoreError: a file cannot be read.
+    """
+    import pandas as pd
+
+    from bench.compare.command import compared
+    from bench.terminal.formats import cell_records
+
+    tables, sheets = compared(_compare_arguments(options))
+    if sheets:
+        return pd.DataFrame([record for sheet in sheets for record in sheet.records])
+    return pd.DataFrame(cell_records(tables))
+
+
+def load(source: str | Path) -> Frames:
+    """Read a result folder, a file of rows, or a board that ships with this package.
+
+    Args:
+        source: a path that exists, else the name of a board, such as `reference`, whose
+            leaderboard is then selected as its `board.toml` says.
+
+    Raises:
+        UsageError: there is neither such a path nor such a board.
+        leaderboards.StoreError: a file cannot be read.
+    """
+    from bench.compare.filters import selection
+    from bench.stored.results import source_of
+    from bench.terminal.words import folders_of
+    from leaderboards.board import leaderboard
+
+    by_name = isinstance(source, str) and not Path(source).exists()
+    arguments = _compare_arguments({"board" if by_name else "out": str(source)})
+    selected = selection(arguments)
+    folders = source_of(folders_of(arguments.out), *selected)
+    runs = folders.runs()
+    board = leaderboard(runs, tuned=selected.tuned, chosen_by=selected.chosen_by)
+    return Frames(runs, folders.curves(), board)
+
+
+def _sweep_options(options: Mapping[str, Any]) -> tuple[list[str], Any]:
+    """Return the words of a sweep's command, and the options parsed from them."""
+    from bench.sweep.options import parse, words_of
+
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        if isinstance(value, Mapping) and name != "set":
+            value = [f"{key}={text}" for key, text in value.items()]
+        values[name] = _plain(value)
+    words = words_of(values, "bench.api.sweep")
+    return words, _parsed(lambda: parse(words))
+
+
+def _compare_arguments(options: Mapping[str, Any]) -> Any:
+    """Return the arguments of `bench.compare` for options of Python."""
+    from bench.compare.command import make_parser
+    from bench.compare.filters import with_board
+
+    parser = make_parser()
+    known = vars(parser.parse_args([]))
+    words: list[str] = []
+    for name, value in options.items():
+        if name not in known:
+            raise unknown("option for bench.api.compare", name, known)
+        if value is None or value is False:
+            continue
+        words.append(flag(name))
+        if value is not True:
+            plain = _plain(value)
+            words += [str(text) for text in (plain if isinstance(plain, list) else [plain])]
+    return _parsed(lambda: with_board(parser, parser.parse_args(words), words))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as TOML could have it: lists for other sequences, text for paths."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _parsed(parse: Callable[[], T]) -> T:
+    """Parse, with an exception for what a command would print before it exits.
+
+    Raises:
+        UsageError: the words are wrong.
+    """
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return parse()
+    except SystemExit:
+        text = said.getvalue().strip().removeprefix("error: ")
+        raise UsageError(text) from None

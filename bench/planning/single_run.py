@@ -1,0 +1,98 @@
+"""One run from flat values: hyper-parameters and setting fields by name. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from algorithms import ALGORITHMS, entry
+from algorithms.plugins import define, path_of
+from bench.errors import UsageError
+from bench.planning.plan import make_plan
+from bench.planning.request import Request, find_algorithm
+from bench.planning.run_spec import Plan, RunSpec
+from search_spaces import cast, setting_fields
+
+# Names of a flat configuration that are neither hyper-parameters nor fields of the setting.
+SPECIAL_KEYS = frozenset(
+    {
+        "setting",
+        "dataset",
+        "paper",
+        "seed",
+        "out",
+        "data_dir",
+        "offline",
+        "device",
+        "backend",
+        "track",
+        "rounds_per_report",
+    }
+)
+
+
+def name_of(algorithm: Any) -> str:
+    """Return the name of an algorithm: of a name itself, or of a class, which is registered if it is none of ours.
+
+    Raises:
+        UsageError: there is no such algorithm, or Python does not know the source of a class.
+    """
+    if isinstance(algorithm, str):
+        return find_algorithm(algorithm).name
+    try:
+        path = path_of(algorithm)
+        registered = [known.name for known in ALGORITHMS.values() if known.factory == path]
+        return registered[0] if registered else define(algorithm).name
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def plan_of_one(algorithm: str, *layers: Mapping[str, Any]) -> Plan:
+    """Plan one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
+
+    A later configuration overrides an earlier one, and within one a flat name overrides the same
+    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
+    former in `setting`, else the latter.
+
+    Raises:
+        UsageError: an unknown name or a value that is not allowed.
+    """
+    merged = {name: value for layer in layers for name, value in layer.items()}
+    hyper = entry(algorithm).defaults()
+    values = {
+        f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()
+    }  # one configuration, never a grid
+    for layer in layers:
+        setting = layer.get("setting") or {}
+        if not isinstance(setting, Mapping):
+            raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
+        flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
+        if layer.get("dataset") is not None:
+            flat["dataset"] = layer["dataset"]
+        for mapping, hyper_names in (
+            (setting, hyper.keys() - setting_fields().keys()),
+            (flat, hyper.keys()),
+        ):
+            for name, value in mapping.items():
+                values[f"{algorithm}.{name}" if name in hyper_names else name] = (str(value),)
+    (dataset,) = values.pop("dataset", ("digits",))
+    plan = make_plan(Request((algorithm,), dataset, merged.get("paper"), values))
+    try:
+        seed: Any = cast("seed", merged.get("seed", 0), "int")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if seed < 0:
+        raise UsageError(f"seed must be >= 0, got {seed}")
+    # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's
+    # value here.
+    preset = {name: getattr(plan.settings[0], name) for name in plan.tuned}
+    unit = plan.units[0]
+    unit = replace(unit, setting=replace(unit.setting, **preset), seed=seed)
+    return replace(plan, units=(unit,), tuned=())
+
+
+def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
+    """Make the run of `plan_of_one`."""
+    (unit,) = plan_of_one(algorithm, *layers).units
+    return unit
