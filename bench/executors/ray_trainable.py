@@ -64,18 +64,14 @@ class FederatedTrainable(tune.Trainable):
 
     @classmethod
     def param_space(cls) -> dict[str, Any]:
-        """Return Tune's space of the values that the algorithm's class states (`hyper(..., search=...)`)."""
+        """Return Tune's space of the values that the class states (`hyper(..., search=...)`)."""
         fields = entry(cls.algorithm).fields
         return {field.name: domain_of(field.search) for field in fields if field.search}
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the runs of the configuration, which continue from their saved states, if there are any."""
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        if (
-            on_main_thread
-            and ray.is_initialized()
-            and ray.get_runtime_context().get_actor_id() is not None
-        ):
+        """Build the runs of the configuration, which continue from their saved states, if any."""
+        in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+        if in_actor and threading.current_thread() is threading.main_thread():
             # Ctrl-C reaches workers as well, which end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.method:
@@ -99,7 +95,7 @@ class FederatedTrainable(tune.Trainable):
         return [unit], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
 
     def step(self) -> dict[str, Any]:
-        """Train `rounds_per_report` rounds, up to an evaluated one, and report what was measured there.
+        """Train `rounds_per_report` rounds, up to an evaluated one, and report its numbers.
 
         Returns:
             The trial's report and the last round's metrics, without numbers that the run does not
@@ -135,19 +131,21 @@ class FederatedTrainable(tune.Trainable):
     def _save_runs(self) -> None:
         self.trial.save()
 
-    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override] # Tune gives what was saved
+    # Tune gives the folder that was saved.
+    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
         """Load nothing, because `setup` has loaded the state; refuse a checkpoint of another trial.
 
         Raises:
             UsageError: the checkpoint is of other runs, as under population-based training.
         """
         own = self._pointer()
-        given = json.loads((Path(checkpoint_dir) / POINTER).read_text())
-        if {**own, **given} != own:
+        stored = json.loads((Path(checkpoint_dir) / POINTER).read_text())
+        if {**own, **stored} != own:
             raise UsageError(
-                f"trial {own['trial']} (run {own['runs'][0][:16]}) was given the checkpoint of another trial (run "
-                f"{given['runs'][0][:16]}), but a run's state belongs to its configuration: schedulers that copy "
-                "checkpoints between trials (PopulationBasedTraining, PB2) are not supported; use ASHAScheduler, "
+                f"trial {own['trial']} (run {own['runs'][0][:16]}) was given the checkpoint of "
+                f"another trial (run {stored['runs'][0][:16]}), but a run's state belongs to its "
+                "configuration: schedulers that copy checkpoints between trials "
+                "(PopulationBasedTraining, PB2) are not supported; use ASHAScheduler, "
                 "HyperBandScheduler or MedianStoppingRule"
             )
 
@@ -163,7 +161,7 @@ class FederatedTrainable(tune.Trainable):
 
 
 class SweepTrainable(FederatedTrainable):
-    """Base of the trainables of `bench.sweep`, bound to a plan by `bench.executors.ray_executor`."""
+    """Base of the trainables of `bench.sweep`; `bench.executors.ray_executor` binds a plan."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
 
@@ -220,7 +218,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
 
 
 def _define(algorithm: Any) -> str:
-    """Return the name of an algorithm given as an object: a registered one's, or the one that is read here."""
+    """Return the name of an algorithm given as an object, which is read here if unregistered."""
     try:
         path = path_of(algorithm)
         registered = [known.name for known in ALGORITHMS.values() if known.factory == path]
@@ -230,33 +228,33 @@ def _define(algorithm: Any) -> str:
 
 
 def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
-    """Make one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
+    """Make one run from flat configurations.
 
-    A later configuration overrides an earlier one, and within one a flat name overrides the same
-    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
-    former in `setting`, else the latter.
+    They have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`. A later
+    configuration overrides an earlier one, and within one a flat name overrides the same name in
+    `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the former
+    in `setting`, else the latter.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
-    merged = {name: value for layer in layers for name, value in layer.items()}
+    merged: dict[str, Any] = {}
     hyper = entry(algorithm).defaults()
-    values = {
-        f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()
-    }  # one configuration, never a grid
+    # One configuration, never a grid.
+    values = {f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()}
     for layer in layers:
+        merged.update(layer)
         setting = layer.get("setting") or {}
         if not isinstance(setting, Mapping):
             raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
         flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
-        for mapping, hyper_names in (
-            (setting, hyper.keys() - setting_fields().keys()),
-            (flat, hyper.keys()),
-        ):
+        only_hyper = hyper.keys() - setting_fields().keys()
+        for mapping, hyper_names in ((setting, only_hyper), (flat, hyper.keys())):
             for name, value in mapping.items():
-                values[f"{algorithm}.{name}" if name in hyper_names else name] = (str(value),)
+                full_name = f"{algorithm}.{name}" if name in hyper_names else name
+                values[full_name] = (str(value),)
     (dataset,) = values.pop("dataset", ("digits",))
     plan = make_plan(Request((algorithm,), dataset, merged.get("paper"), values))
     try:
@@ -272,18 +270,20 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
-    """Make the execution inside a user's own Tuner: a GPU if Tune assigned one, and a thread for each assigned CPU.
+    """Make the execution inside a user's own Tuner.
 
-    Raises UsageError for a relative path: in a worker it would mean a folder of Tune's.
+    It has a GPU if Tune assigned one, and a thread for each assigned CPU. Raises UsageError for a
+    relative path: in a worker it would mean a folder of Tune's.
     """
     for name in ("out", "data_dir"):
         if given.get(name) and not Path(given[name]).is_absolute():
             raise UsageError(
                 f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}"
             )
-    device = given.get("device") or (
-        "cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu"
-    )
+    device = given.get("device")
+    if not device:
+        assigned = os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus()
+        device = "cuda" if assigned else "cpu"
     return Execution(
         out=given["out"],
         data_dir=given.get("data_dir"),
@@ -304,7 +304,10 @@ def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _rounds_per_report(given: Mapping[str, Any]) -> int:
-    """Parse `rounds_per_report` of a configuration, 1 by default; raises UsageError if it is not a positive number."""
+    """Parse `rounds_per_report` of a configuration, 1 by default.
+
+    Raises UsageError if it is not a positive number.
+    """
     try:
         rounds: Any = cast("rounds_per_report", given.get("rounds_per_report", 1), "int")
         check("rounds_per_report", rounds, Bounds(1))
