@@ -13,12 +13,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _check_packages() -> None:
-    """End a command with status 2, and any other import with ImportError, if another package hides one of ours."""
+    """End a command with status 2, any other import with ImportError, if a package is hidden."""
     for name in ("algorithms", "search_spaces", "leaderboards"):
         spec = find_spec(name)
         file = spec.origin if spec else None
         if file is None or Path(file).resolve().parent != ROOT / name:
-            message = f"another package {name!r}, {file}, hides fedkd-bench's: run the command in another folder"
+            message = (
+                f"another package {name!r}, {file}, hides fedkd-bench's: "
+                "run the command in another folder"
+            )
             if sys.argv[:1] == ["-m"]:  # as it is while `python -m` looks for the command
                 sys.stderr.write(f"error: {message}\n")
                 raise SystemExit(2)

@@ -1,7 +1,8 @@
 """Data that `--track` kept of runs besides their rows and curves: the files, and how to read them.
 
     OUT/tracked/<key16>-<hash16>.npz           arrays, by name (below); read by `arrays`
-    OUT/tracked/<key16>-<hash16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
+    OUT/tracked/<key16>-<hash16>.safetensors   `models`: the final model; read by
+                                               `bench.engine.tracking.load_model`
 
 `key16` begins the run key of a row, `hash16` the SHA-256 of the file, which is never changed:
 `--force` makes another. The row names its files (`Store.tracked`). Earlier versions wrote
@@ -13,23 +14,23 @@ evaluated rounds, m clients in a round, K in all, C classes, n test samples, D f
 |---|---|---|
 | `run/key`, `run/algorithm` | () | the row's run key and registry name |
 | `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and the clients of each |
-| `local/accuracy` | (R, m) | test accuracy of their own final models; the curve's `local_accuracy` is the mean |
-| `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
-| `classes/personal` | () | whether each client has its own model (FedBN): then accuracies are means over clients |
+| `local/accuracy` | (R, m) | test accuracy of their own final models; the curve has the mean |
+| `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy by class, after each round |
+| `classes/personal` | () | whether each client has its own model (FedBN) |
 | `classes/counts` | (K, C) | training samples of each client and class |
-| `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
-| `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
-| `features/global` | (n, D) | penultimate features of the evaluated model; absent if each client has its own |
-| `features/client`, `features/local` | (), (n, D) | first client of the last round, and its own model's features |
+| `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, accuracy by class |
+| `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs; labels |
+| `features/global` | (n, D) | penultimate features; absent if each client has its own model |
+| `features/client`, `features/local` | (), (n, D) | first client of the last round, its features |
 | `drift/rounds`, `drift/clients` | (R,), (R, m) | evaluated rounds, and the clients of each |
 | `drift/shares` | (R, m) | p_k, each client's share of these clients' training samples |
-| `drift/gradients` | (R, m) | norm of the gradient of the client's loss F_k at the model w_t that it received |
+| `drift/gradients` | (R, m) | norm of the gradient of the client's loss F_k at the received model |
 | `drift/mean_gradient` | (R,) | norm of the mean of these gradients, weighted by p_k |
-| `drift/dissimilarity` | (R,) | weighted mean of their squared norms over `mean_gradient` squared: FedGKD's B^2 |
-| `drift/distances` | (R, m) | distance of the client's final model from w_t |
+| `drift/dissimilarity` | (R,) | FedGKD's B^2: mean squared norm over `mean_gradient` squared |
+| `drift/distances` | (R, m) | distance of the client's final model from the received one |
 | `drift/distance` | (R,) | the mean of these distances, weighted by p_k |
 | `message/rounds` | (R,) | evaluated rounds |
-| `message/<name>` | (R, ...) | a tensor that the server sent in each: `message/class_weights` (R, C) of FedCAD |
+| `message/<name>` | (R, ...) | a tensor that the server sent: `message/class_weights` (R, C) |
 
 Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without
 test samples. If clients hold one source each, they are means over the sources. For models that
@@ -122,7 +123,8 @@ class Tracked:
         path = self.path(key)
         if not os.path.lexists(path):
             raise FileNotFoundError(
-                f"{path}: run {key[:16]} has no tracked data; run it with --track, and --force if it is stored"
+                f"{path}: run {key[:16]} has no tracked data; "
+                "run it with --track, and --force if it is stored"
             )
         arrays: Arrays = {}
         with _archive(path) as archive:
@@ -219,10 +221,8 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-            if (
-                compressed
-                or sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size
-            ):
+            unpacked = sum(member.file_size for member in members)
+            if compressed or unpacked > os.fstat(file.fileno()).st_size:
                 raise ValueError(
                     "its arrays are compressed or overlap, which --track writes none of"
                 )
@@ -231,7 +231,8 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise EnvironmentProblem(f"memory does not suffice to read {path}: free some") from error
     except (zipfile.BadZipFile, ValueError, EOFError, RuntimeError, SyntaxError) as error:
         raise EnvironmentProblem(
-            f"{path} is not a readable file of tracked data ({error}): delete it; --track with --force makes it again"
+            f"{path} is not a readable file of tracked data ({error}): delete it; "
+            "--track with --force makes it again"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.boards`: merge the result folders of several machines, validate one, pack it, copy it elsewhere.
+"""`python -m bench.boards`: merge, validate, compact and mirror result folders.
 
 Exit status: 0; 2 if the request is wrong; 3 if a folder is not in order, with the problem and the
 next step.
@@ -35,14 +35,15 @@ examples:
   python -m bench.boards compact all
   python -m bench.boards push s3://bucket/results all
 
-merge only reads its sources, and run twice it changes nothing the second time. Of equal results of one run and one
-environment one counts; results of unlike environments stay side by side as replicates, which never count as seeds;
-unlike results of one environment are an error, because one of them is wrong (--keep-both keeps them; one from --force
-or with tracked data counts, else the one written last). A finished row takes precedence over a failed or stopped one.
-Saved states are not merged; data of --track are. compact drops rows that do not count, and changes none. A sweep that
-ends with more than a few hundred small files compacts its folder itself. push and pull copy the files that the other
-side lacks, as a sweep with --mirror does (docs/cluster.md): rows and curves, tracked files, and states of runs under
-way.
+merge only reads its sources, and run twice it changes nothing the second time. Of equal results of
+one run and one environment one counts; results of unlike environments stay side by side as
+replicates, which never count as seeds; unlike results of one environment are an error, because one
+of them is wrong (--keep-both keeps them; one from --force or with tracked data counts, else the one
+written last). A finished row takes precedence over a failed or stopped one. Saved states are not
+merged; data of --track are. compact drops rows that do not count, and changes none. A sweep that
+ends with more than a few hundred small files compacts its folder itself. push and pull copy the
+files that the other side lacks, as a sweep with --mirror does (docs/cluster.md): rows and curves,
+tracked files, and states of runs under way.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 
@@ -58,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.boards",
-        description="Keep result folders: merge those of several machines, look for what is wrong, make few files of\n"
-        "many, keep a copy elsewhere.",
+        description="Keep result folders: merge those of several machines, look for what is wrong, "
+        "make few files of\nmany, keep a copy elsewhere.",
         epilog=_EPILOG,
     )
     actions = parser.add_subparsers(
@@ -109,7 +110,10 @@ def _parser() -> Parser:
 
 
 def _folder(path: Path | None) -> Path:
-    """Return the named result folder, or the default one; raises UsageError if it holds no results."""
+    """Return the named result folder, or the default one.
+
+    Raises UsageError if it holds no results.
+    """
     out = checked_path((path or default_out()).resolve())
     if not (out / "runs").is_dir():
         advice = "" if path else "; name one, or set FEDKD_OUT"
@@ -139,9 +143,10 @@ def _merge(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Merged:
-    """Counts of the files and rows read, including those of the destination, and of the rows that count only now.
+    """Counts of the files and rows read, and of the rows that count only now.
 
-    `copies` has a phrase for each data set of which runs are on several copies.
+    Those of the destination are included. `copies` has a phrase for each data set of which runs are
+    on several copies.
     """
 
     files: int
@@ -170,17 +175,16 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     from leaderboards.rows.verify import copies_read, disagreements, examine
 
     checked = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
-    findings = [
-        replace(finding, file=str(folder / finding.file))
-        for folder, report in checked.items()
-        for finding in report.findings
-    ]
+    findings = []
+    for path, report in checked.items():
+        for finding in report.findings:
+            findings.append(replace(finding, file=str(path / finding.file)))
     index = pa.concat_tables([report.index for report in checked.values()])
-    findings += [] if keep_both else disagreements(index)
+    if not keep_both:
+        findings += disagreements(index)
     if findings:
-        raise StoreError(
-            out, "nothing was merged:\n" + "\n".join(f"  {finding}" for finding in findings)
-        )
+        listed = "\n".join(f"  {finding}" for finding in findings)
+        raise StoreError(out, f"nothing was merged:\n{listed}")
     artifacts.copy(sources, out)
     for source in sources:
         folder = Folder(source)
@@ -228,15 +232,14 @@ def _validate(arguments: argparse.Namespace) -> int:
         counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}
         _print_json({"out": str(out), **counts, "findings": findings})
     else:
-        files, rows = words.counted(checked.files, "file"), words.counted(checked.rows, "row")
+        files = words.counted(checked.files, "file")
+        rows = words.counted(checked.rows, "row")
         read = f"{files}, {rows}, {words.counted(checked.points, 'point')}"
-        problems = (
-            words.counted(len(checked.findings), "finding") if checked.findings else "nothing wrong"
-        )
-        sys.stdout.write(
-            "".join(f"{finding}\n" for finding in checked.findings)
-            + f"{read} in {out}: {problems}\n"
-        )
+        problems = "nothing wrong"
+        if checked.findings:
+            problems = words.counted(len(checked.findings), "finding")
+        sys.stdout.write("".join(f"{finding}\n" for finding in checked.findings))
+        sys.stdout.write(f"{read} in {out}: {problems}\n")
     return EXIT_ENVIRONMENT if checked.findings else EXIT_OK
 
 

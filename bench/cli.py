@@ -1,4 +1,4 @@
-"""The console script `fedkd`, also `python -m bench`: each command of `python -m bench.X` as a sub-command."""
+"""The console script `fedkd`, also `python -m bench`: each `bench.X` as a sub-command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the first argument names with the other arguments; returns its exit status."""
+    """Run the command that the first argument names; return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     return exit_status(lambda: _dispatch(argv))
 

@@ -1,4 +1,4 @@
-"""Errors reported instead of a traceback, each kind with its exit status, and their line in an algorithm."""
+"""Errors reported instead of a traceback, their exit status, and their line in an algorithm."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ EXIT_INTERRUPTED = 130
 def advice_on(error: OSError) -> str:
     """Return what to do about a disk without file locks; empty for other errors."""
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
-        return "; this disk has no file locks: name a folder on another one with --out, and a copy here with --mirror"
+        return (
+            "; this disk has no file locks: name a folder on another one with --out, "
+            "and a copy here with --mirror"
+        )
     return ""
 
 
 class UsageError(ValueError):
-    """A wrong request: an unknown name, a value out of range, an impossible combination (exit 2)."""
+    """A wrong request: an unknown name, a bad value, an impossible combination (exit 2)."""
 
 
 class Unfit(UsageError):
@@ -64,7 +67,7 @@ class Unfit(UsageError):
 
 
 class EnvironmentProblem(RuntimeError):
-    """A machine that is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
+    """A machine that is not ready: data missing, a folder not writable, no space (exit 3)."""
 
 
 class UnusableState(EnvironmentProblem):
@@ -76,7 +79,7 @@ class Interrupted(RuntimeError):
 
 
 class Slower(UserWarning):
-    """Warning of execution slower than planned: uncaptured, in another way, of fewer clients or run by run."""
+    """Warning of execution slower than planned: uncaptured, of fewer clients, or run by run."""
 
 
 class Waiting(UserWarning):
@@ -95,7 +98,7 @@ def with_its_kind(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error in a line: type, message, and place, in the algorithm if it came through one."""
+    """Describe an error in a line: type, message, and place, an algorithm's if there is one."""
     first = error.__cause__ or error
     last_frame = traceback.extract_tb(first.__traceback__)[-1:]
     line = own_line(error) or next(iter(last_frame), None)
@@ -104,13 +107,14 @@ def describe(error: BaseException) -> str:
 
 
 def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:
-    """Return the text of an error in a client's hook; for a missing key, with the keys of `message` and `memory`.
+    """Return the text of an error in a client's hook.
 
-    PyTorch's request to report what it does not support is left out, because that is no bug of
-    PyTorch.
+    For a missing key it has the keys of `message` and `memory`. PyTorch's request to report what it
+    does not support is left out, because that is no bug of PyTorch.
     """
     if isinstance(error, KeyError):
-        received, stored = (", ".join(map(repr, names)) or "nothing" for names in (message, memory))
+        received = ", ".join(map(repr, message)) or "nothing"
+        stored = ", ".join(map(repr, memory)) or "nothing"
         return f"{error} is missing (the message has {received}; the client's memory {stored})"
     return re.sub(
         r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)
@@ -125,9 +129,10 @@ def without_variables(error: Exception) -> Exception:
 
 
 def own_line(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost line of an algorithm that an error or its causes came through; None if there is none.
+    """Return the innermost line of an algorithm that an error or its causes came through.
 
-    A line of an algorithm from outside precedes that of a helper in `algorithms` which it called.
+    None if there is none. A line of an algorithm from outside precedes that of a helper in
+    `algorithms` which it called.
     """
 
     def is_algorithm(file: Path) -> bool:
@@ -135,14 +140,12 @@ def own_line(error: BaseException) -> traceback.FrameSummary | None:
             file.parts[at + 1] for at, part in enumerate(file.parts[:-1]) if part == "site-packages"
         ]
         in_stdlib = STDLIB in file.parents and not packages
-        return (
-            file.is_file()
-            and BENCH not in file.parents
-            and not in_stdlib
-            and not LIBRARIES & {*packages}
-        )
+        elsewhere = BENCH in file.parents or in_stdlib or LIBRARIES.intersection(packages)
+        return file.is_file() and not elsewhere
 
-    frames = [frame for link in chain(error) for frame in traceback.extract_tb(link.__traceback__)]
+    frames: list[traceback.FrameSummary] = []
+    for link in chain(error):
+        frames += traceback.extract_tb(link.__traceback__)
     innermost_first = [frame for frame in reversed(frames) if is_algorithm(Path(frame.filename))]
     return min(
         innermost_first, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None
@@ -150,8 +153,12 @@ def own_line(error: BaseException) -> traceback.FrameSummary | None:
 
 
 def chain(error: BaseException, contexts: bool = False) -> list[BaseException]:
-    """List the error and its causes, with `contexts` also their contexts, the first cause last; each once."""
-    links, waiting = dict[int, BaseException](), [error]
+    """List the error and its causes, each once, the first cause last.
+
+    With `contexts` it also has their contexts.
+    """
+    links = dict[int, BaseException]()
+    waiting = [error]
     while waiting:
         link = waiting.pop()
         if id(link) not in links:

@@ -29,19 +29,25 @@ PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "transformers", "s
 SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.toml")
 STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
-AUTO_PACK = (
-    32  # runs of a trial on a GPU; if memory does not hold all their clients, they train in parts
-)
+# Runs of a trial on a GPU; if memory does not hold all their clients, they train in parts.
+AUTO_PACK = 32
 UNPACKED_SHARE = 0.25  # share of a GPU for a trial that does not fill it
 # Data that a run can keep besides its row and curve of the evaluated models; `bench.artifacts` has
 # the files.
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
-    "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",
+    "classes": (
+        "accuracy by class: of the evaluated model every evaluated round, "
+        "of the clients' own at the end"
+    ),
     "features": "penultimate features of 1,000 test samples at the end",
     "models": "the final model",
-    "drift": "gradients of the clients' losses and distances of their models, every evaluated round",
-    "message": "small tensors that the server sends (FedCAD's class weights), every evaluated round",
+    "drift": (
+        "gradients of the clients' losses and distances of their models, every evaluated round"
+    ),
+    "message": (
+        "small tensors that the server sends (FedCAD's class weights), every evaluated round"
+    ),
 }
 # Tools for `--log`; `bench.executors.logs` has one class for each.
 LOGS = {
@@ -160,9 +166,10 @@ def packs_train_together(device: str, backend: str) -> bool:
 def resolve_device(
     device: str, gpus_per_trial: float | None, remote: bool
 ) -> tuple[str, float | None]:
-    """Return the device, and each trial's share of a GPU: 0.0 on the CPU, None on a GPU unless it was given.
+    """Return the device, and each trial's share of a GPU.
 
-    The GPUs of a `remote` cluster cannot be counted here.
+    The share is 0.0 on the CPU, and None on a GPU unless it was given. The GPUs of a `remote`
+    cluster cannot be counted here.
 
     Raises:
         UsageError: a GPU is requested and there is none, or a share of a GPU is requested for the
@@ -185,8 +192,9 @@ def resolve_device(
 
 
 def largest_resident(used: struct_rusage) -> int:
-    """Return a process's largest resident size in bytes; operating systems count it in different units."""
-    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """Return a process's largest resident size in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024  # operating systems count it differently
+    return unit * used.ru_maxrss
 
 
 def cpu_count() -> int:
@@ -260,7 +268,10 @@ def _cpu() -> str:
 
 @lru_cache
 def _commit() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree, and whether source files differ from it; None if this is no checkout."""
+    """Return the commit of the source tree, and whether source files differ from it.
+
+    Both are None if this is no checkout.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None, None
@@ -268,9 +279,8 @@ def _commit() -> tuple[str | None, bool | None]:
     changes = _git(root, "status", "--porcelain", "--", *SOURCES)
     if commit is None or changes is None:
         return None, None
-    return commit, any(
-        line[3:].strip('"').endswith((".py", ".toml", "/")) for line in changes.splitlines()
-    )
+    changed_files = [line[3:].strip('"') for line in changes.splitlines()]
+    return commit, any(file.endswith((".py", ".toml", "/")) for file in changed_files)
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -1,4 +1,4 @@
-"""`python -m bench.status`: finished, failed, stopped, running and missing runs of a folder or a plan."""
+"""`python -m bench.status`: the runs of a folder or a plan, by status."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from leaderboards.shell_text import shell_command
 PROG = "python -m bench.status"
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
-With --algo and the other options of bench.sweep: the runs of that command, those that are missing included, and with
---confirm or --tuning two-stage those of the configurations that are chosen so far."""
+With --algo and the other options of bench.sweep: the runs of that command, those that are missing
+included, and with --confirm or --tuning two-stage those of the configurations that are chosen so
+far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run without a problem
-_PLACE = re.compile(
-    r"\bround \d+, clients? [\d\[\], ]+: "
-)  # differs between failures that are alike
+# Differs between failures that are alike.
+_PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")
 _REASONS = 5  # at most that many are printed
 
 
@@ -67,7 +67,8 @@ class UnderWay:
         elif manifest is None or saved_round is None:
             status = "damaged"
         elif manifest.get("version") != STATE_VERSION:
-            status, saved_round = "other version" if status == "missing" else status, None
+            status = "other version" if status == "missing" else status
+            saved_round = None
         elif status == "missing":
             status = "saved"
         return {"status": status, "saved_round": saved_round}
@@ -119,7 +120,9 @@ def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     if plan.request.confirm and store.status():
         later += confirmation(plan, store.runs()).units
     plan = replace(plan, units=(*plan.units, *later))
-    statuses, varied, states = store.status(), varied_names(plan.units), _under_way(out)
+    statuses = store.status()
+    varied = varied_names(plan.units)
+    states = _under_way(out)
     stored = _stored_rows(store)
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
     rows = []
@@ -130,16 +133,15 @@ def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
         rows.append(names | states.standing(unit.key, status) | reason)
     searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
     planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
-    return rows + [
-        _status_row(run, states)
-        for run in _in_order(stored)
-        if (run.row["algorithm"], run.row["setting_json"]) in searched
-        and run.row["run_key"] not in planned
-    ]
+    for run in _in_order(stored):
+        of_search = (run.row["algorithm"], run.row["setting_json"]) in searched
+        if of_search and run.row["run_key"] not in planned:
+            rows.append(_status_row(run, states))
+    return rows
 
 
 def _status_of(rows: Set[str]) -> str:
-    """Return the status of a run from those of its rows: that of the unfinished ones, if they agree."""
+    """Return the status of a run: that of its unfinished rows, if they agree."""
     unfinished = rows - {"finished"}
     if not unfinished:
         return "finished"
@@ -147,8 +149,12 @@ def _status_of(rows: Set[str]) -> str:
 
 
 def _folder_rows(out: Path) -> list[dict[str, Any]]:
-    """List every stored run, and those running or saved without a row; states without a name come last."""
-    stored, states = _stored_rows(Store(out)), _under_way(out)
+    """List every stored run, and those running or saved without a row.
+
+    States without a name come last.
+    """
+    stored = _stored_rows(Store(out))
+    states = _under_way(out)
     without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
     runs = {key: _named_by(states.manifests.get(key)) for key in sorted(without_row)}
     named = [{"run_key": key, **run} for key, run in runs.items() if run]
@@ -173,12 +179,14 @@ def _under_way(out: Path) -> UnderWay:
 
 
 def _named_by(manifest: Any) -> Mapping[str, Any] | None:
-    """Return the columns that name a saved run (`RunSpec.named_by`); None if its state lacks them, or is damaged."""
+    """Return the columns that name a saved run (`RunSpec.named_by`).
+
+    None if its state lacks them, or is damaged.
+    """
     try:
         fields = manifest["run"]
-        run = {name: fields[name] for name in ("algorithm", "setting_json", "hp_json")} | {
-            "seed": int(fields["seed"])
-        }
+        run = {name: fields[name] for name in ("algorithm", "setting_json", "hp_json")}
+        run["seed"] = int(fields["seed"])
         list(named_runs([run]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -194,7 +202,10 @@ def _round(manifest: Any) -> int | None:
 
 
 def _is_claimed(file: Path) -> bool:
-    """Tell whether a sweep has claimed the run: its process holds the lock while it lives, the file may stay behind."""
+    """Tell whether a sweep has claimed the run.
+
+    Its process holds the lock while it lives; the file may stay behind.
+    """
     from filelock import FileLock, Timeout
 
     try:
@@ -233,9 +244,8 @@ def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
 def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     counts = Counter(row["status"] for row in rows)
     if as_json:
-        sys.stdout.write(
-            json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n"
-        )
+        document = {"out": str(out), "counts": counts, "runs": rows}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return
     from rich.table import Table
 
@@ -248,9 +258,8 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
         screen.print(f"no run of this search is stored in {out}")
         return
     screen.print(table)
-    screen.print(
-        ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}"
-    )
+    by_status = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    screen.print(f"{by_status} in {out}")
     for line in _reasons(rows):
         screen.print(line, soft_wrap=True)
 
@@ -260,11 +269,11 @@ def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["error"]:
-            how = "diverged" if row["diverged"] else "failed"
-            alike.setdefault((how, _PLACE.sub("", row["error"])), []).append(row)
-    for (how, reason), runs in list(alike.items())[:_REASONS]:
+            event = "diverged" if row["diverged"] else "failed"
+            alike.setdefault((event, _PLACE.sub("", row["error"])), []).append(row)
+    for (event, reason), runs in list(alike.items())[:_REASONS]:
         error = runs[0]["error"] if len(runs) == 1 else reason  # the place is of one run
-        yield f"{how}: {run_keys([row['run_key'] for row in runs])}: {error}"
+        yield f"{event}: {run_keys([row['run_key'] for row in runs])}: {error}"
     if len(alike) > _REASONS:
         yield f"and for {counted(len(alike) - _REASONS, 'other reason')}, which --json tells"
 

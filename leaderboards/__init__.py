@@ -1,4 +1,4 @@
-"""Results: the schema of results, a store that several writers may share, and leaderboards made from it.
+"""Results: their schema, a store that several writers may share, and leaderboards made from it.
 
 A leaf: it knows rows and columns, no algorithm and no engine. Importing it is cheap; pandas and
 pyarrow are imported by the functions that need them (and by `leaderboards.board`).

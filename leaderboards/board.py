@@ -1,4 +1,4 @@
-"""The leaderboard: a pure function from one row per run to one row per configuration, with mean and spread."""
+"""The leaderboard: a pure function from one row per run to one row per configuration."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from leaderboards.selection import DEFAULT_RULE, RULES, selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
-SHARED = (
-    "best_accuracy",
-    "final_accuracy",
-    "selected_accuracy",
-)  # metrics whose ranks are tested as well
+# Metrics whose ranks are tested as well.
+SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
@@ -57,22 +54,32 @@ def leaderboard(
             selected.
 
     Returns:
-        One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16
-        hexadecimal digits; `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`:
-        number of configurations in the contest that finished a run or were stopped by the search;
-        `configurations_diverged`: number of these of which a run diverged; `validation_gap`: mean
-        `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds; `selected`;
-        `diverged_count`: number of finished runs that diverged; `diverged`, `shortened`,
-        `uncertified`: true of any finished run; `versions_mixed`: finished runs have different
-        package versions; `data_mixed`: a finished run has other data than most of the cell
-        (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
-        1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
-        below 0, of accuracies not above 1); `_rank` by means among the selected rows of the cell (1
-        is best, ties share the smaller rank; diverged and reference rows have none, and, except for
-        costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in
-        `SHARED` also `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`).
-        If a finished run may lack a metric, `_count` is the number of runs that have it, and the
-        other statistics are empty unless all runs do.
+        One row per algorithm, configuration and setting, sorted, with the identity columns and
+
+        - `cell`: 16 hexadecimal digits;
+        - `n`, `failed`, `stopped`: numbers of seeds by status;
+        - `configurations`: number of configurations in the contest that finished a run or were
+          stopped by the search; `configurations_diverged`: number of these of which a run diverged;
+        - `selected`;
+        - `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the
+          same rounds;
+        - `diverged`, `shortened`, `uncertified`: true of any finished run; `diverged_count`: number
+          of finished runs that diverged;
+        - `versions_mixed`: finished runs have different package versions;
+        - `data_mixed`: a finished run has other data than most of the cell (`on_other_data`).
+
+        For each metric of `NUMBERS` there are statistics over finished runs:
+
+        - `_mean`, and `_std` (n - 1; empty for one seed);
+        - `_low`, `_high`: 95 % interval by Student's t, from 3 seeds on; not below 0, of accuracies
+          not above 1;
+        - `_rank`: by means among the selected rows of the cell; 1 is best, ties share the smaller
+          rank. Diverged and reference rows have none. Except for costs, rows of fewer than 3 seeds
+          have none beside others with 3;
+        - `_shared_rank`, for metrics in `SHARED`: shared by rows that no test separates
+          (`seeds.shared_ranks`);
+        - `_count`, if a finished run may lack the metric: the number of runs that have it. The
+          other statistics are empty unless all runs do.
     """
     metrics = {**NUMBERS, **{metric.name: metric for metric in extra}}
     runs = by_partition(_one_run_per_seed(current(runs, tuned)), metrics)
@@ -87,19 +94,17 @@ def leaderboard(
         diverged = board["diverged"].astype("int64")
         board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
-    board["selected"] = board.index.isin(
-        _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
-    )
+    selected = _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
+    board["selected"] = board.index.isin(selected)
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
-    ranks = {
-        f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
-        for metric in metrics.values()
-    }
-    ranks |= {
-        f"{name}_shared_rank": _shared_ranks(board[enough], runs, metrics[name]) for name in SHARED
-    }
+    ranks = {}
+    for metric in metrics.values():
+        competing = enough if metric.differs_by_seed else ranked
+        ranks[f"{metric.name}_rank"] = _ranks(board, competing, metric)
+    for name in SHARED:
+        ranks[f"{name}_shared_rank"] = _shared_ranks(board[enough], runs, metrics[name])
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
@@ -130,9 +135,10 @@ def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
 def with_seeds(
     board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Number], tuned: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Add a column `seeds` to `board`: for each row, metric -> seed -> value of the finished runs that have a value.
+    """Add a column `seeds` to `board`: for each row, metric -> seed -> value.
 
-    A run that diverged has the accuracy of its last model.
+    The values are those of finished runs that have one. A run that diverged has the accuracy of its
+    last model.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
     columns of `metrics`.
@@ -156,7 +162,7 @@ def with_seeds(
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
-    """Give runs that diverged the test accuracy of their last model, whatever accuracy of it the metric is.
+    """Give runs that diverged the test accuracy of their last model, if the metric is an accuracy.
 
     They count in pooled comparisons: leaving them out would favour a method that diverges where it
     is bad.
@@ -165,23 +171,20 @@ def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataF
     if metric.quantity != final.quantity or metric.unit != final.unit:
         return runs
     values = runs[metric.name].astype("float64")
-    return runs.assign(
-        **{metric.name: values.where(~runs["diverged"].astype(bool), runs[final.name])}
-    )
+    diverged = runs["diverged"].astype(bool)
+    return runs.assign(**{metric.name: values.where(~diverged, runs[final.name])})
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
-    runs = runs.assign(done=runs["status"] == "finished").sort_values(
-        ["done", "finished"], kind="stable"
-    )
+    runs = runs.assign(done=runs["status"] == "finished")
+    runs = runs.sort_values(["done", "finished"], kind="stable")
     runs = runs.drop_duplicates([*CONFIGURATION, "seed"], keep="last")
     return runs.sort_values([*CONFIGURATION, "seed"], kind="stable").drop(columns="done")
 
 
 def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice_columns(runs)]].drop_duplicates(
-        CONFIGURATION
-    )
+    columns = [*CONFIGURATION, *SETTING_COLUMNS, *_choice_columns(runs)]
+    board = runs[columns].drop_duplicates(CONFIGURATION)
     board = board.join(_hyperparameters(board["hp_json"]))
     return board.assign(cell=_cells(board["setting_json"], tuned)).set_index(CONFIGURATION)
 
@@ -191,21 +194,27 @@ def _cells(settings: pd.Series, tuned: Collection[str]) -> pd.Series:
 
 
 def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
-    """Make a column `hp_<name>` of each hyper-parameter: text unless all values are numbers, or all are booleans."""
-    values = {text: json.loads(text) for text in texts.unique()}
+    """Make a column `hp_<name>` of each hyper-parameter.
+
+    It is text unless all values are numbers, or all are booleans.
+    """
+    configurations = {text: json.loads(text) for text in texts.unique()}
+    names = sorted(set().union(*configurations.values()))
     columns = {}
-    for name in sorted({name for configuration in values.values() for name in configuration}):
-        column = [values[text].get(name) for text in texts]
-        kinds = {type(value) for value in column if value is not None}
-        if kinds <= {int, float} or kinds == {bool}:
-            dtype = "boolean" if bool in kinds else "float64" if float in kinds else "Int64"
-            columns[HP_PREFIX + name] = pd.Series(column, texts.index, dtype)
-        else:
-            shown = [
-                value if isinstance(value, str | None) else json.dumps(value) for value in column
-            ]
-            columns[HP_PREFIX + name] = pd.Series(shown, texts.index)
+    for name in names:
+        values = [configurations[text].get(name) for text in texts]
+        columns[HP_PREFIX + name] = _typed_column(values, texts.index)
     return pd.DataFrame(columns, index=texts.index)
+
+
+def _typed_column(values: list[Any], index: pd.Index) -> pd.Series:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pd.Series(values, index, "boolean")
+    if kinds <= {int, float}:
+        return pd.Series(values, index, "float64" if float in kinds else "Int64")
+    texts = [value if isinstance(value, str | None) else json.dumps(value) for value in values]
+    return pd.Series(texts, index)
 
 
 def _choice_columns(frame: pd.DataFrame) -> list[str]:
@@ -224,24 +233,18 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
-    packages = pd.Series(
-        _version_ids(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index
-    )
+    versions = zip(runs["versions"], runs["package_version"], strict=True)
+    packages = pd.Series(_version_ids(versions), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
-    groups = (
-        runs[CONFIGURATION]
-        .assign(**flags, packages=packages.where(finished))
-        .groupby(CONFIGURATION)
-    )
-    return (
-        groups[list(flags)]
-        .any()
-        .assign(
-            versions_mixed=groups["packages"].nunique() > 1, diverged_count=groups["diverged"].sum()
-        )
+    frame = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished))
+    groups = frame.groupby(CONFIGURATION)
+    any_run = groups[list(flags)].any()
+    return any_run.assign(
+        versions_mixed=groups["packages"].nunique() > 1,
+        diverged_count=groups["diverged"].sum(),
     )
 
 
@@ -249,20 +252,17 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[p
     values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
     tables = {"mean": groups.mean(), "std": groups.std(ddof=1)}
-    count, size = groups.count(), groups.size()
+    count = groups.count()
     signed = [name for name, metric in metrics.items() if metric.unit == ANY]
     shares = [name for name, metric in metrics.items() if metric.unit == FRACTION]
-    for side, limits in zip(
-        ("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True
-    ):
+    both_limits = t_limits(tables["mean"], tables["std"], count)
+    for side, limits in zip(("low", "high"), both_limits, strict=True):
         unclipped = pd.DataFrame(limits, index=count.index, columns=count.columns)
-        tables[side] = unclipped.clip(lower=0.0).assign(
-            **{name: unclipped[name] for name in signed}
-        )
-        tables[side][shares] = tables[side][shares].clip(
-            upper=1.0
-        )  # loses no coverage: true means lie there, too
-    complete = count.eq(size, axis=0)  # there is no mean over some of the seeds
+        clipped = unclipped.clip(lower=0.0)
+        clipped[signed] = unclipped[signed]
+        clipped[shares] = clipped[shares].clip(upper=1.0)  # true means lie there, too
+        tables[side] = clipped
+    complete = count.eq(groups.size(), axis=0)  # there is no mean over some of the seeds
     partial = _may_lack(metrics)
     statistics = [table.where(complete).add_suffix(f"_{name}") for name, table in tables.items()]
     return [*statistics, count[partial].add_suffix("_count")]
@@ -274,12 +274,13 @@ def _may_lack(metrics: Mapping[str, Number]) -> list[str]:
 
 
 def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
-    """Number the distinct pairs of all packages' versions and this package's: much shorter than their text."""
+    """Number the distinct pairs of all packages' versions and this package's."""
     numbers: dict[tuple[Any, ...], int] = {}
-    return [
-        numbers.setdefault((*sorted(versions.items()), ours), len(numbers))
-        for versions, ours in packages
-    ]
+    ids = []
+    for versions, ours in packages:
+        pair = (*sorted(versions.items()), ours)
+        ids.append(numbers.setdefault(pair, len(numbers)))
+    return ids
 
 
 def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
@@ -289,11 +290,8 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
     """
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
-    rule = (
-        contests["selected_on"]
-        .transform("first")
-        .where(contests["selected_on"].transform("nunique") == 1)
-    )
+    single_rule = contests["selected_on"].transform("nunique") == 1
+    rule = contests["selected_on"].transform("first").where(single_rule)
     score = board[f"{number}_mean"].where(rule == "validation", board["best_accuracy_mean"])
     able = selectable(board, CONTEST)
     seeds = board["n"].where(able)
@@ -301,63 +299,46 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
     score = score.where(rule.isin(["validation", "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
+    # Of equals the first is selected, hence the sorting by name.
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
-    return [
-        *board.index[alone],
-        *tried.drop_duplicates("contest").index,
-    ]  # the first of equals, hence the sorting
+    return [*board.index[alone], *tried.drop_duplicates("contest").index]
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Number) -> pd.Series:
-    means = board[f"{metric.name}_mean"].where(ranked & bool(metric.better))
-    return (
-        means.groupby(board["cell"])
-        .rank(method="min", ascending=not metric.higher_is_better)
-        .astype("Int64")
-    )
+    if not metric.better:
+        return pd.Series(pd.NA, index=board.index, dtype="Int64")
+    means = board[f"{metric.name}_mean"].where(ranked).groupby(board["cell"])
+    return means.rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
 
 
 def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
-    """Rank rows in their cells by tests over seeds; `runs` has one run for each configuration and seed."""
+    """Rank rows in their cells by tests over seeds.
+
+    `runs` has one run for each configuration and seed.
+    """
     ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
-    places = places.merge(
-        runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]]
-    )
+    finished = runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]]
+    places = places.merge(finished)
     ranks: dict[Any, int] = {}
     for _, rows in places.groupby("cell"):
         values: dict[str, Seeds] = {
             str(i): dict(zip(group["seed"], group[metric.name], strict=True))
             for i, group in rows.groupby("place")
         }
-        ranks |= {
-            int(entry.algorithm): entry.rank
-            for entry in shared_ranks(values, metric.higher_is_better)
-        }
+        entries = shared_ranks(values, metric.higher_is_better)
+        ranks |= {int(entry.algorithm): entry.rank for entry in entries}
     return pd.Series(ranks, dtype="Int64")
 
 
 def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[str]:
-    statistics = [
-        f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")
-    ]
-    statistics += [f"{name}_shared_rank" for name in SHARED]
-    statistics += [f"{name}_count" for name in _may_lack(metrics)]
-    first = [
-        "cell",
-        *CONFIGURATION,
-        *hyperparameter_columns(board.columns),
-        *SETTING_COLUMNS,
-        "selected_on",
-        "n",
-    ]
-    first += ["failed", "stopped", *_choice_columns(board), "selected", "validation_gap"]
-    flags = [
-        "diverged",
-        "diverged_count",
-        "shortened",
-        "uncertified",
-        "versions_mixed",
-        "data_mixed",
-    ]
-    return [*first, *flags, *statistics]
+    columns = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS]
+    columns += ["selected_on", "n", "failed", "stopped"]
+    columns += [*_choice_columns(board), "selected", "validation_gap"]
+    columns += ["diverged", "diverged_count", "shortened"]
+    columns += ["uncertified", "versions_mixed", "data_mixed"]
+    for name in metrics:
+        columns += [f"{name}_{part}" for part in ("mean", "std", "low", "high", "rank")]
+    columns += [f"{name}_shared_rank" for name in SHARED]
+    columns += [f"{name}_count" for name in _may_lack(metrics)]
+    return columns

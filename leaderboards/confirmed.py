@@ -1,4 +1,4 @@
-"""Tuning on seed 0, reporting other seeds: configurations that the search chose, and their runs of other seeds."""
+"""Tuning on seed 0, reporting other seeds: the chosen configurations and their confirming runs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,17 @@ from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
 _COUNTS = ["configurations", "configurations_diverged"]
-_SAME = [
-    "algorithm",
-    "algorithm_version",
-    "hp_json",
-    "elsewhere",
-]  # equal in a chosen run and in those that confirm it
+# Equal in a chosen run and in those that confirm it.
+_SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]
 
 
 def chosen(
     runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
 ) -> pd.DataFrame:
-    """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `board.leaderboard`.
+    """Select the run of seed 0 of each configuration that wins on seed 0 alone.
 
-    `runs`, `tuned` and `chosen_by` are as there. `at` maps fields of the setting to their values in
-    the cells that were tuned; nothing is chosen in other cells.
+    The rule, `runs`, `tuned` and `chosen_by` are those of `board.leaderboard`. `at` maps fields of
+    the setting to their values in the cells that were tuned; nothing is chosen in other cells.
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration,
@@ -50,7 +46,7 @@ def chosen(
 def confirmed(
     runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
 ) -> pd.DataFrame:
-    """Select the confirming runs: those of every seed but 0 of the configurations that `chosen` selects.
+    """Select the confirming runs: those of the configurations that `chosen` selects, but seed 0.
 
     A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own
     if `at` is empty.
@@ -78,9 +74,9 @@ def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
 
 
 def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
-    """Add a column `elsewhere`: the setting without the fields in `at`, their versions, and the partition's seed.
+    """Add a column `elsewhere`: the setting without the fields in `at`.
 
-    Of a model in `at` it has the variant.
+    It also lacks their versions and the partition's seed. Of a model in `at` it has the variant.
     """
 
     def without(setting_json: str) -> str:
@@ -92,7 +88,9 @@ def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
             for name, value in setting.items()
             if name.removesuffix("_version") not in left_out
         }
-        return canonical_json(others | ({"model": variant} if "model" in at else {}))
+        if "model" in at:
+            others["model"] = variant
+        return canonical_json(others)
 
     texts = {text: without(text) for text in runs["setting_json"].unique()}
     return runs.assign(elsewhere=runs["setting_json"].map(texts).astype(str))

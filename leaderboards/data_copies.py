@@ -1,4 +1,4 @@
-"""Comparability of runs: those that were trained on one copy of the data, and of one seed on one partition of it."""
+"""Comparability of runs: one copy of the data, and for one seed one partition of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def copies_named(runs: pd.DataFrame) -> Iterator[str]:
         partitions = _settings(group) + " " + group["seed"].astype(str)
         count = int(_unusual(group["partition_hash"], partitions).sum())
         if count:
-            yield f"{count} runs on {name} have another partition than others of their setting and seed"
+            yield (
+                f"{count} runs on {name} have another partition "
+                "than others of their setting and seed"
+            )
 
 
 def _settings(runs: pd.DataFrame) -> pd.Series:
@@ -52,7 +55,10 @@ def _settings(runs: pd.DataFrame) -> pd.Series:
 
 
 def _unusual(values: pd.Series, groups: pd.Series) -> pd.Series:
-    """Return which values are not the most frequent one of their group; all of them if several are."""
+    """Return which values are not the most frequent one of their group.
+
+    If several are equally frequent, all of them are returned.
+    """
     frame = values.to_frame("value").assign(group=groups)
     sizes = frame.groupby(["group", "value"])["value"].transform("size")
     frame = frame.assign(size=sizes)

@@ -1,4 +1,4 @@
-"""Warnings that a reader needs before trusting a number: flags of rows, states of a table's cells."""
+"""Warnings that a reader needs before trusting a number: flags of rows, states of cells."""
 
 from __future__ import annotations
 

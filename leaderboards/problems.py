@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeVar
 
 from leaderboards.rows.schema import canonical_json, digest
@@ -19,11 +20,8 @@ Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
 Place = tuple[Any, ...]  # values of the fields that are laid out side by side
 K = TypeVar("K", bound=Hashable)
 
-CONFIGURATION = [
-    "algorithm",
-    "hp_json",
-    "setting_json",
-]  # identifies a row of a leaderboard: all but the seed
+# Identifies a row of a leaderboard: all but the seed.
+CONFIGURATION = ["algorithm", "hp_json", "setting_json"]
 # Fields of a setting that, with the seed, decide which client has which samples.
 SPLIT_FIELDS = (
     "dataset",
@@ -38,26 +36,28 @@ SPLIT_FIELDS = (
     "classes_per_client",
 )
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
-REFERENCES = frozenset(
-    {"centralized", "local"}
-)  # bounds to compare the others with; they are not ranked
+# Bounds to compare the others with; they are not ranked.
+REFERENCES = frozenset({"centralized", "local"})
 _FIRST = ("dataset", "model", "partition", "num_clients")
 
 
 def base_model(model: str) -> str:
-    """Strip the forms that methods need of a model: `cnn` of `cnn+head`, `bert+lora8` of `bert+lora8+head`."""
+    """Strip the forms that methods need of a model.
+
+    `cnn+head` becomes `cnn`, and `bert+lora8+head` becomes `bert+lora8`.
+    """
     return model.removesuffix("+bn").removesuffix("+head")
 
 
 def label_of(algorithm: str, model: str) -> str:
-    """Label an algorithm as rows of tables do, with the model variant that it needed: `moon (+head)`."""
+    """Label an algorithm as rows of tables do, with the variant of its model: `moon (+head)`."""
     variant = model.removeprefix(base_model(model))
     return f"{algorithm} ({variant})" if variant else algorithm
 
 
 @lru_cache(maxsize=4096)
 def setting_of(setting_json: str) -> Mapping[str, Any]:
-    """Parse a row's setting: every field but the partition's seed, and the model without its variants."""
+    """Parse a row's setting, without the partition's seed and the variant of its model."""
     setting: dict[str, Any] = json.loads(setting_json)
     setting.pop("partition_seed", None)
     return setting | {"model": base_model(setting["model"])}
@@ -69,13 +69,16 @@ def problem_of(setting_json: str, without: Collection[str] = ()) -> dict[str, An
 
 
 def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
-    """Compute the key of a setting's cell, which ignores the fields in `tuned`: 16 hexadecimal digits."""
+    """Compute the key of a setting's cell: 16 hexadecimal digits.
+
+    It ignores the fields in `tuned`.
+    """
     return digest(problem_of(setting_json, tuned))[:16]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Rows of a leaderboard that are compared with each other, at one `place` of those side by side."""
+    """Rows of a leaderboard that are compared with each other, all at one place."""
 
     place: Place
     records: tuple[Record, ...]
@@ -83,18 +86,18 @@ class Cell:
     @property
     def selected(self) -> tuple[Record, ...]:
         """The selected configuration of every algorithm that has one, by label."""
-        selected = (record for record in self.records if record["selected"])
-        return tuple(
-            sorted(selected, key=lambda record: label_of(record["algorithm"], record["model"]))
-        )
+        selected = [record for record in self.records if record["selected"]]
+        selected.sort(key=lambda record: label_of(record["algorithm"], record["model"]))
+        return tuple(selected)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Cells that share a problem: a `setting` without the fields `by`, which are laid out side by side.
+    """Cells that share a problem: a `setting` without the fields `by`.
 
-    Cells are in ascending order of their places. `differing` has the names, sorted, of the fields
-    in which this problem and its neighbours differ.
+    These fields are laid out side by side. Cells are in ascending order of their places.
+    `differing` has the names, sorted, of the fields in which this problem and its neighbours
+    differ.
     """
 
     setting: Mapping[str, Any]
@@ -110,7 +113,7 @@ class Problem:
     @property
     def records(self) -> tuple[Record, ...]:
         """The rows of all cells."""
-        return tuple(record for cell in self.cells for record in cell.records)
+        return tuple(chain.from_iterable(cell.records for cell in self.cells))
 
 
 def problems(
@@ -136,32 +139,28 @@ def problems(
     for record in records:
         setting = setting_of(record["setting_json"])
         problem = problem_of(record["setting_json"], (*by, *tuned))
-        shared = canonical_json(
-            {name: value for name, value in problem.items() if only is None or name in only}
-        )
+        if only is not None:
+            problem = {name: value for name, value in problem.items() if name in only}
+        shared = canonical_json(problem)
         place = tuple(setting.get(name) for name in by)
         grouped.setdefault(shared, {}).setdefault(place, []).append(record)
     settings: dict[str, dict[str, Any]] = {shared: json.loads(shared) for shared in grouped}
-    families = {
-        shared: tuple(setting.get(name) for name in beside) for shared, setting in settings.items()
-    }
-    unlike = differing((families[shared], setting) for shared, setting in settings.items())
-    fields = [*first, *sorted({name for setting in settings.values() for name in setting})]
-    order = sorted(
-        settings, key=lambda shared: [sortable(settings[shared].get(name)) for name in fields]
+
+    def family(setting: Mapping[str, Any]) -> Place:
+        return tuple(setting.get(name) for name in beside)
+
+    unlike = differing((family(setting), setting) for setting in settings.values())
+    fields = [*first, *sorted(set().union(*settings.values()))]
+    in_order = sorted(
+        settings.items(), key=lambda item: [sortable(item[1].get(name)) for name in fields]
     )
-    return [
-        Problem(
-            settings[shared],
-            tuple(by),
-            tuple(
-                Cell(place, tuple(grouped[shared][place]))
-                for place in sorted(grouped[shared], key=lambda place: [*map(sortable, place)])
-            ),
-            tuple(sorted(unlike[families[shared]])),
-        )
-        for shared in order
-    ]
+    result = []
+    for shared, setting in in_order:
+        places = sorted(grouped[shared], key=lambda place: [*map(sortable, place)])
+        cells = [Cell(place, tuple(grouped[shared][place])) for place in places]
+        fields_unlike = tuple(sorted(unlike[family(setting)]))
+        result.append(Problem(setting, tuple(by), tuple(cells), fields_unlike))
+    return result
 
 
 def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[str]]:
@@ -169,14 +168,16 @@ def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[st
     groups: dict[K, list[Mapping[str, Any]]] = {}
     for group, mapping in mappings:
         groups.setdefault(group, []).append(mapping)
-    return {
-        group: {
-            name
-            for name in set().union(*members)
-            if len({repr(member.get(name)) for member in members}) > 1
-        }
-        for group, members in groups.items()
-    }
+    return {group: _names_that_differ(members) for group, members in groups.items()}
+
+
+def _names_that_differ(mappings: Sequence[Mapping[str, Any]]) -> set[str]:
+    names: set[str] = set()
+    for name in set().union(*mappings):
+        values = {repr(mapping.get(name)) for mapping in mappings}
+        if len(values) > 1:
+            names.add(name)
+    return names
 
 
 def sortable(value: Any) -> tuple[bool, bool, float, str]:

@@ -96,8 +96,9 @@ class PrintedMetric:
         return UNITS[self.quantity]
 
     def value(self, curve: Curve, read_to: int | None = None) -> float | None:
-        """Read the number off a run's curve; None if the curve lacks it, or never reaches the target.
+        """Read the number off a run's curve.
 
+        It is None if the curve lacks it, or never reaches the target.
         With `read_to`, read it as if the run had ended after so many rounds.
         """
         if self.rule == "at_round":

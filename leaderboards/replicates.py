@@ -20,7 +20,7 @@ FIELD = "partition_seed"
 
 
 def without_partition_seed(setting_json: str) -> tuple[str, int | None]:
-    """Split a row's setting: the setting that its replicates share, and the seed of its partition, if it has one."""
+    """Split a row's setting: what its replicates share, and the seed of its partition or None."""
     setting = json.loads(setting_json)
     seed = setting.pop(FIELD, None)
     return canonical_json(setting), seed
@@ -35,7 +35,9 @@ def partitions(runs: pd.DataFrame) -> pd.Series:
 
 
 def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
-    """Make one row of the replicates of each configuration and partition; runs without replicates stay as they are.
+    """Make one row of the replicates of each configuration and partition.
+
+    Runs without replicates stay as they are.
 
     Args:
         runs: one row for each configuration and seed.
@@ -64,7 +66,10 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
 
 
 def _keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
-    """Replace seed and setting by those of the partition; finished runs come first, then those of lower seeds."""
+    """Replace seed and setting by those of the partition.
+
+    Finished runs come first, then those of lower seeds.
+    """
     texts = runs["setting_json"]
     settings = texts.map({text: without_partition_seed(text)[0] for text in texts.unique()})
     rows = runs.assign(unfinished=runs["status"] != "finished")

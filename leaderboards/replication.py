@@ -1,4 +1,4 @@
-"""Our runs beside printed numbers: runs that correspond to a number, their results, and their distance from print.
+"""Our runs beside printed numbers: corresponding runs, their results, their distance from print.
 
 A run corresponds to a printed number if its algorithm, hyper-parameters and setting are the
 number's. A run that is only shorter, has less data or another model is taken if there is none
@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -75,9 +76,9 @@ class Replication:
     @property
     def mean(self) -> float | None:
         """Mean over seeds; None unless every finished seed has a value."""
-        return (
-            math.fsum(self.values) / self.n if self.values and len(self.values) == self.n else None
-        )
+        if not self.values or len(self.values) != self.n:
+            return None
+        return math.fsum(self.values) / self.n
 
     @property
     def std(self) -> float | None:
@@ -91,10 +92,12 @@ class Replication:
 
     @property
     def overlap(self) -> bool | None:
-        """Return whether the intervals mean ± std meet; None for two numbers without spread, and for shortened runs."""
-        spreads = [
-            spread for spread in (self.std, self.candidate.printed.std) if spread is not None
-        ]
+        """Return whether the intervals mean ± std meet.
+
+        None for two numbers without spread, and for shortened runs.
+        """
+        stds = (self.std, self.candidate.printed.std)
+        spreads = [std for std in stds if std is not None]
         if self.difference is None or self.shortened or not spreads:
             return None
         return abs(self.difference) <= math.fsum(spreads)
@@ -102,31 +105,32 @@ class Replication:
 
 def replications(candidates: Sequence[Candidate], results: Folders) -> list[Replication]:
     """Find the result of stored runs for each candidate."""
-    wanted = pd.MultiIndex.from_tuples({(each.algorithm, each.hp_json) for each in candidates})
+    algorithms = {(candidate.algorithm, candidate.hp_json) for candidate in candidates}
     frame = current(results.runs())
-    frame = frame[pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]]).isin(wanted)]
+    pairs = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
+    frame = frame[pairs.isin(pd.MultiIndex.from_tuples(algorithms))]
     runs: dict[tuple[str, str], list[Run]] = {}
     for row in frame.to_dict("records"):
-        run = {str(name): value for name, value in row.items()} | {
-            "setting": json.loads(row["setting_json"])
-        }
+        run = {str(name): value for name, value in row.items()}
+        run["setting"] = json.loads(row["setting_json"])
         runs.setdefault((row["algorithm"], row["hp_json"]), []).append(run)
-    settings = [each.setting for each in candidates]
-    chosen = [
-        _nearest_runs(each, runs.get((each.algorithm, each.hp_json), []), settings)
-        for each in candidates
-    ]
-    needed = {
-        run["run_key"] for members, _ in chosen for run in members if run["status"] == "finished"
-    }
+    settings = [candidate.setting for candidate in candidates]
+    choices = []
+    needed = set()
+    for candidate in candidates:
+        own_runs = runs.get((candidate.algorithm, candidate.hp_json), [])
+        nearest, shortened = _nearest_runs(candidate, own_runs, settings)
+        choices.append((candidate, nearest, shortened))
+        needed |= {run["run_key"] for run in nearest if run["status"] == "finished"}
     curves = by_run(results.curves(needed)) if needed else {}
-    return [
-        _replication(each, *choice, curves) for each, choice in zip(candidates, chosen, strict=True)
-    ]
+    return [_replication(*choice, curves) for choice in choices]
 
 
 def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of a setting with less than was asked for, or another model; None if it is another problem."""
+    """Return the fields of a setting with less than was asked for, or another model.
+
+    None if it is another problem.
+    """
     differing = {
         name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]
     }
@@ -138,7 +142,7 @@ def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[s
 def _nearest_runs(
     candidate: Candidate, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Run], dict[str, Any]]:
-    """Choose the runs that correspond to a number, one for each seed, and the fields that shorten them.
+    """Choose the runs that correspond to a number, one for each seed, and what shortens them.
 
     Runs of one setting belong together, and those nearest to the number's setting are chosen:
     finished ones first, then its model, then the largest share of rounds, epochs and data. A full
@@ -148,9 +152,9 @@ def _nearest_runs(
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         shortened = shortened_by(candidate.setting, run["setting"])
-        if shortened is None or (
-            shortened and any(shortened_by(other, run["setting"]) == {} for other in settings)
-        ):
+        if shortened is None:
+            continue
+        if shortened and any(shortened_by(other, run["setting"]) == {} for other in settings):
             continue
         groups.setdefault(run["setting_json"], (shortened, []))[1].append(run)
     if not groups:
@@ -160,8 +164,9 @@ def _nearest_runs(
         group: tuple[Mapping[str, Any], Sequence[Run]],
     ) -> tuple[bool, bool, tuple[float, ...]]:
         shortened, members = group
+        finished = any(run["status"] == "finished" for run in members)
         shares = tuple(float(shortened.get(name, candidate.setting[name])) for name in SHORTENING)
-        return any(run["status"] == "finished" for run in members), "model" not in shortened, shares
+        return finished, "model" not in shortened, shares
 
     shortened, members = max(groups.values(), key=nearness)
     # Of several runs of one seed keep the last finished one, or the last if none finished.
@@ -196,51 +201,40 @@ def _replication(
 
 
 def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
-    """Make one table of a paper's numbers, in the order of print: ours, the printed value, and the difference.
+    """Make one table of a paper's numbers, in the order of print.
 
-    A row of print with several candidates has a row for each of them.
+    A place has three columns: ours, the printed value, and the difference. A row of print with
+    several candidates has a row for each of them.
     """
     places = list(dict.fromkeys(_place(row.candidate.printed) for row in rows))
-    varying = [i for i in range(len(_PLACE)) if len({place[i] for place in places}) > 1]
-    heads = tuple(
-        Head((i,), _label(place, varying), column)
-        for i, place in enumerate(places)
-        for column in _COLUMNS
-    )
+    varying = [i for i, values in enumerate(zip(*places, strict=True)) if len({*values}) > 1]
+    common = [i for i in range(len(_PLACE)) if i not in varying]
+    heads: list[Head] = []
+    for i, place in enumerate(places):
+        heads += [Head((i,), _label(place, varying), column) for column in _COLUMNS]
     remarks = dict.fromkeys(note for row in rows if (note := row.candidate.printed.note))
-    numbers = {
-        note: number for number, note in enumerate(remarks, start=1)
-    }  # printed in the cells of a note
+    # Printed in the cells that have the remark.
+    numbers = {note: number for number, note in enumerate(remarks, start=1)}
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
         printed = row.candidate.printed
         lines.setdefault((printed.printed, row.candidate.label), {})[_place(printed)] = row
-    body = tuple(
-        Row(
-            name,
-            "",
-            label,
-            tuple(cell for place in places for cell in _cells(line.get(place), numbers)),
-        )
-        for (name, label), line in lines.items()
-    )
-    above = tuple(_captions(rows, [i for i in range(len(_PLACE)) if i not in varying]))
-    return Sheet(
-        Table(title, above, heads, body, tuple(_notes(rows, numbers)), {}), tuple(_records(rows))
-    )
+    body = []
+    for (name, label), line in lines.items():
+        cells = chain.from_iterable(_cells(line.get(place), numbers) for place in places)
+        body.append(Row(name, "", label, tuple(cells)))
+    above = tuple(_captions(rows, common))
+    below = tuple(_notes(rows, numbers))
+    return Sheet(Table(title, above, tuple(heads), tuple(body), below, {}), tuple(_records(rows)))
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
     """Yield every number and candidate as a flat record, with numbers as stored."""
     for row in rows:
         printed = row.candidate.printed
+        fields = ("paper", "table", "dataset", "model", "heterogeneity", *_PLACE[1:-1], "rounds")
         yield {
-            **{
-                name: getattr(printed, name)
-                for name in ("paper", "table", "dataset", "model", "heterogeneity")
-            },
-            **{name: getattr(printed, name) for name in _PLACE[1:-1]},
-            "rounds": printed.rounds,
+            **{name: getattr(printed, name) for name in fields},
             "algorithm": printed.algorithm,
             "printed_as": printed.printed,
             "hyperparameters": row.candidate.hp_json,
@@ -268,7 +262,8 @@ def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
     """Label a place by its fields that vary within the table; by its metric if there are none."""
     parts = []
     for i in varying or [len(_PLACE) - 1]:
-        name, value = _PLACE[i], place[i]
+        name = _PLACE[i]
+        value = place[i]
         if name == "metric":
             parts.append(value.short)
         elif value is not None:
@@ -281,9 +276,9 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
         return [Cell("missing", column, words="") for column in _COLUMNS]
     printed = row.candidate.printed
     unit = printed.measured.unit
-    theirs = _value_text(printed, printed.value, printed.std) + (
-        f" [{remarks[printed.note]}]" if printed.note else ""
-    )
+    printed_text = _value_text(printed, printed.value, printed.std)
+    if printed.note:
+        printed_text += f" [{remarks[printed.note]}]"
     difference = ""
     if row.difference is not None:
         verdict = {True: " overlap", False: " apart", None: ""}[row.overlap]
@@ -291,13 +286,17 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
     state = row.state if row.state in ("value", "diverged", "failed") else "missing"
     return [
         Cell(state, _COLUMNS[0], words=_our_text(row)),
-        Cell("value", _COLUMNS[1], words=theirs),
+        Cell("value", _COLUMNS[1], words=printed_text),
         Cell("value" if difference else "missing", _COLUMNS[2], words=difference),
     ]
 
 
 def _our_text(row: Replication) -> str:
-    marks = _SHORTENED * bool(row.shortened) + _INCOMPLETE * bool(row.incomplete)
+    marks = ""
+    if row.shortened:
+        marks += _SHORTENED
+    if row.incomplete:
+        marks += _INCOMPLETE
     if row.copies > 1:
         marks += _COPIES
     if row.state == "unreached":
@@ -310,13 +309,12 @@ def _our_text(row: Replication) -> str:
 
 def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
     unit = printed.measured.unit
-    return " ± ".join(
-        f"{part * unit.scale:.{unit.decimals}f}" for part in (value, std) if part is not None
-    )
+    parts = [value] if std is None else [value, std]
+    return " ± ".join(f"{part * unit.scale:.{unit.decimals}f}" for part in parts)
 
 
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
-    """Write the lines above the table: common fields of all places, definitions of metrics, numbers with runs."""
+    """Yield the lines above the table: common fields, definitions of metrics, numbers with runs."""
     place = _place(rows[0].candidate.printed)
     shared = [_label(place, [i]) for i in common if _PLACE[i] != "metric" and place[i] is not None]
     if shared:
@@ -328,22 +326,17 @@ def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[st
     cells = {row.candidate.printed for row in rows}
     with_runs = {row.candidate.printed for row in rows if row.n}
     as_printed = {row.candidate.printed for row in rows if row.n and not row.shortened}
-    yield f"{len(with_runs)} of {len(cells)} printed cells have runs, {len(as_printed)} of them in the printed setting"
+    yield (
+        f"{len(with_runs)} of {len(cells)} printed cells have runs, "
+        f"{len(as_printed)} of them in the printed setting"
+    )
 
 
 def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[str]:
-    """Write the lines below the table: the meaning of its words and marks, remarks on printed values."""
+    """Yield the lines below the table: the meaning of words and marks, remarks on print."""
     if any(row.overlap is not None for row in rows):
         yield "overlap, apart: whether the intervals mean ± std meet"
-    shortened = dict.fromkeys(
-        ", ".join(
-            f"{name} {value} for {row.candidate.setting[name]}"
-            for name, value in row.shortened.items()
-            if name in row.candidate.setting
-        )
-        for row in rows
-        if row.shortened
-    )
+    shortened = dict.fromkeys(_shortening(row) for row in rows if row.shortened)
     if shortened:
         yield f"{_SHORTENED} not the printed setting: {' | '.join(shortened)}"
     if any(row.incomplete for row in rows):
@@ -353,3 +346,10 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
     states = {row.state for row in rows}
     yield from (note for state, (_, note) in _STATES.items() if state in states and note)
     yield from (f"[{number}] {note}" for note, number in remarks.items())
+
+
+def _shortening(row: Replication) -> str:
+    """Say what a shortened run has in place of the printed values: `rounds 20 for 100`."""
+    printed = row.candidate.setting
+    fields = [(name, value) for name, value in row.shortened.items() if name in printed]
+    return ", ".join(f"{name} {value} for {printed[name]}" for name, value in fields)

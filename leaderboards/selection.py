@@ -1,4 +1,4 @@
-"""The rules of selection: by which number on validation samples, and what a run that diverged counts.
+"""The rules of selection: the number on validation samples, and what a run that diverged counts.
 
 A configuration that diverged on a selecting seed is chosen only if every other one did.
 """
@@ -34,7 +34,9 @@ def selection_value(accuracies: Collection[float], diverged: bool) -> float:
 
 
 def selectable(board: pd.DataFrame, contest: list[str]) -> pd.Series:
-    """Return which configurations can be selected: those that ended finite on all of their seeds, if there are any.
+    """Return which configurations can be selected: those that ended finite on all their seeds.
+
+    If there are none in a contest, all of it can.
 
     Args:
         board: one row per configuration, with a column `diverged`: whether any of its runs did.

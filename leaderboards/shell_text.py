@@ -1,4 +1,4 @@
-"""Text for terminals: commands to paste into a shell, values as a user types them, text without control characters."""
+"""Text for terminals: shell commands, values as a user types them, no control characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPLACED = "\ufffd"
 
 
 def printable(text: str) -> str:
-    """Replace each control character in text from a file, so that a terminal or a chart can show it."""
+    """Replace each control character in text from a file, so that a terminal can show it."""
     return re.sub(CONTROL, REPLACED, text)
 
 
@@ -27,7 +27,7 @@ def is_text(name: str) -> bool:
 
 
 def shell_command(module: str, *words: object) -> str:
-    """Return `python -m MODULE WORDS...`, quoting each word that a shell would split: `--out 'my results'`."""
+    """Return `python -m MODULE WORDS...`, quoting each word that a shell would split."""
     return shlex.join(["python", "-m", module, *map(str, words)])
 
 

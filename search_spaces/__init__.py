@@ -24,23 +24,21 @@ from search_spaces.setting import (
 # If several papers have a data set, the first of them in this order is its default.
 _MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
-SETTINGS: dict[tuple[str, str], Setting] = {
-    (module.PAPER.key, setting.dataset): setting
-    for module in _MODULES
-    for setting in module.SETTINGS
-}
-SPACES: dict[tuple[str, str, str], Space] = {
-    (module.PAPER.key, space.setting.dataset, space.algorithm): space
-    for module in _MODULES
-    for space in module.SPACES
-}
-TABLES: dict[tuple[str, str], Table] = {
-    (module.PAPER.key, table.name): table for module in _MODULES for table in module.TABLES
-}
+SETTINGS: dict[tuple[str, str], Setting] = {}
+SPACES: dict[tuple[str, str, str], Space] = {}
+TABLES: dict[tuple[str, str], Table] = {}
+for _module in _MODULES:
+    _paper = _module.PAPER.key
+    SETTINGS |= {(_paper, setting.dataset): setting for setting in _module.SETTINGS}
+    SPACES |= {(_paper, space.setting.dataset, space.algorithm): space for space in _module.SPACES}
+    TABLES |= {(_paper, table.name): table for table in _module.TABLES}
 
 
 def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
-    """Return the space of an algorithm in its own paper: on this data set, else on the first that it has there."""
+    """Return the space of an algorithm in its own paper.
+
+    It is that on this data set, else on the first that it has there.
+    """
     spaces = {
         name: space
         for (key, name, algo), space in SPACES.items()
@@ -50,9 +48,15 @@ def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
 
 
 def find_table(paper: str, name: str) -> tuple[str, Table] | None:
-    """Return the table `name` (`3`, `IV` or alike) of a paper in `PAPERS` and the key of its spaces, or None."""
-    keys = (paper, *(key for key, part in PAPERS.items() if part.part_of == paper))
-    return next(((key, TABLES[key, name]) for key in keys if (key, name) in TABLES), None)
+    """Return the table `name` (`3`, `IV` or alike) of a paper, and the key of its spaces.
+
+    None if there is no such table. `paper` is in `PAPERS`.
+    """
+    parts = [key for key, part in PAPERS.items() if part.part_of == paper]
+    for key in (paper, *parts):
+        if (key, name) in TABLES:
+            return key, TABLES[key, name]
+    return None
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Allowed values of a field, checked with error messages in the user's words, and values to try: grids and ranges."""
+"""Allowed values of a field, with messages in the user's words, and values to try."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ DIGITS = 3  # of a value drawn from a range, enough to print
 
 @dataclass(frozen=True)
 class Bounds:
-    """The allowed values of a field: an interval of numbers, open or closed at either end, or the strings `choices`."""
+    """The allowed values of a field: an interval of numbers, or the strings `choices`.
+
+    Either end of the interval is open or closed.
+    """
 
     low: float | None = None
     high: float | None = None
@@ -35,7 +38,9 @@ class Bounds:
             return f"{'>' if self.open_low else '>='} {self.low:g}"
         if self.low is None:
             return f"{'<' if self.open_high else '<='} {self.high:g}"
-        return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+        opening = "(" if self.open_low else "["
+        closing = ")" if self.open_high else "]"
+        return f"in {opening}{self.low:g}, {self.high:g}{closing}"
 
     def allows(self, value: Value) -> bool:
         """Tell whether `value` lies inside; NaN and infinities never do."""
@@ -77,7 +82,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """An interval to try, of which a grid search takes `values`, evenly spaced, and other searches draw.
+    """An interval to try: a grid search takes evenly spaced `values`, other searches draw.
 
     Args:
         low: smallest value.
@@ -101,7 +106,8 @@ class Range:
             )
         if self.log and self.low <= 0:
             raise ValueError(
-                f"a logarithmic range must be above 0, got {self.low} and {self.high}: use a linear one"
+                f"a logarithmic range must be above 0, got {self.low} and {self.high}: "
+                "use a linear one"
             )
 
     def __str__(self) -> str:
@@ -135,6 +141,7 @@ def kind_of(annotation: Any) -> str:
 
 
 _WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def cast(name: str, value: Any, kind: str) -> Value:
@@ -149,17 +156,19 @@ def cast(name: str, value: Any, kind: str) -> Value:
         ValueError: the value is not of that type.
     """
     base = kind.removesuffix(" | None")
-    message = f"{name} must be {_WORDS.get(base, f'of type {base}')}{', or none' * (base != kind)}, got {value!r}"
-    if value is None or (base != kind and isinstance(value, str) and value.lower() in ("none", "")):
-        if base == kind:
-            raise ValueError(message)
-        return None
+    may_be_empty = base != kind
+    allowed = _WORDS.get(base, f"of type {base}")
+    if may_be_empty:
+        allowed += ", or none"
+    message = f"{name} must be {allowed}, got {value!r}"
+    if value is None and not may_be_empty:
+        raise ValueError(message)
     text = str(value)
+    if value is None or (may_be_empty and isinstance(value, str) and text.lower() in ("none", "")):
+        return None
     try:
         if base == "bool":
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
-                text.lower()
-            ]
+            return _BOOLEANS[text.lower()]
         if base == "int":
             return _whole(text)
         if base == "float" and not isinstance(value, bool):
@@ -173,7 +182,10 @@ def cast(name: str, value: Any, kind: str) -> Value:
 
 
 def _whole(text: str) -> int:
-    """Parse a whole number of 64 bits, which is all that files hold; raises ValueError for any other text."""
+    """Parse a whole number of 64 bits, which is all that files hold.
+
+    Raises ValueError for any other text.
+    """
     number = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
     if not -(2**63) <= number < 2**63 or number != int(number):
         raise ValueError(text)
@@ -181,7 +193,10 @@ def _whole(text: str) -> int:
 
 
 def check(name: str, value: Value, bounds: Bounds) -> None:
-    """Raise ValueError, in the user's words, if `value` lies outside `bounds` (None stands for an empty field)."""
+    """Raise ValueError, in the user's words, if `value` lies outside `bounds`.
+
+    None stands for an empty field.
+    """
     if value is None or bounds.allows(value):
         return
     raise ValueError(f"{name} must be {bounds}, got {value!r}{nearest(str(value), bounds.choices)}")
@@ -205,7 +220,10 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def names_in(relation: str) -> set[str]:
-    """Return the two names of a relation such as `beta <= gamma`; raises ValueError if it is not of that form."""
+    """Return the two names of a relation such as `beta <= gamma`.
+
+    Raises ValueError if it is not of that form.
+    """
     left, _, right = _split_relation(relation)
     return {left, right}
 

@@ -1,7 +1,8 @@
-"""This project's own small setting for demonstrations and tests: 8x8 digits, ten clients, seconds per run.
+"""This project's own small setting for demonstrations and tests: 8x8 digits, ten clients.
 
-Every registered algorithm has a space, some fifty configurations in all; expensive algorithms have
-one or two. FedKF, whose clients train an image generator, takes most of a minute.
+A run takes seconds. Every registered algorithm has a space, some fifty configurations in all;
+expensive algorithms have one or two. FedKF, whose clients train an image generator, takes most of a
+minute.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ Not expressed by a `Setting`:
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from search_spaces.bounds import Grid
 from search_spaces.setting import Paper, Setting, Space, Table, crossed
@@ -71,10 +72,8 @@ _SOURCE = "Experiments, Hyper-parameters"
 _WEIGHTS = Grid(0.0, 0.3, 0.5, 0.7)
 
 
-SPACES = tuple(
-    space
-    for setting in SETTINGS
-    for space in (
+def _spaces(setting: Setting) -> tuple[Space, ...]:
+    return (
         Space("fedavg", setting, source=_SOURCE),
         Space("fedprox", setting, {"mu": Grid(0.001, 0.01, 0.1)}, source=_SOURCE),
         Space(
@@ -89,10 +88,15 @@ SPACES = tuple(
             setting,
             {"beta": _WEIGHTS, "gamma": _WEIGHTS},
             where=("beta <= gamma",),
-            source=f"{_SOURCE}; bounds below Eq. 6; equal pairs kept as the sanity rows FedLSD and FedAvg",
+            source=(
+                f"{_SOURCE}; bounds below Eq. 6; "
+                "equal pairs kept as the sanity rows FedLSD and FedAvg"
+            ),
         ),
     )
-)
+
+
+SPACES = tuple(chain.from_iterable(map(_spaces, SETTINGS)))
 
 _ALL = ("fedavg", "fedprox", "fedlsd", "fedcad")
 TABLES = (

@@ -1,12 +1,13 @@
-"""Settings, spaces and tables of FedDKD (Li et al. 2022), section IV and Supplementary Materials E-G.
+"""Settings, spaces and tables of FedDKD (Li et al. 2022).
 
-Printed: models, optimisers, lr and its decay, weight decay, batch sizes, epochs, rounds, clients,
-sizes of the data sets, all values of FedDKD except those named below. From the code of papers that
-it follows: augmentation and normalisation of CIFAR (FedMA, whose model and partition it takes),
-normalisation and padding of FEMNIST (FedMAX, whose data it takes), mu of FedProx on digits (FedBN).
-Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on digits; drawn validation
-samples, on FEMNIST from outside the half that is trained on; a decay of 0.99 for FedDKD's lr on
-CIFAR-100; Adam begins anew every round; no weight decay on digits.
+Sources: section IV and Supplementary Materials E-G. Printed: models, optimisers, lr and its decay,
+weight decay, batch sizes, epochs, rounds, clients, sizes of the data sets, all values of FedDKD
+except those named below. From the code of papers that it follows: augmentation and normalisation of
+CIFAR (FedMA, whose model and partition it takes), normalisation and padding of FEMNIST (FedMAX,
+whose data it takes), mu of FedProx on digits (FedBN). Settled here: momentum 0.9 on FEMNIST ("SGD
+with momentum"), none on digits; drawn validation samples, on FEMNIST from outside the half that is
+trained on; a decay of 0.99 for FedDKD's lr on CIFAR-100; Adam begins anew every round; no weight
+decay on digits.
 
 Not expressed by a `Setting`:
     - Test accuracies are those of the round with the best validation accuracy. On digits the rule
@@ -91,7 +92,10 @@ SETTINGS = (FEMNIST, CIFAR10, CIFAR100, DIGITS)
 def distillation(
     steps: int, lr: float, lr_decay: float, batch_size: int, **others: Value
 ) -> dict[str, Value]:
-    """Return FedDKD's values: J, gamma_0, its decay per round, the batch of a request, and those of some settings."""
+    """Return FedDKD's values: J, gamma_0, its decay per round, the batch of a request.
+
+    `others` are those of some settings.
+    """
     common: dict[str, Value] = {
         "steps": steps,
         "lr": lr,

@@ -1,11 +1,11 @@
-"""Setting, spaces and table of FedDKD (Li et al. 2022), section IV-C, Table V: EMNIST as in FedGen (Zhu et al. 2021).
+"""Setting, spaces and table of FedDKD (Li et al. 2022), section IV-C, Table V.
 
-It has its own key, because FedDKD has two problems on EMNIST's letters: its "FEMNIST" is the other
-(`feddkd`). Printed: clients, participation, E = 20, a tenth of the training data, the whole test
-set, alpha, FedDKD's lr, decay and steps; "hyper-parameters for the baseline as those in FedGen".
-From FedGen's code: model, lr and its decay, batch size, 200 rounds, partition, normalisation, E as
-a number of mini-batches and all values of the baselines. Settled here: 32 samples for a request of
-FedDKD.
+EMNIST is as in FedGen (Zhu et al. 2021). It has its own key, because FedDKD has two problems on
+EMNIST's letters: its "FEMNIST" is the other (`feddkd`). Printed: clients, participation, E = 20, a
+tenth of the training data, the whole test set, alpha, FedDKD's lr, decay and steps;
+"hyper-parameters for the baseline as those in FedGen". From FedGen's code: model, lr and its decay,
+batch size, 200 rounds, partition, normalisation, E as a number of mini-batches and all values of
+the baselines. Settled here: 32 samples for a request of FedDKD.
 
 Not expressed by a `Setting`:
     - FedGen's code tests clients on the labels that they hold; FedDKD prints "all test datasets".

@@ -23,13 +23,16 @@ Not expressed by a `Setting`:
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from search_spaces.bounds import Grid, Value
 from search_spaces.setting import Paper, Setting, Space, Table, crossed
 
 PAPER = Paper(
     key="fedgkd",
-    title="Local-Global Knowledge Distillation in Heterogeneous Federated Learning with Non-IID Data",
+    title=(
+        "Local-Global Knowledge Distillation in Heterogeneous Federated Learning with Non-IID Data"
+    ),
     authors="Yao et al.",
     year=2021,
 )
@@ -121,7 +124,9 @@ _BUFFER_AT = {"cifar10": {0.5: {"buffer": 1}}, "cifar100": {0.5: {"buffer": 7}}}
 
 
 def _spaces(setting: Setting) -> tuple[Space, ...]:
-    name, model, gamma = setting.dataset, setting.model, _GAMMA[setting.model]
+    name = setting.dataset
+    model = setting.model
+    gamma = _GAMMA[setting.model]
     texts = model == "distilbert"
     with_head = replace(setting, model="resnet50+bn") if model == "resnet50" else setting
     spaces = (
@@ -132,7 +137,10 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
             "feddistill",
             setting,
             fixed={"distillation_weight": 0.1, "temperature": 1.0, "fd_exclude_self": True},
-            source=f"weight: {_SOURCE}; temperature (its sentence breaks off), own table left out: code",
+            source=(
+                f"weight: {_SOURCE}; "
+                "temperature (its sentence breaks off), own table left out: code"
+            ),
         ),
         Space(
             "fedgen",
@@ -201,7 +209,7 @@ def _vote_space(setting: Setting) -> Space:
     return Space("fedgkd_vote", setting, fixed=common | buffer, source=f"{_SOURCE} (beta is 1/M)")
 
 
-SPACES = tuple(space for setting in SETTINGS for space in _spaces(setting))
+SPACES = tuple(chain.from_iterable(map(_spaces, SETTINGS)))
 
 _ALL = ("fedavg", "fedprox", "moon", "feddistill", "fedgen", "fedgkd", "fedgkd_vote", "fedgkd_plus")
 _ALPHAS = (1.0, 0.5, 0.1)
@@ -210,7 +218,7 @@ _RUNS = 3  # Section 5.1; the figure shows one
 TABLES = (
     Table(
         "3",
-        tuple(cell for setting in SETTINGS[:3] for cell in crossed(setting, alpha=_ALPHAS)),
+        tuple(chain.from_iterable(crossed(setting, alpha=_ALPHAS) for setting in SETTINGS[:3])),
         _ALL,
         {"fedavg": _RATES},
         _RUNS,
@@ -220,7 +228,7 @@ TABLES = (
     Table("6", _SKEWED[:1], _ALL, runs=_RUNS),
     Table(
         "7",
-        tuple(cell for setting in (CIFAR10, CIFAR100) for cell in crossed(setting, alpha=_ALPHAS)),
+        (*crossed(CIFAR10, alpha=_ALPHAS), *crossed(CIFAR100, alpha=_ALPHAS)),
         ("fedgkd",),
         runs=_RUNS,
     ),

@@ -24,6 +24,7 @@ the noise, and no adversarial term. The rest is the same.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from types import SimpleNamespace
 
 from search_spaces.bounds import Grid, Value
@@ -74,12 +75,14 @@ _LAMBDA_1 = {"cifar10": 0.1, "cifar100": 0.01, "emnist_letters": 0.01}
 
 
 def _tuned_weights(setting: Setting, fixed: dict[str, Value], source: str) -> Space:
-    """Return FedKF's space with the grids of section 6.1, and the values in `fixed` without tuning."""
-    grid, chosen = {"lambda_1": Grid(0.001, 0.01, 0.1)}, {"lambda_1": _LAMBDA_1[setting.dataset]}
+    """Return FedKF's space with the grids of section 6.1; the values in `fixed` are not tuned."""
+    grid = {"lambda_1": Grid(0.001, 0.01, 0.1)}
+    chosen = {"lambda_1": _LAMBDA_1[setting.dataset]}
     if setting.dataset != "cifar10":
         return Space("fedkf", setting, grid, {"gamma": 1.0, **fixed}, source=source, chosen=chosen)
     # The paper has another gamma for one alpha, so a sweep chooses between the two.
-    grid, chosen = {"gamma": Grid(0.001, 1.0), **grid}, {"gamma": 1.0, **chosen}
+    grid = {"gamma": Grid(0.001, 1.0), **grid}
+    chosen = {"gamma": 1.0, **chosen}
     return Space(
         "fedkf",
         setting,
@@ -92,8 +95,12 @@ def _tuned_weights(setting: Setting, fixed: dict[str, Value], source: str) -> Sp
 
 
 def _spaces(setting: Setting) -> tuple[Space, ...]:
-    """List each baseline with its T1 form, which is the same run with another evaluated model, then FedKF."""
-    name, cifar = setting.dataset, setting.dataset != "emnist_letters"
+    """List each baseline with its T1 form, then FedKF.
+
+    A T1 form is the same run with another evaluated model.
+    """
+    name = setting.dataset
+    cifar = setting.dataset != "emnist_letters"
     mu: dict[str, Value] = {"mu": _PROX_MU[name]}
     gamma: dict[str, Value] = {"gamma": _GKD_GAMMA[name]}
     buffer: dict[str, Value] = {"buffer": 5}
@@ -106,7 +113,10 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
         "teacher": "oca",
         "t1_unvisited": "skip",
     }
-    source = f"lambda_1, lambda_2, gamma, the generator's lr: {_SOURCE}; variant, noise, adversarial term, slots: code"
+    source = (
+        f"lambda_1, lambda_2, gamma, the generator's lr: {_SOURCE}; "
+        "variant, noise, adversarial term, slots: code"
+    )
     return (
         Space("fedavg", setting, source=_SOURCE),
         Space("fedavg_t1", setting, source=_SOURCE),
@@ -119,7 +129,7 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
     )
 
 
-SPACES = tuple(space for setting in SETTINGS for space in _spaces(setting))
+SPACES = tuple(chain.from_iterable(map(_spaces, SETTINGS)))
 
 _ALL = ("fedavg", "fedprox", "fedgkd", "qffl", "fedavg_t1", "fedprox_t1", "fedgkd_t1", "fedkf")
 TABLES = tuple(

@@ -1,4 +1,4 @@
-"""A federated problem, `Setting`, with the values that a paper tried in it (`Space`) and its tables (`Table`).
+"""A federated problem (`Setting`), the values that a paper tried (`Space`), its tables (`Table`).
 
 A setting is everything that decides a run's numbers except the algorithm and the seed.
 """
@@ -124,8 +124,8 @@ class Setting:
     local_epochs: int = _setting(10, "passes E over a client's data in a round", 1, packable=True)
     step_rule: str = _setting(
         "epochs",
-        "what local_epochs counts: a client's own epochs, with or without their short last batch; single batches; or "
-        "the mean client's epochs, for all",
+        "what local_epochs counts: a client's own epochs, with or without their short last batch; "
+        "single batches; or the mean client's epochs, for all",
         choices=STEP_RULES,
         packable=True,
     )
@@ -210,7 +210,8 @@ class Setting:
             )
         if self.evaluate_every > self.rounds:
             raise ValueError(
-                f"evaluate_every must be <= rounds, got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
+                "evaluate_every must be <= rounds, "
+                f"got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
             )
         if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
             raise ValueError(
@@ -219,7 +220,7 @@ class Setting:
 
     @property
     def cohort_size(self) -> int:
-        """The number of clients that train in a round: C*K, a float, rounded half up; at least one."""
+        """The number of clients that train in a round: C*K, rounded half up; at least one."""
         return max(1, int(self.participation * self.num_clients + 0.5))
 
     def partition_seed_of(self, seed: int) -> int:
@@ -227,7 +228,10 @@ class Setting:
         return seed if self.partition_seed is None else self.partition_seed
 
     def as_dict(self) -> dict[str, Value]:
-        """Return the fields that identify the setting, by name: those of `FIRST`, and others off their default."""
+        """Return the fields that identify the setting, by name.
+
+        These are the fields of `FIRST`, and others off their default.
+        """
         values = [(item, getattr(self, item.name)) for item in dataclasses.fields(self)]
         return {
             item.name: value
@@ -236,21 +240,28 @@ class Setting:
         }
 
     def of_program(self) -> dict[str, Value]:
-        """Return the fields that decide what a step computes, by name, equal in all runs that train as one program."""
+        """Return the fields that decide what a step computes, by name.
+
+        They are equal in all runs that train as one program.
+        """
         fields = [item for item in dataclasses.fields(self) if not item.metadata["packable"]]
         return {item.name: getattr(self, item.name) for item in fields}
 
 
 def crossed(setting: Setting, **values: tuple[Value, ...]) -> tuple[Setting, ...]:
-    """Return the setting with every combination of the given values of its fields, the last one varying fastest."""
-    cells: list[dict[str, Any]] = [
-        dict(zip(values, cell, strict=True)) for cell in product(*values.values())
-    ]
-    return tuple(dataclasses.replace(setting, **cell) for cell in cells)
+    """Return the setting with every combination of the given values of its fields.
+
+    The last one varies fastest.
+    """
+    settings = []
+    for combination in product(*values.values()):
+        fields: dict[str, Any] = dict(zip(values, combination, strict=True))
+        settings.append(dataclasses.replace(setting, **fields))
+    return tuple(settings)
 
 
 def setting_fields() -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields of `Setting` by name, each with its `bounds` and `meaning` in the metadata."""
+    """Return the fields of `Setting` by name, with `bounds` and `meaning` in their metadata."""
     return {item.name: item for item in dataclasses.fields(Setting)}
 
 
@@ -302,17 +313,17 @@ class Space:
     tuned: Mapping[str, Grid] = field(default_factory=dict)
 
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
-        """Return the fixed and the chosen values of a result at this alpha, or at the setting's own.
+        """Return the fixed and the chosen values of a result at an alpha, by default the setting's.
 
         Missing names of `grid` have no printed choice; names in neither have the algorithm's
         default.
         """
-        alpha = self.setting.alpha if alpha is None else alpha
-        return {
-            **self.fixed,
-            **self.chosen,
-            **({} if alpha is None else self.chosen_at.get(alpha, {})),
-        }
+        if alpha is None:
+            alpha = self.setting.alpha
+        values = {**self.fixed, **self.chosen}
+        if alpha is not None:
+            values.update(self.chosen_at.get(alpha, {}))
+        return values
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""`--log`: growing curves in TensorBoard, Weights & Biases or MLflow, written by a thread of the driver.
+"""`--log`: growing curves in TensorBoard, Weights & Biases or MLflow.
 
-Every result row is one run of a tool: steps are rounds, keys are the curve's metrics and
-`best_accuracy`, the best test accuracy so far. Ray Tune's own callbacks would make one run of all
-seeds of a trial and all rows of a run, with steps that count reports instead of rounds. The stored
-curves remain the source: a run that goes on after an interruption reports its whole curve again,
-and the tool's run is replaced.
+A thread of the driver writes them. Every result row is one run of a tool: steps are rounds, keys
+are the curve's metrics and `best_accuracy`, the best test accuracy so far. Ray Tune's own callbacks
+would make one run of all seeds of a trial and all rows of a run, with steps that count reports
+instead of rounds. The stored curves remain the source: a run that goes on after an interruption
+reports its whole curve again, and the tool's run is replaced.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ WRITTEN_BYTES = 2**28  # of a million rows in `.written`
 WHOLE = ("finished", "stopped")  # statuses of rows with a curve
 
 Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds ascending
-Config = Mapping[
-    str, Any
-]  # of a row, named like the columns of `runs`; `hp_*` are hyper-parameters
+# Of a row, named like the columns of `runs`; `hp_*` are hyper-parameters.
+Config = Mapping[str, Any]
 
 
 class Tool(Protocol):
@@ -81,7 +80,7 @@ class Tool(Protocol):
     look: str
 
     def begin(self, name: str, config: Config) -> Any:
-        """Open the run of a row, replacing one that the tool has already; return the tool's handle of it."""
+        """Open the run of a row, replacing one that the tool has; return the tool's handle."""
 
     def write(self, run: Any, rounds: Rounds) -> None:
         """Write the values of some rounds so that they are visible at once."""
@@ -101,14 +100,19 @@ class TensorBoard:
         from tensorboardX import event_file_writer, summary
         from tensorboardX.proto import event_pb2, summary_pb2
 
-        self._writer, self._hparams = event_file_writer.EventsWriter, summary.hparams
-        self._event, self._summary = event_pb2, summary_pb2.Summary
+        self._writer = event_file_writer.EventsWriter
+        self._hparams = summary.hparams
+        self._event = event_pb2
+        self._summary = summary_pb2.Summary
         self._folder = folder / "tensorboard"
         self.where = str(self._folder)
         self.look = f"tensorboard --logdir {self._folder}"
 
     def begin(self, name: str, config: Config) -> Any:
-        """Begin a new file; older ones stay, because an open TensorBoard may not look beyond them."""
+        """Begin a new file.
+
+        Older ones stay, because an open TensorBoard may not look beyond them.
+        """
         folder = part_of(self._folder, name)
         folder.mkdir(parents=True, exist_ok=True)
         file = self._writer(str(folder / "events"))
@@ -145,9 +149,10 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases, with a run for each row by its name as id; wandb's variables set entity, project and mode.
+    """Weights & Biases, with a run for each row, whose id is the row's name.
 
-    Raises EnvironmentProblem if it is to go online, and there is no API key.
+    wandb's variables set entity, project and mode. Raises EnvironmentProblem if it is to go online,
+    and there is no API key.
     """
 
     def __init__(self, folder: Path, offline: bool) -> None:
@@ -156,10 +161,12 @@ class Wandb:
         mode = "offline" if offline else os.environ.get("WANDB_MODE", "online")
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise EnvironmentProblem(
-                "--log wandb: no API key of Weights & Biases is here; `wandb login` stores one, and WANDB_MODE=offline "
-                f"keeps the runs in {folder / 'wandb'}"
+                "--log wandb: no API key of Weights & Biases is here; `wandb login` stores one, "
+                f"and WANDB_MODE=offline keeps the runs in {folder / 'wandb'}"
             )
-        self._wandb, self._mode, self._folder = wandb, mode, folder
+        self._wandb = wandb
+        self._mode = mode
+        self._folder = folder
         self._project = os.environ.get("WANDB_PROJECT", PROJECT)
         self.where = f"{mode}:{os.environ.get('WANDB_ENTITY', '')}/{self._project}"
         synced = f"wandb sync {folder / 'wandb'}/offline-run-*"
@@ -195,9 +202,10 @@ class Wandb:
 
 
 class Mlflow:
-    """MLflow, with a run for each row, identified by the tag `run_key`; its variables set store and experiment.
+    """MLflow, with a run for each row, identified by the tag `run_key`.
 
-    Raises EnvironmentProblem if the store needs the network and `offline` is set.
+    MLflow's variables set store and experiment. Raises EnvironmentProblem if the store needs the
+    network and `offline` is set.
     """
 
     def __init__(self, folder: Path, offline: bool) -> None:
@@ -217,20 +225,19 @@ class Mlflow:
             raise EnvironmentProblem(
                 f"--offline: MLflow's store is {store}; unset MLFLOW_TRACKING_URI, or log online"
             )
-        shown = re.sub(
-            "//[^/]*@", "//", store
-        )  # without a password, which must be neither printed nor stored
+        # Without a password, which must be neither printed nor stored.
+        shown = re.sub("//[^/]*@", "//", store)
         self.look = shown if shown.startswith("http") else f"mlflow ui --backend-store-uri {shown}"
-        self._client, self._entities = MlflowClient(store), entities
+        self._client = MlflowClient(store)
+        self._entities = entities
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         self.where = f"{shown} {experiment}"
         existing = self._client.get_experiment_by_name(experiment)
-        artifacts = None if uri else (folder / "artifacts").as_uri()
-        self._experiment = (
-            existing.experiment_id
-            if existing
-            else self._client.create_experiment(experiment, artifacts)
-        )
+        if existing:
+            self._experiment = existing.experiment_id
+        else:
+            artifacts = None if uri else (folder / "artifacts").as_uri()
+            self._experiment = self._client.create_experiment(experiment, artifacts)
 
     def begin(self, name: str, config: Config) -> Any:
         """Begin a run that replaces any older run of the same row in the store."""
@@ -239,19 +246,16 @@ class Mlflow:
             self._client.delete_run(old.info.run_id)
         tags = {"run_key": key, "mlflow.source.name": PROJECT, "algorithm": config["algorithm"]}
         run: str = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
-        self._client.log_batch(
-            run, params=[self._entities.Param(name, str(value)) for name, value in config.items()]
-        )
+        params = [self._entities.Param(name, str(value)) for name, value in config.items()]
+        self._client.log_batch(run, params=params)
         return run
 
     def write(self, run: Any, rounds: Rounds) -> None:
         """Write the rounds in batches."""
         now = int(1000 * time.time())
-        metrics = [
-            self._entities.Metric(*point, now, at)
-            for at, values in rounds.items()
-            for point in values.items()
-        ]
+        metrics = []
+        for at, values in rounds.items():
+            metrics += [self._entities.Metric(*point, now, at) for point in values.items()]
         for start in range(0, len(metrics), MLFLOW_BATCH):
             self._client.log_batch(run, metrics=metrics[start : start + MLFLOW_BATCH])
 
@@ -294,7 +298,7 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A growing curve: the run handle of each tool that has begun it, its test accuracies, and the last round."""
+    """A growing curve: the handles of the tools that have begun it, test accuracies, last round."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
@@ -303,8 +307,12 @@ class _Curve:
 
     @property
     def name(self) -> str:
-        """`fedavg-0123456789abcdef`: the algorithm, and the first characters of the key, as in the row's own files."""
-        return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', self.config['algorithm'])}-{self.config['run_key'][:16]}"
+        """The algorithm, and the first characters of the key, as in the row's own files.
+
+        Such as `fedavg-0123456789abcdef`.
+        """
+        algorithm = re.sub(r"[^A-Za-z0-9_.-]", "_", self.config["algorithm"])
+        return f"{algorithm}-{self.config['run_key'][:16]}"
 
 
 class LogWriter(Observer):
@@ -345,21 +353,17 @@ class LogWriter(Observer):
         runs = store.runs()
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
-            lines = {
-                name: _written_line(tool, row["run_key"], row["status"])
-                for name, tool in self.tools.items()
-            }
-            if names := [name for name, line in lines.items() if line not in written.get(name, ())]:
+            names = []
+            for name, tool in self.tools.items():
+                line = _written_line(tool, row["run_key"], row["status"])
+                if line not in written.get(name, ()):
+                    names.append(name)
+            if names:
                 lacking[row["run_key"]] = row, names
         curves = store.curves(lacking).groupby("run_key")
-        for key, points in curves[["round", "metric", "value"]]:
-            self._jobs.put(
-                partial(
-                    self._write_stored,
-                    *lacking[str(key)],
-                    list(points.itertuples(index=False, name=None)),
-                )
-            )
+        for key, frame in curves[["round", "metric", "value"]]:
+            points = list(frame.itertuples(index=False, name=None))
+            self._jobs.put(partial(self._write_stored, *lacking[str(key)], points))
         return len(curves)
 
     def close(self) -> None:
@@ -381,9 +385,8 @@ class LogWriter(Observer):
             for suffix, key in unit.rows.items():
                 if curves.get(key):
                     if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
-                        self._end(
-                            key, "interrupted"
-                        )  # a worker died: another reports the run from its first round
+                        # A worker died: another reports the run from its first round.
+                        self._end(key, "interrupted")
                     if key not in self._curves:
                         row = identity_columns(*unit.identity(row_entry(unit.algorithm, suffix)))
                         self._curves[key] = _Curve(_config({**row, "paper": unit.paper}))
@@ -424,10 +427,9 @@ class LogWriter(Observer):
             with self._guarded(name):
                 tool.end(curve.runs[name], status)
                 if status in WHOLE:
+                    line = _written_line(tool, curve.config["run_key"], status)
                     self._files[name].parent.mkdir(parents=True, exist_ok=True)
-                    append_line(
-                        self._files[name], _written_line(tool, curve.config["run_key"], status)
-                    )
+                    append_line(self._files[name], line)
 
     def _usable(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
         """List the tools among `names` that have not failed."""
@@ -457,7 +459,7 @@ def _written_line(tool: Tool, key: str, status: str) -> str:
 
 
 def _config(row: Mapping[str, Any]) -> Config:
-    """Expand the hyper-parameters and the setting of a row, and add the columns that identify it."""
+    """Expand the hyper-parameters and the setting of a row, and add its identity."""
     columns = {f"hp_{name}": value for name, value in json.loads(row["hp_json"]).items()}
     identity = {
         name: row[name] for name in ("seed", "algorithm", "algorithm_version", "paper", "run_key")
@@ -469,16 +471,19 @@ def _config(row: Mapping[str, Any]) -> Config:
 def logged(
     names: Sequence[str], plan: Plan, to_do: Sequence[RunSpec], store: Store, offline: bool
 ) -> Iterator[list[Observer]]:
-    """Make the observers that `--log` asks for, write the stored rows that they lack, and close them at the end.
+    """Make the observers that `--log` asks for, and close them at the end.
 
-    `to_do` are the plan's runs that are not stored. Raises EnvironmentProblem if a tool is not
-    installed or cannot be used.
+    They write the stored rows that their tools lack. `to_do` are the plan's runs that are not
+    stored. Raises EnvironmentProblem if a tool is not installed or cannot be used.
     """
     writer = LogWriter(make_tools(names, store.out, offline), store.out)
     try:
         # Keys of the sweep's rows that no run will make now; some may not be stored.
         pending = {unit.key for unit in to_do}
-        keys = {key for unit in plan.units if unit.key not in pending for key in unit.rows.values()}
+        keys: set[str] = set()
+        for unit in plan.units:
+            if unit.key not in pending:
+                keys.update(unit.rows.values())
         if plan.searches:
             keys |= set(searched_rows(plan, store).run_key)
         if count := writer.catch_up(store, keys):

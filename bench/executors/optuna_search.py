@@ -1,4 +1,4 @@
-"""Search by Optuna: distributions that satisfy a space's relations, and a sampler filled with stored results."""
+"""Search by Optuna: distributions under a space's relations, a sampler with stored results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _READ = (
     *("algorithm", "setting_json", "hp_json", "run_key"),
     *("status", "diverged", *RULES.values()),
 )
-FIELD = "setting."  # prefix of the name of a setting field, because a hyper-parameter may be called `lr` as well
+# Prefix of the name of a setting field, because a hyper-parameter may be called `lr` as well.
+FIELD = "setting."
 PATIENCE = 20  # proposals per wanted configuration: if few are left, a sampler repeats itself
 
 
@@ -63,15 +64,15 @@ def distributions(search: Search) -> dict[str, Any]:
     space: dict[str, Any] = {}
     choices = _choices(search)
     grids = {name: value.values for name, value in choices.items() if isinstance(value, Grid)}
-    bound = {name for relation in search.where for name in names_in(relation)}
+    bound = _bound_names(search)
     joint = {name: values for name, values in grids.items() if name in bound}
     if joint:
         relations = [relation for relation in search.where if names_in(relation) <= joint.keys()]
-        valid = [
-            json.dumps(values)
-            for values in product(*joint.values())
-            if all(holds(relation, dict(zip(joint, values, strict=True))) for relation in relations)
-        ]
+        valid = []
+        for values in product(*joint.values()):
+            named = dict(zip(joint, values, strict=True))
+            if all(holds(relation, named) for relation in relations):
+                valid.append(json.dumps(values))
         space[",".join(joint)] = CategoricalDistribution(valid)
     for name, value in choices.items():
         if isinstance(value, Range) and value.whole:
@@ -84,24 +85,29 @@ def distributions(search: Search) -> dict[str, Any]:
 
 
 def _choices(search: Search) -> dict[str, Grid | Range]:
-    """Return the values of all hyper-parameters, and of the tuned fields of the setting, by their names here.
+    """Return the values of all hyper-parameters, and of the tuned fields of the setting.
 
-    Optuna knows no relations: of a range that one binds, these are the values of a grid.
+    The names of these fields begin with `FIELD`. Optuna knows no relations: of a range that one
+    binds, these are the values of a grid.
     """
-    bound = {name for relation in search.where for name in names_in(relation)}
-    values = {
-        name: Grid(*value.values) if name in bound else value
-        for name, value in search.values.items()
-    }
-    return {**values, **{FIELD + name: value for name, value in search.tuned.items()}}
+    bound = _bound_names(search)
+    choices: dict[str, Grid | Range] = {}
+    for name, value in search.values.items():
+        choices[name] = Grid(*value.values) if name in bound else value
+    for name, value in search.tuned.items():
+        choices[FIELD + name] = value
+    return choices
+
+
+def _bound_names(search: Search) -> set[str]:
+    """Return the hyper-parameters that relations of the search bind."""
+    return set().union(*map(names_in, search.where))
 
 
 def size(search: Search) -> float:
     """Count the configurations that the search can propose; infinite with an interval."""
-    counts = [
-        len(getattr(dist, "choices", ())) or math.inf for dist in distributions(search).values()
-    ]
-    return math.prod(counts)
+    space = distributions(search)
+    return math.prod(len(getattr(dist, "choices", ())) or math.inf for dist in space.values())
 
 
 def decode(search: Search, chosen: Mapping[str, Any]) -> tuple[dict[str, Value], Setting]:
@@ -111,9 +117,10 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> tuple[dict[str, Value],
     }
     for name, value in chosen.items():
         names = name.split(",")
-        values |= (
-            dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
-        )
+        if len(names) > 1:
+            values.update(zip(names, json.loads(value), strict=True))
+        else:
+            values[name] = value
     fields: dict[str, Any] = {name: values.pop(FIELD + name) for name in search.tuned}
     return entry(search.algorithm).resolve(values), replace(search.setting, **fields)
 
@@ -131,7 +138,9 @@ def encode(
 
     `space`: its `distributions`.
     """
-    values = {**configuration, **{FIELD + name: getattr(setting, name) for name in search.tuned}}
+    values = dict(configuration)
+    for name in search.tuned:
+        values[FIELD + name] = getattr(setting, name)
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
         names = name.split(",")
@@ -143,55 +152,54 @@ def encode(
         if not possible:
             return None
         chosen[name] = value
-    fixed = {
-        n: v.values[0]
-        for n, v in _choices(search).items()
-        if isinstance(v, Grid) and len(v.values) == 1
-    }
-    return chosen if all(values[name] == value for name, value in fixed.items()) else None
+    for name, choice in _choices(search).items():
+        is_fixed = isinstance(choice, Grid) and len(choice.values) == 1
+        if is_fixed and values[name] != choice.values[0]:
+            return None
+    return chosen
 
 
 def varied(searches: Sequence[Search]) -> dict[str, Varied]:
-    """Find the setting fields that differ, and the tuned hyper-parameters, by algorithm, for the names of trials."""
+    """Find by algorithm what the names of trials state.
+
+    That is the setting fields that differ, and the tuned hyper-parameters.
+    """
     fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
     names = {}
     for search in searches:
+        differing = (*fields[search.algorithm].fields, *search.tuned)
         several = (name for name, value in search.values.items() if len(value.values) > 1)
-        names[search.algorithm] = Varied(
-            (*fields[search.algorithm].fields, *search.tuned), tuple(several)
-        )
+        names[search.algorithm] = Varied(differing, tuple(several))
     return names
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:
-    """Count the configurations still to try: wanted, possible, and not `known` (`History.known`)."""
+    """Count the configurations still to try: wanted, possible, and not in `History.known`."""
     return int(max(0, min(plan.request.configurations, size(search)) - len(known)))
 
 
 def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
-    """List the configurations to try before the sampler proposes any: those begun, and all others if all are wanted.
+    """List the configurations to try before the sampler proposes any.
 
-    A sampler would repeat itself on the rest of a small grid. In a larger space with the learning
-    rate in it, the setting's own rate is tried with other values from the sampler, so that every
-    algorithm has it among its tries.
+    These are those that have begun, and all others if all are wanted. A sampler would repeat itself
+    on the rest of a small grid. In a larger space with the learning rate in it, the setting's own
+    rate is tried with other values from the sampler, so that every algorithm has it among its
+    tries.
     """
     first = list(past.begun)
     space = distributions(search)
     if size(search) > plan.request.configurations:
-        preset = {FIELD + name: getattr(search.setting, name) for name in search.tuned}
         preset = {
-            name: value for name, value in preset.items() if not hasattr(space.get(name), "choices")
+            FIELD + name: getattr(search.setting, name)
+            for name in search.tuned
+            if not hasattr(space.get(FIELD + name), "choices")
         }
         tried = [*first, *(chosen for chosen, _ in past.known)]
-        return (
-            first
-            if not preset or any(preset.items() <= chosen.items() for chosen in tried)
-            else [*first, preset]
-        )
-    choices = [
-        dict(zip(space, values, strict=True))
-        for values in product(*(dist.choices for dist in space.values()))
-    ]
+        if preset and not any(preset.items() <= chosen.items() for chosen in tried):
+            first.append(preset)
+        return first
+    columns = [distribution.choices for distribution in space.values()]
+    choices = [dict(zip(space, values, strict=True)) for values in product(*columns)]
     seen = [chosen for chosen, _ in past.known] + first
     return first + [chosen for chosen in choices if chosen not in seen]
 
@@ -212,24 +220,18 @@ def histories(
     if plan.request.force or not searches:
         return [History() for _ in searches]
     runs = Store(Path(out), data_hashes).runs(columns=_READ)
-    states: dict[
-        str, dict[str, str]
-    ] = {}  # without damaged ones, which the runs that need them report
+    names = ("algorithm", "setting_json", "hp_json")
+    # Without damaged ones, which the runs that need them report.
+    states: dict[str, dict[str, str]] = {}
     for key, manifest in saved_runs(Path(out)).items():
         with suppress(LookupError, TypeError):
             if manifest["version"] == STATE_VERSION:
-                states[key] = {
-                    name: str(manifest["run"][name])
-                    for name in ("algorithm", "setting_json", "hp_json")
-                }
+                states[key] = {name: str(manifest["run"][name]) for name in names}
     by_search = []
     for search in searches:
         frame = runs[runs.algorithm == search.algorithm]
-        frame = frame[
-            frame.setting_json.isin(
-                [text for text in frame.setting_json.unique() if search.covers(text)]
-            )
-        ]
+        covered = [text for text in frame.setting_json.unique() if search.covers(text)]
+        frame = frame[frame.setting_json.isin(covered)]
         rows = {str(row.run_key): row for row in frame.itertuples()}
         saved = {
             key: run
@@ -244,11 +246,12 @@ def _history(
     plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, Mapping[str, str]]
 ) -> History:
     needless = enough(stopped=plan.request.scheduler != "none")
-    history, space, seen = History(), distributions(search), set[str]()
+    history = History()
+    space = distributions(search)
+    seen = set[str]()
     texts = {(row.hp_json, row.setting_json) for row in rows.values()}
-    for hp_json, setting_json in sorted(
-        texts | {(run["hp_json"], run["setting_json"]) for run in saved.values()}
-    ):
+    texts |= {(run["hp_json"], run["setting_json"]) for run in saved.values()}
+    for hp_json, setting_json in sorted(texts):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(hp_json))
         except ValueError:  # of a version of the algorithm with other fields
@@ -276,7 +279,10 @@ def _history(
 
 
 class Proposer:
-    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice."""
+    """Optuna's sampler of a search, filled with the stored results.
+
+    It proposes no configuration twice.
+    """
 
     def __init__(self, plan: Plan, search: Search, past: History) -> None:
         import optuna
@@ -298,7 +304,10 @@ class Proposer:
         self._values = {canonical_json(chosen): value for chosen, value in past.known}
 
     def propose(self) -> optuna.Trial | None:
-        """Propose a new configuration; None if no more are wanted, or the sampler only repeats itself."""
+        """Propose a new configuration.
+
+        None if no more are wanted, or the sampler only repeats itself.
+        """
         while self.wanted and self._patience:
             trial = self.study.ask(self._space)
             name = canonical_json(trial.params)

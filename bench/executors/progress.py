@@ -77,10 +77,10 @@ class Tally:
 
     def __init__(self, trials: int, work: float) -> None:
         self.done = self.failed = 0
-        self._trials, self._work = trials, work
-        self._over: dict[
-            str, float
-        ] = {}  # key of a trial -> its work that is done, or will never be
+        self._trials = trials
+        self._work = work
+        # Key of a trial -> its work that is done, or will never be.
+        self._over: dict[str, float] = {}
         # Time and share at the first report, because the start-up before it says nothing about the
         # pace.
         self._first: tuple[float, float] | None = None
@@ -95,7 +95,8 @@ class Tally:
         if report.get("status") != "interrupted":
             self._over[trial.key] = work_of(trial.units)
             self.done += 1
-            self.failed += report.get("status") == "failed"
+            if report.get("status") == "failed":
+                self.failed += 1
 
     @property
     def fraction(self) -> float:
@@ -160,7 +161,10 @@ class Plain(Quiet):
 
 
 class Live(Quiet):
-    """A bar for the sweep and one for each running trial, redrawn in place; other lines scroll above them."""
+    """A bar for the sweep and one for each running trial, redrawn in place.
+
+    Other lines scroll above them.
+    """
 
     def __init__(self, trials: int, work: float) -> None:
         from rich.console import Console
@@ -248,15 +252,21 @@ def trouble(trial: Watched, report: Mapping[str, Any]) -> str:
 
 
 def ending(trial: Watched, report: Mapping[str, Any]) -> str:
-    """Describe how a trial ended; empty if it never began, like many trials of an interrupted sweep."""
-    how = str(report.get("status"))
-    if not report.get("round") and how in ("interrupted", "environment"):
+    """Describe how a trial ended.
+
+    Empty if it never began, like many trials of an interrupted sweep.
+    """
+    status = str(report.get("status"))
+    if not report.get("round") and status in ("interrupted", "environment"):
         return ""
-    if how == "environment":  # the reason is printed when the sweep ends
-        how = "some of its runs cannot continue"
-    values = {"accuracy": report.get("accuracy"), "best": report.get("best_accuracy")}
-    shown = [f", {name} {_percent(value)}" for name, value in values.items() if _percent(value)]
-    return trouble(trial, report) or f"{how}{''.join(shown)}: {trial.name}"
+    if problem := trouble(trial, report):
+        return problem
+    # The reason of an environment's problem is printed when the sweep ends.
+    text = "some of its runs cannot continue" if status == "environment" else status
+    for name, number in (("accuracy", "accuracy"), ("best", "best_accuracy")):
+        if value := _percent(report.get(number)):
+            text += f", {name} {value}"
+    return f"{text}: {trial.name}"
 
 
 def make_display(trials: int, work: float, quiet: bool) -> Quiet:

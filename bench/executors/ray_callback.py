@@ -1,4 +1,4 @@
-"""A Tune callback that passes a sweep's events on, and makes the last report of a dead worker in its place."""
+"""A Tune callback that passes a sweep's events on, and reports for workers that died."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.planning.run_spec import RunSpec
 
 
 class Watcher(tune.Callback):
-    """A callback that passes on the events, last reports and workers' warnings of one trainable's trials."""
+    """A callback that passes on events, last reports and warnings of one trainable's trials."""
 
     def __init__(
         self,
@@ -32,8 +32,10 @@ class Watcher(tune.Callback):
         observers: Sequence[Observer],
         outcome: Outcome,
     ) -> None:
-        self._trainable, self._execution = trainable, execution
-        self._observers, self._outcome = observers, outcome
+        self._trainable = trainable
+        self._execution = execution
+        self._observers = observers
+        self._outcome = outcome
         self._trials: dict[str, Watched] = {}
         self._begun: set[str] = set()
         self._closed = False
@@ -83,7 +85,10 @@ class Watcher(tune.Callback):
         self._ended(trial, report)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Warn that a trial continues on another worker; a machine that is not ready ends the whole sweep."""
+        """Warn that a trial continues on another worker.
+
+        A machine that is not ready ends the whole sweep.
+        """
         if self._closed:
             return
         error = _error_of(trial)
@@ -91,31 +96,30 @@ class Watcher(tune.Callback):
             self._stop_all()
             self._outcome.note({"status": "environment", "error": problem})
         elif not self._execution.stopping:
-            how = (
-                "begins anew, as --force asks"
-                if self._execution.force
-                else "goes on from its last save"
-            )
-            reason = f"{self._watched(trial).name}: {_reason(error)}; it {how}"
-            warnings.warn(
-                f"{reason} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2
-            )
+            next_step = "goes on from its last save"
+            if self._execution.force:
+                next_step = "begins anew, as --force asks"
+            event = f"{self._watched(trial).name}: {_reason(error)}; it {next_step}"
+            text = f"{event} (failure {trial.num_failures} of this trial)"
+            warnings.warn(text, Slower, stacklevel=2)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Pass on the end of a trial without a last report: interrupted, failed, or on a machine that is not ready."""
+        """Pass on the end of a trial without a last report.
+
+        It was interrupted, failed, or was on a machine that is not ready.
+        """
         if self._closed:
             return
-        name, error = self._watched(trial).name, _error_of(trial)
+        name = self._watched(trial).name
+        error = _error_of(trial)
         report = {"status": "interrupted"}
         if problem := self._problem(error):
             self._stop_all()
             report = {"status": "environment", "error": problem}
         elif not self._execution.stopping:
             reason = f"{_reason(error)}, {trial.num_failures} times"
-            report = {
-                "status": "failed",
-                "error": f"{name}: {reason}{self._record_failures(trial, reason)}",
-            }
+            not_stored = self._record_failures(trial, reason)
+            report = {"status": "failed", "error": f"{name}: {reason}{not_stored}"}
         self._ended(trial, report)
 
     def close(self) -> None:
@@ -167,7 +171,10 @@ class Watcher(tune.Callback):
 
 
 def _error_of(trial: Trial) -> BaseException | None:
-    """Load the trial's error, which Tune keeps on this machine until the experiment ends; None if there is none."""
+    """Load the trial's error, or None if there is none.
+
+    Tune keeps it on this machine until the experiment ends.
+    """
     with suppress(Exception):
         error: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
         return error
@@ -181,7 +188,9 @@ def _reason(error: BaseException | None) -> str:
             "Ray ended its worker, because memory ran out (fewer trials at once: --max-concurrent)"
         )
     if isinstance(error, RayActorError) and error.actor_init_failed:
-        return f"its worker could not start: {([*filter(str.strip, str(error).splitlines())] or ['?'])[-1].strip()}"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        last_line = lines[-1] if lines else "?"
+        return f"its worker could not start: {last_line}"
     if error is None or isinstance(error, RayActorError):
         return "its worker process died (killed, perhaps for want of memory, or crashed)"
     cause = getattr(error, "cause", error)

@@ -40,10 +40,11 @@ class ClusterLost(RuntimeError):
 
 
 def start(resources: Resources) -> bool:
-    """Join the requested cluster, or start Ray on this machine, whatever clusters run there already.
+    """Join the requested cluster, or start Ray on this machine.
 
-    The processes of a Ray started here block SIGTERM, which batch systems send to all processes of
-    a job: the sweep's stop file makes trials save and end instead.
+    Clusters that run here already do not matter. The processes of a Ray started here block SIGTERM,
+    which batch systems send to all processes of a job: the sweep's stop file makes trials save and
+    end instead.
 
     Returns:
         Whether the sweep has to leave it at the end; False for a Ray that this process had already.
@@ -58,10 +59,8 @@ def start(resources: Resources) -> bool:
     if not resources.address:
         options = _local_options()
         protect_token()
-    handler, unblocked = (
-        signal.getsignal(signal.SIGTERM),
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
-    )
+    handler = signal.getsignal(signal.SIGTERM)
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         ray.init(
             log_to_driver=False,
@@ -71,15 +70,17 @@ def start(resources: Resources) -> bool:
     except Exception as error:  # Ray has no class of its own for a start that fails
         failed = "Ray cannot start"
         if resources.address:
-            failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
+            failed = (
+                f"the cluster at {resources.address} cannot be reached "
+                "(RAY_AUTH_MODE=token where it asks for one)"
+            )
         raise EnvironmentProblem(
             f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGTERM, handler
-            )  # Ray replaced it, and would handle a signal that came meanwhile
+            # Ray replaced it, and would handle a signal that came meanwhile.
+            signal.signal(signal.SIGTERM, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return True
 
@@ -105,9 +106,8 @@ def private_folder() -> Path:
     try:
         own.mkdir(mode=0o700, exist_ok=True)
         status = own.lstat()
-        if (
-            not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid()
-        ):  # another user's, or a link
+        is_own_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if not is_own_folder:  # another user's, or a link
             own = Path(tempfile.mkdtemp(prefix="fedkd-", dir=parent))
         own.chmod(0o700)
     except OSError as error:
@@ -138,7 +138,8 @@ def protect_token() -> None:
         if not path.exists():
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
             say(
-                f"{path} cannot be written ({error.strerror}): Ray's token is in RAY_AUTH_TOKEN, for this sweep alone"
+                f"{path} cannot be written ({error.strerror}): "
+                "Ray's token is in RAY_AUTH_TOKEN, for this sweep alone"
             )
 
 
@@ -157,7 +158,8 @@ def leave() -> bool:
     Its processes block SIGTERM, and Ray would wait a second for each: they are killed once Ray has
     disconnected.
     """
-    started, deadline = _started_by("self"), time.monotonic() + LEAVE_SECONDS
+    started = _started_by("self")
+    deadline = time.monotonic() + LEAVE_SECONDS
     shutdown = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
     shutdown.start()
     while shutdown.is_alive() and ray.is_initialized() and time.monotonic() < deadline:
@@ -170,10 +172,10 @@ def leave() -> bool:
 
 
 def give_up() -> None:
-    """Leave a lost cluster, and hide the errors that Tune's objects raise when they are collected without Ray.
+    """Leave a lost cluster, and hide the errors that Tune's objects raise without Ray.
 
-    A head that lives but does not answer keeps Ray from ending: then this process exits without
-    waiting for it.
+    They raise them when they are collected. A head that lives but does not answer keeps Ray from
+    ending: then this process exits without waiting for it.
     """
     previous_hook = sys.unraisablehook
 
@@ -193,7 +195,10 @@ def _end_at_once() -> None:
 
 
 def _started_by(parent: int | str) -> list[int]:
-    """List the Ray processes that a process started, and all their descendants; none without /proc."""
+    """List the Ray processes that a process started, and all their descendants.
+
+    There are none without /proc.
+    """
     processes = []
     for file in Path(f"/proc/{parent}/task").glob("*/children"):
         with suppress(OSError):  # the process ended meanwhile
@@ -204,7 +209,10 @@ def _started_by(parent: int | str) -> list[int]:
 
 
 def check_address(address: str | None) -> None:
-    """Raise EnvironmentProblem if nothing listens at the address, because Ray itself would try for many minutes."""
+    """Raise EnvironmentProblem if nothing listens at the address.
+
+    Ray itself would try for many minutes.
+    """
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon:
         return
@@ -217,16 +225,19 @@ def check_address(address: str | None) -> None:
 
 
 def concurrent(resources: Resources) -> int:
-    """Count the trials that fit at once; raises EnvironmentProblem if none does, because Tune would wait for ever."""
+    """Count the trials that fit at once.
+
+    Raises EnvironmentProblem if none does, because Tune would wait for ever.
+    """
     nodes = _live(_nodes())
     fits = _count_places(nodes, resources)
     if fits < 1:
-        cores, devices = (
-            sum(node["Resources"].get(name, 0) for node in nodes) for name in ("CPU", "GPU")
-        )
+        cores = sum(node["Resources"].get("CPU", 0) for node in nodes)
+        devices = sum(node["Resources"].get("GPU", 0) for node in nodes)
         raise EnvironmentProblem(
-            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits a node: the cluster has "
-            f"{cores:g} CPU and {devices:g} GPU on {len(nodes)} nodes; lower --cpus-per-trial or --gpus-per-trial"
+            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits a node: "
+            f"the cluster has {cores:g} CPU and {devices:g} GPU on {len(nodes)} nodes; "
+            "lower --cpus-per-trial or --gpus-per-trial"
         )
     return min(fits, resources.concurrent or fits)
 
@@ -242,9 +253,8 @@ class Watch:
         self._resources = resources
         self._node = ray.get_runtime_context().get_node_id()
         self._answered = self._fitted = self._judged = time.monotonic()
-        self._alone = (
-            False  # the node of this machine, through which Ray reaches the others, is dead
-        )
+        # The node of this machine, through which Ray reaches the others, is dead.
+        self._alone = False
         self._over = threading.Event()
         threading.Thread(target=self._ask, name="watch", daemon=True).start()
 
@@ -253,10 +263,13 @@ class Watch:
 
         A `stopping` sweep waits only seconds for room.
         """
-        now, resources = time.monotonic(), self._resources
-        paused, self._judged = now - self._judged, now
+        now = time.monotonic()
+        resources = self._resources
+        paused = now - self._judged
+        self._judged = now
         if paused > 5 * ASK_SECONDS:  # this process was suspended, and could not ask meanwhile
-            self._answered, self._fitted = self._answered + paused, self._fitted + paused
+            self._answered += paused
+            self._fitted += paused
         patience = SCALING_SECONDS if resources.address else ROOMLESS_SECONDS
         if stopping:
             patience = 5 * ASK_SECONDS
@@ -266,8 +279,8 @@ class Watch:
             return f"the head of the Ray cluster has not answered for {now - self._answered:.0f} s"
         if now - self._fitted > patience:
             return (
-                f"no live node of the Ray cluster has had room for a trial of {resources.cpus} CPU and "
-                f"{resources.gpus:g} GPU for {now - self._fitted:.0f} s"
+                "no live node of the Ray cluster has had room for a trial of "
+                f"{resources.cpus} CPU and {resources.gpus:g} GPU for {now - self._fitted:.0f} s"
             )
         return ""
 
@@ -283,9 +296,9 @@ class Watch:
                 live = _live(nodes)
                 if _count_places(live, self._resources):
                     self._fitted = self._answered
-                self._alone = self._node in {node["NodeID"] for node in nodes} - {
-                    node["NodeID"] for node in live
-                }
+                known_ids = {node["NodeID"] for node in nodes}
+                live_ids = {node["NodeID"] for node in live}
+                self._alone = self._node in known_ids - live_ids
 
 
 def _nodes() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The Ray executor: runs trials as Tune trials, with reused actors, on a local Ray or on a cluster."""
+"""The Ray executor: Tune trials with reused actors, on a local Ray or on a cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,8 @@ def run_ray(sweep: Sweep) -> None:
         return
     started = start(sweep.resources)
     try:
-        sweep = replace(
-            sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources))
-        )
+        resources = replace(sweep.resources, concurrent=concurrent(sweep.resources))
+        sweep = replace(sweep, resources=resources)
         if sweep.trials and not sweep.execution.stopping:
             _run_trials(sweep)
         if sweep.plan.searches and not sweep.execution.stopping:
@@ -65,14 +65,14 @@ def run_ray(sweep: Sweep) -> None:
 
 
 def trainable_for(
-    trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]
+    trials: Sequence[Sequence[RunSpec]], executions: Sequence[Execution]
 ) -> type[SweepTrainable]:
-    """Make a trainable whose configuration is an index into `trials`; `how` has the execution of each."""
+    """Make a trainable whose configuration is an `index` into `trials` and `executions`."""
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
-        return list(trials[config["index"]]), how[config["index"]]
+        return list(trials[config["index"]]), executions[config["index"]]
 
-    differing = varied_names([unit for units in trials for unit in units])
+    differing = varied_names([*chain.from_iterable(trials)])
     return type("federated", (SweepTrainable,), {"resolve": resolve, "varied": differing})
 
 
@@ -81,7 +81,8 @@ def _run_trials(sweep: Sweep) -> None:
 
     Under ASHA, packs compare their own configurations, and Tune compares other trials.
     """
-    trials, pack = sweep.trials, sweep.resources.pack
+    trials = sweep.trials
+    pack = sweep.resources.pack
     scheduler = sweep.plan.request.scheduler
     compared = scheduler != "none" and pack == 1
     executions = [
@@ -93,10 +94,11 @@ def _run_trials(sweep: Sweep) -> None:
 
 
 def _run_searches(sweep: Sweep) -> None:
-    """Sample the configurations of every search that are wanted and not stored, all searches side by side."""
+    """Sample the wanted configurations of all searches that are not stored, side by side."""
     from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 
-    searches, request = sweep.plan.searches, sweep.plan.request
+    searches = sweep.plan.searches
+    request = sweep.plan.request
     past = histories(sweep.plan, searches, sweep.execution.out, sweep.execution.data_hashes)
     proposers = {
         index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)
@@ -110,18 +112,14 @@ def _run_searches(sweep: Sweep) -> None:
         index = config["search"]
         return chosen_units(searches[index], config["chosen"], request.seeds), executions[index]
 
+    members = {"resolve": resolve, "varied": varied(searches)}
+    trainable = type("federated", (SweepTrainable,), members)
     rules = None
     if request.scheduler != "none":
         of_search = [rule_of(request.scheduler, search.setting) for search in searches]
         rules = ByContest("search", of_search)
-    _fit(
-        sweep,
-        type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
-        {},
-        rules,
-        ProposerSearcher(proposers, lambda: sweep.execution.stopping),
-        wanted,
-    )
+    searcher = ProposerSearcher(proposers, lambda: sweep.execution.stopping)
+    _fit(sweep, trainable, {}, rules, searcher, wanted)
 
 
 def _fit(
@@ -133,10 +131,10 @@ def _fit(
     samples: int = 1,
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
-    root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
-    (root / name).mkdir(
-        mode=0o700, parents=True
-    )  # Tune's files are pickles: others must not write them
+    root = Path(sweep.execution.out) / "state"
+    name = f".tune-{uuid.uuid4().hex[:8]}"
+    # Tune's files are pickles: others must not write them.
+    (root / name).mkdir(mode=0o700, parents=True)
     watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
     tuner = tune.Tuner(
         tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),
@@ -156,10 +154,9 @@ def _fit(
             verbose=0,
         ),
     )
+    messages = sys.stderr if sweep.resources.verbose else io.StringIO()  # Ray's own
     try:
-        with redirect_stdout(
-            sys.stderr if sweep.resources.verbose else io.StringIO()
-        ):  # Ray's own messages
+        with redirect_stdout(messages):
             _fit_while_watched(tuner, sweep)
     except ClusterLost:
         watcher.close()
@@ -183,7 +180,8 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
         except BaseException as error:  # raised below, in the calling thread
             errors.append(error)
 
-    thread, watch = threading.Thread(target=fit, name="tune", daemon=True), Watch(sweep.resources)
+    thread = threading.Thread(target=fit, name="tune", daemon=True)
+    watch = Watch(sweep.resources)
     thread.start()
     try:
         while thread.is_alive():
@@ -192,28 +190,27 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
                 raise ClusterLost(problem)
     finally:
         watch.close()
-    if (
-        errors and "environment" not in sweep.outcome.statuses[before:]
-    ):  # a full disk fails Tune, too
+    # A full disk fails Tune, too, and is reported by the trials.
+    if errors and "environment" not in sweep.outcome.statuses[before:]:
         raise errors[0]
 
 
 class ProposerSearcher(Searcher):
-    """A Tune searcher over several samplers: a configuration has `search`, an index, and `chosen`, its values.
+    """A Tune searcher over several samplers.
 
-    One sampler after another proposes all its configurations, without waiting for the trials of
-    another to end.
+    A configuration has `search`, an index, and `chosen`, its values. One sampler after another
+    proposes all its configurations, without waiting for the trials of another to end.
     """
 
     def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
         super().__init__(metric="objective", mode="max")
-        self._proposers, self._stopping = proposers, stopping
-        self._proposed: dict[
-            str, Any
-        ] = {}  # Tune's trial -> index of its search, and Optuna's trial
+        self._proposers = proposers
+        self._stopping = stopping
+        # Tune's trial -> index of its search, and Optuna's trial.
+        self._proposed: dict[str, Any] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted any more."""
+        """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted."""
         for index, proposer in self._proposers.items():
             trial = None if self._stopping() else proposer.propose()
             if trial is not None:
@@ -226,9 +223,8 @@ class ProposerSearcher(Searcher):
     ) -> None:
         """Tell the sampler the objective of the trial."""
         index, trial = self._proposed[trial_id]
-        self._proposers[index].tell(
-            trial, float(result["objective"]) if result and not error else math.nan
-        )
+        objective = float(result["objective"]) if result and not error else math.nan
+        self._proposers[index].tell(trial, objective)
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing: a sweep goes on from its rows and states, never from Tune's own files."""

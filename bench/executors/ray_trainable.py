@@ -46,18 +46,14 @@ class FederatedTrainable(tune.Trainable):
 
     @classmethod
     def param_space(cls) -> dict[str, Any]:
-        """Return Tune's space of the values that the algorithm's class states (`hyper(..., search=...)`)."""
+        """Return Tune's space of the values that the class states (`hyper(..., search=...)`)."""
         fields = entry(cls.algorithm).fields
         return {field.name: domain_of(field.search) for field in fields if field.search}
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the runs of the configuration, which continue from their saved states, if there are any."""
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        if (
-            on_main_thread
-            and ray.is_initialized()
-            and ray.get_runtime_context().get_actor_id() is not None
-        ):
+        """Build the runs of the configuration, which continue from their saved states, if any."""
+        in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+        if in_actor and threading.current_thread() is threading.main_thread():
             # Ctrl-C reaches workers as well, which end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.method:
@@ -81,7 +77,7 @@ class FederatedTrainable(tune.Trainable):
         return [unit], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
 
     def step(self) -> dict[str, Any]:
-        """Train `rounds_per_report` rounds, up to an evaluated one, and report what was measured there.
+        """Train `rounds_per_report` rounds, up to an evaluated one, and report its numbers.
 
         Returns:
             The trial's report and the last round's metrics, without numbers that the run does not
@@ -117,19 +113,21 @@ class FederatedTrainable(tune.Trainable):
     def _save_runs(self) -> None:
         self.trial.save()
 
-    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override] # Tune gives what was saved
+    # Tune gives the folder that was saved.
+    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
         """Load nothing, because `setup` has loaded the state; refuse a checkpoint of another trial.
 
         Raises:
             UsageError: the checkpoint is of other runs, as under population-based training.
         """
         own = self._pointer()
-        given = json.loads((Path(checkpoint_dir) / POINTER).read_text())
-        if {**own, **given} != own:
+        stored = json.loads((Path(checkpoint_dir) / POINTER).read_text())
+        if {**own, **stored} != own:
             raise UsageError(
-                f"trial {own['trial']} (run {own['runs'][0][:16]}) was given the checkpoint of another trial (run "
-                f"{given['runs'][0][:16]}), but a run's state belongs to its configuration: schedulers that copy "
-                "checkpoints between trials (PopulationBasedTraining, PB2) are not supported; use ASHAScheduler, "
+                f"trial {own['trial']} (run {own['runs'][0][:16]}) was given the checkpoint of "
+                f"another trial (run {stored['runs'][0][:16]}), but a run's state belongs to its "
+                "configuration: schedulers that copy checkpoints between trials "
+                "(PopulationBasedTraining, PB2) are not supported; use ASHAScheduler, "
                 "HyperBandScheduler or MedianStoppingRule"
             )
 
@@ -145,7 +143,7 @@ class FederatedTrainable(tune.Trainable):
 
 
 class SweepTrainable(FederatedTrainable):
-    """Base of the trainables of `bench.sweep`, bound to a plan by `bench.executors.ray_executor`."""
+    """Base of the trainables of `bench.sweep`; `bench.executors.ray_executor` binds a plan."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
 
@@ -202,18 +200,20 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
-    """Make the execution inside a user's own Tuner: a GPU if Tune assigned one, and a thread for each assigned CPU.
+    """Make the execution inside a user's own Tuner.
 
-    Raises UsageError for a relative path: in a worker it would mean a folder of Tune's.
+    It has a GPU if Tune assigned one, and a thread for each assigned CPU. Raises UsageError for a
+    relative path: in a worker it would mean a folder of Tune's.
     """
     for name in ("out", "data_dir"):
         if given.get(name) and not Path(given[name]).is_absolute():
             raise UsageError(
                 f"{name} must be an absolute path in a trial's configuration, got {given[name]!r}"
             )
-    device = given.get("device") or (
-        "cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu"
-    )
+    device = given.get("device")
+    if not device:
+        assigned = os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus()
+        device = "cuda" if assigned else "cpu"
     return Execution(
         out=given["out"],
         data_dir=given.get("data_dir"),
@@ -234,7 +234,10 @@ def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _rounds_per_report(given: Mapping[str, Any]) -> int:
-    """Parse `rounds_per_report` of a configuration, 1 by default; raises UsageError if it is not a positive number."""
+    """Parse `rounds_per_report` of a configuration, 1 by default.
+
+    Raises UsageError if it is not a positive number.
+    """
     try:
         rounds: Any = cast("rounds_per_report", given.get("rounds_per_report", 1), "int")
         check("rounds_per_report", rounds, Bounds(1))

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ RAY_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # else Tune, which goes on for a while without its cluster, would start another
+    # Else Tune, which goes on for a while without its cluster, would start another.
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
@@ -57,7 +59,9 @@ def run_plan(
     display: Quiet,
     observers: Sequence[Observer] = (),
 ) -> Outcome:
-    """Run the missing `units` of a plan, and its searches; `observers` watch the trials beside the display.
+    """Run the missing `units` of a plan, and its searches.
+
+    `observers` watch the trials beside the display.
 
     Raises:
         EnvironmentProblem: there is no cluster, or it cannot place a trial.
@@ -65,7 +69,8 @@ def run_plan(
     out = Path(execution.out)
     remove_leftovers(out)
     interruption = Interruption(out, display.say)
-    all_observers, outcome = (*observers, display), Outcome()
+    all_observers = (*observers, display)
+    outcome = Outcome()
     execution = replace(
         execution,
         stop_file=str(interruption.path),
@@ -74,9 +79,8 @@ def run_plan(
     )
     execute = import_executor(resources.executor)
     budget = resources.time_budget
-    timer = threading.Timer(
-        budget or 0.0, interruption.stop, [f"time budget of {budget or 0:g} s spent"]
-    )
+    reason = f"time budget of {budget or 0:g} s spent"
+    timer = threading.Timer(budget or 0.0, interruption.stop, [reason])
     timer.daemon = True
     if budget is not None:
         timer.start()
@@ -95,8 +99,12 @@ def run_plan(
 
 @contextmanager
 def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass the suite's own warnings to `say`, each text once; other warnings are shown as before."""
-    before, seen = warnings.showwarning, set[str]()
+    """Pass the suite's own warnings to `say`, each text once.
+
+    Other warnings are shown as before.
+    """
+    before = warnings.showwarning
+    seen = set[str]()
 
     def say_once(line: str) -> None:
         if line not in seen:
@@ -111,20 +119,29 @@ def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove files of killed sweeps below `out`/state, if they are a day old: another sweep may use newer ones."""
+    """Remove files of killed sweeps below `out`/state, if they are a day old.
+
+    Another sweep may use newer ones.
+    """
     for path in part_of(out, states.FOLDER).glob(".*"):
         if path.is_symlink() or not LEFTOVER.fullmatch(path.name):
             continue
         with suppress(OSError):  # gone meanwhile, or another user's
-            newest = max(
-                each.lstat().st_mtime for each in (path, *path.rglob("*"))
-            )  # Tune rewrites files in place
-            if time.time() - newest > 86400:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            # Of all files below, because Tune rewrites files in place.
+            newest = max(file.lstat().st_mtime for file in (path, *path.rglob("*")))
+            if time.time() - newest <= 86400:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def import_executor(name: str) -> Callable[[Sweep], None]:
-    """Import the executor `inline` or `ray`; raises EnvironmentProblem if Ray cannot be imported."""
+    """Import the executor `inline` or `ray`.
+
+    Raises EnvironmentProblem if Ray cannot be imported.
+    """
     if name == "inline":
         return run_inline
     for variable, value in RAY_ENVIRONMENT.items():
@@ -139,8 +156,9 @@ def import_executor(name: str) -> Callable[[Sweep], None]:
 
 def run_inline(sweep: Sweep) -> None:
     """Run every trial in order, until one finds that the machine is not ready."""
-    plan, execution = sweep.plan, sweep.execution
-    differing = varied_names([unit for units in sweep.trials for unit in units])
+    plan = sweep.plan
+    execution = sweep.execution
+    differing = varied_names([*chain.from_iterable(sweep.trials)])
     for units in sweep.trials:
         trial_execution = scheduled(plan, units[0].setting, execution, sweep.resources.pack)
         if _run_trial(watched(units, differing), trial_execution, sweep)["ends_sweep"]:
@@ -153,7 +171,8 @@ def _run_searches(sweep: Sweep) -> None:
     """Try the configurations of one search after another."""
     from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 
-    plan, execution = sweep.plan, sweep.execution
+    plan = sweep.plan
+    execution = sweep.execution
     names = varied(plan.searches)
     pasts = histories(plan, plan.searches, execution.out, execution.data_hashes)
     for search, past in zip(plan.searches, pasts, strict=True):
@@ -163,15 +182,13 @@ def _run_searches(sweep: Sweep) -> None:
             report = _run_trial(watched(units, names), execution, sweep)
             if report["ends_sweep"]:
                 return
-            proposer.tell(
-                proposal, report["objective"] if report["status"] == "finished" else math.nan
-            )
+            finished = report["status"] == "finished"
+            proposer.tell(proposal, report["objective"] if finished else math.nan)
 
 
 def _run_trial(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
-    from bench.trial.trial import (
-        RunGroup,
-    )  # torch, which the driver of a sweep under Ray does without
+    # Imports torch, which the driver of a sweep under Ray does without.
+    from bench.trial.trial import RunGroup
 
     for observer in sweep.observers:
         observer.started(trial)

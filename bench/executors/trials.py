@@ -1,4 +1,4 @@
-"""The trials of a plan: missing runs, their grouping into trials, their execution, and the outcome of a sweep."""
+"""The trials of a plan: missing runs, grouped into trials, and the outcome of a sweep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from search_spaces import Setting
 if TYPE_CHECKING:
     import pandas as pd
 
-ECHO_SECONDS = 1.0  # `timeout` sends SIGTERM to its command, and then to the whole group, which includes that command
+# `timeout` sends SIGTERM to its command, and then to the whole group, which includes that command.
+ECHO_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,10 @@ class Outcome:
 
 
 class Interruption:
-    """A gentle end of a sweep, by a stop file that trials, which are separate processes, look for after each round.
+    """A gentle end of a sweep, by a stop file that trials look for after each round.
 
-    As a context it makes the file at the first SIGINT or SIGTERM; another kills, but SIGTERM only
-    after `ECHO_SECONDS`.
+    Trials may be separate processes. As a context it makes the file at the first SIGINT or SIGTERM;
+    another kills, but SIGTERM only after `ECHO_SECONDS`.
     """
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
@@ -121,7 +122,7 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything that an executor needs of a sweep: the trials and searches of a plan, and their observers."""
+    """Everything that an executor needs of a sweep."""
 
     plan: Plan
     trials: Sequence[Sequence[RunSpec]]
@@ -133,29 +134,37 @@ class Sweep:
 
 
 def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
-    """List the units whose rows are not stored yet; runs that the plan's scheduler stopped count as stored."""
+    """List the units whose rows are not stored yet.
+
+    Runs that the plan's scheduler stopped count as stored.
+    """
     if plan.request.force:
         return list(plan.units)
     statuses = store.status()
     needless = enough(stopped=plan.request.scheduler != "none")
-    return [
-        unit
-        for unit in plan.units
-        if not all(statuses.get(key) in needless for key in unit.rows.values())
-    ]
+    missing = []
+    for unit in plan.units:
+        row_statuses = {statuses.get(key) for key in unit.rows.values()}
+        if not row_statuses.issubset(needless):
+            missing.append(unit)
+    return missing
 
 
 def count_other_data(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> int:
     """Count the stored runs that a plan does not reuse, because their data have other hashes."""
-    every, same = Store(out), Store(out, data_hashes)
-    count = len(missing_units(plan, same)) - len(missing_units(plan, every))
+    all_data = Store(out)
+    own_data = Store(out, data_hashes)
+    count = len(missing_units(plan, own_data)) - len(missing_units(plan, all_data))
     if plan.searches:
-        count += len(searched_rows(plan, every)) - len(searched_rows(plan, same))
+        count += len(searched_rows(plan, all_data)) - len(searched_rows(plan, own_data))
     return count
 
 
 def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
-    """Return the stored rows that may come from the plan's searches: run_key, status, algorithm, setting_json."""
+    """Return the stored rows that may come from the plan's searches.
+
+    Their columns are run_key, status, algorithm and setting_json.
+    """
     runs = store.runs(columns=("run_key", "status", "algorithm", "setting_json"))
     rows = [*zip(runs.algorithm, runs.setting_json, strict=True)]
     searched = plan.of_searches(rows)
@@ -170,29 +179,28 @@ def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> li
     seeds.
     """
     if not by_configuration:
-        return (
-            packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
-        )
+        trials = [[unit] for unit in units]
+        return packs_of(trials, pack) if pack > 1 else trials
 
     def seedless(unit: RunSpec) -> str:
         return replace(unit, seed=0).key
 
-    trials = [
-        list(members)
-        for _, members in groupby(sorted(units, key=lambda u: (seedless(u), u.seed)), key=seedless)
-    ]
+    ordered = sorted(units, key=lambda unit: (seedless(unit), unit.seed))
     contests: dict[Hashable, list[list[RunSpec]]] = {}
-    for members in trials:
+    for _, seeds in groupby(ordered, key=seedless):
+        members = list(seeds)
         contests.setdefault(contest(members), []).append(members)
-    return [
-        trial
-        for rivals in contests.values()
-        for trial in (packs_of(rivals, pack) if pack > 1 else rivals)
-    ]
+    trials = []
+    for rivals in contests.values():
+        trials += packs_of(rivals, pack) if pack > 1 else rivals
+    return trials
 
 
 def contest(units: Sequence[RunSpec]) -> Hashable:
-    """Return the key of a trial's contest: ASHA compares only runs of the same algorithm and setting."""
+    """Return the key of a trial's contest.
+
+    ASHA compares only runs of the same algorithm and setting.
+    """
     return units[0].algorithm, units[0].setting
 
 
@@ -205,11 +213,11 @@ def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunS
     if not compared or pack == 1:
         return group(units, compared, pack)
     missing = {unit.key for unit in units}
-    return [
-        trial
-        for trial in group(plan.units, compared, pack)
-        if any(unit.key in missing for unit in trial)
-    ]
+    trials = []
+    for trial in group(plan.units, compared, pack):
+        if any(unit.key in missing for unit in trial):
+            trials.append(trial)
+    return trials
 
 
 def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
@@ -230,7 +238,10 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
 
 
 def divert_warnings(say: Callable[[str], None]) -> None:
-    """Pass the suite's own warnings to `say` from now on, a line each; other warnings are shown as before."""
+    """Pass the suite's own warnings to `say` from now on, a line each.
+
+    Other warnings are shown as before.
+    """
     before = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:

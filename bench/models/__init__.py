@@ -22,20 +22,27 @@ PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
 
 def spelt(name: str) -> str:
-    """Return the model's canonical name, `+lora8` before `+head` before `+bn`; raises as `parse` does."""
+    """Return the model's canonical name, `+lora8` before `+head` before `+bn`.
+
+    Raises as `parse` does.
+    """
     return parse(name).name
 
 
 def has_batchnorm(name: str) -> bool:
-    """Return whether a model has BatchNorm layers, in its `+bn` form or as it is; raises as `parse` does."""
+    """Return whether a model has BatchNorm layers, in its `+bn` form or as it is.
+
+    Raises as `parse` does.
+    """
     form = parse(name)
     return form.batchnorm or form.entry.always_batchnorm
 
 
 def version(name: str, input_shape: tuple[int, ...]) -> int | None:
-    """Return a number that changes with a model from outside: its source, and frozen weights that it loads.
+    """Return a number that changes with a model from outside.
 
-    It is None for this suite's own models.
+    It covers the model's source, and frozen weights that it loads. It is None for this suite's own
+    models.
 
     Raises:
         UsageError: a model from outside is invalid.
@@ -51,22 +58,26 @@ def version(name: str, input_shape: tuple[int, ...]) -> int | None:
 
 
 def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None) -> None:
-    """Raise UsageError if there is no such model or it cannot take such inputs; arguments as in `ModelInfo.fits`."""
+    """Raise UsageError if there is no such model or it cannot take such inputs.
+
+    Arguments are as in `ModelInfo.fits`.
+    """
     entry = parse(name).entry
     if not entry.fits(input_shape, kind):
-        fitting = (
-            ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind))
-            or "none here"
-        )
+        fitting = [key for key, value in MODELS.items() if value.fits(input_shape, kind)]
         has = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
         raise UsageError(
-            f"model {name!r} takes {entry.inputs}, the data set has {has}; models that fit: {fitting}"
+            f"model {name!r} takes {entry.inputs}, the data set has {has}; "
+            f"models that fit: {', '.join(fitting) or 'none here'}"
         )
     _body_size(name, input_shape)
 
 
 def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
-    """Return the number of a model's trainable parameters; build it only if its entry does not state them."""
+    """Return the number of a model's trainable parameters.
+
+    The model is built only if its entry does not state them.
+    """
     form = parse(name)
     features, total = _body_size(name, input_shape)
     widths = [

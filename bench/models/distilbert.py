@@ -1,8 +1,8 @@
-"""DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108) as a body: token ids to 768 features.
+"""DistilBERT as a body: token ids to 768 features.
 
-Inputs are ids (B, L) int64 of the lower-cased vocabulary, padded with 0. The hidden state of the
-first token, [CLS], goes through Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in
-FedGKD's code.
+Source: Sanh et al. 2019, https://arxiv.org/abs/1910.01108. Inputs are ids (B, L) int64 of the
+lower-cased vocabulary, padded with 0. The hidden state of the first token, [CLS], goes through
+Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in FedGKD's code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TINY = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2}
 
 
 class DistilBert(nn.Module):
-    """Embeddings and encoder of transformers' `DistilBertModel`, then the dense layer before the classifier.
+    """Embeddings and encoder of transformers' `DistilBertModel`, then a dense layer.
 
     Args:
         config: configuration of the encoder; all weights are drawn from torch's current generator.
@@ -66,9 +66,10 @@ class DistilBert(nn.Module):
         return features
 
     def add_factors(self, rank: int) -> None:
-        """Freeze the encoder and add trainable factors of this rank to each attention's query and value (LoRA).
+        """Freeze the encoder and add trainable factors of this rank (LoRA).
 
-        The dense layer, which no pretrained weights cover, stays trainable, like the classifier.
+        They are added to each attention's query and value. The dense layer, which no pretrained
+        weights cover, stays trainable, like the classifier.
         """
         self.encoder.requires_grad_(False)
         for layer in self.encoder.transformer.layer:
@@ -78,10 +79,11 @@ class DistilBert(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer with trainable factors: x W' + b + x A' B' (Hu et al. 2022, LoRA, Eq. 3).
+    """A frozen linear layer with trainable factors: x W' + b + x A' B'.
 
-    The factors are not scaled: the paper's alpha is the rank. As in its code, A is drawn as a
-    linear layer's weights are and B is zero, so that the layer begins as the frozen one.
+    Source: Hu et al. 2022, LoRA, Eq. 3. The factors are not scaled: the paper's alpha is the rank.
+    As in its code, A is drawn as a linear layer's weights are and B is zero, so that the layer
+    begins as the frozen one.
 
     Args:
         layer: the linear layer, whose weights and names are kept.
@@ -113,21 +115,18 @@ def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
     body = _build(BASE)
     file = weights.here()
     try:
-        tensors, prefix = (
-            load_file(file),
-            "distilbert.",
-        )  # the file has the head for masked words as well
+        prefix = "distilbert."  # the file has the head for masked words as well
         encoder = {
             name.removeprefix(prefix): value
-            for name, value in tensors.items()
+            for name, value in load_file(file).items()
             if name.startswith(prefix)
         }
         body.encoder.load_state_dict(encoder)
     except Exception as error:
         why = shorten(str(error), 200)
         raise EnvironmentProblem(
-            f"{file} does not hold the weights of {weights.TITLE}; delete it and run `python -m bench.data prepare "
-            f"{weights.PRETRAINED}`, which fetches it anew ({why})"
+            f"{file} does not hold the weights of {weights.TITLE}; delete it and run "
+            f"`python -m bench.data prepare {weights.PRETRAINED}`, which fetches it anew ({why})"
         ) from error
     return body
 
@@ -159,9 +158,10 @@ def _attention(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Return softmax(scaling q k' + mask) v of (B, heads, L, .) tensors, and the weights after the module's dropout.
+    """Return softmax(scaling q k' + mask) v of (B, heads, L, .) tensors, and the weights.
 
-    Transformers' own functions draw dropout masks that can neither be vmapped nor repeated.
+    The weights are those after the module's dropout. Transformers' own functions draw dropout masks
+    that can neither be vmapped nor repeated.
     """
     shares = (query @ key.transpose(2, 3) * scaling + attention_mask).softmax(-1)
     shares = module.dropout(shares)  # type: ignore[operator]

@@ -18,7 +18,9 @@ ReLU = partial(nn.ReLU, inplace=True)  # its input is not read again
 
 
 class Classifier(nn.Module):
-    """A body, an optional projection head, and the head: the linear classifier, in some models after a dense layer.
+    """A body, an optional projection head, and the head.
+
+    The head is the linear classifier, in some models after a dense layer.
 
     Args:
         body: maps inputs (B, ...) to features (B, D).
@@ -70,7 +72,10 @@ def MLP8(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """Build twice Conv3x3-[BatchNorm]-ReLU-MaxPool2 with 16 and 32 channels: 8x8 inputs to 128 features."""
+    """Build twice Conv3x3-[BatchNorm]-ReLU-MaxPool2: 8x8 inputs to 128 features.
+
+    There are 16 and 32 channels.
+    """
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 16), (16, 32)):
         norm = [nn.BatchNorm2d(outputs)] if batchnorm else []
@@ -79,7 +84,10 @@ def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """Build FedCAD's CNN (Experiments, Models): 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84."""
+    """Build FedCAD's CNN (Experiments, Models).
+
+    5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84.
+    """
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
         *_pooled_relu(),
@@ -94,12 +102,18 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
-    """Build LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, then 84 units, the features."""
+    """Build LeNet-5 for 32x32 inputs.
+
+    5x5 convolutions of 6, 16 and 120 channels, then 84 units, the features.
+    """
     return nn.Sequential(*LeNet5Convolutions(channels, batchnorm), nn.Linear(120, 84), ReLU())
 
 
 def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
-    """Build LeNet-5 up to its 120 channels, the features in FedKF's code, whose head has the dense layer of 84."""
+    """Build LeNet-5 up to its 120 channels, the features in FedKF's code.
+
+    The head there has the dense layer of 84.
+    """
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
         *_pooled_relu(),
@@ -112,10 +126,11 @@ def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
 
 
 def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """Build FedDKD's CNN for FEMNIST (Table VII): three Conv-ReLU-MaxPool2 of 32, 64 and 64 channels, then 512 units.
+    """Build FedDKD's CNN for FEMNIST (Table VII).
 
-    The table gives the dense layer 256 inputs and leaves kernel and padding open; 3x3 without
-    padding fits on 32x32 inputs (28x28 and two black pixels on each side, as in FedMAX).
+    Three Conv-ReLU-MaxPool2 of 32, 64 and 64 channels, then 512 units. The table gives the dense
+    layer 256 inputs and leaves kernel and padding open; 3x3 without padding fits on 32x32 inputs
+    (28x28 and two black pixels on each side, as in FedMAX).
     """
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
@@ -124,7 +139,10 @@ def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
-    """Build the CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 units."""
+    """Build the CNN of FedGen's code for 28x28 inputs.
+
+    Twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 units.
+    """
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 6), (6, 16)):
         layers += [
@@ -136,9 +154,10 @@ def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
-    """Build FedBN's CNN for 28x28 inputs (FedDKD, Table IX): 5x5 convolutions of 64, 64, 128, then 2048 and 512 units.
+    """Build FedBN's CNN for 28x28 inputs (FedDKD, Table IX).
 
-    BatchNorm and ReLU follow each layer; MaxPool2 the first two.
+    5x5 convolutions of 64, 64, 128, then 2048 and 512 units. BatchNorm and ReLU follow each layer;
+    MaxPool2 the first two.
     """
     layers: list[nn.Module] = []
     for inputs, outputs, pooled in ((channels, 64, True), (64, 64, True), (64, 128, False)):
@@ -151,10 +170,10 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def VGG9(channels: int, batchnorm: bool) -> nn.Module:
-    """Build FedDKD's VGG-9 for 32x32 inputs (Table VIII): three pairs of 3x3 convolutions, two dense layers of 512.
+    """Build FedDKD's VGG-9 for 32x32 inputs (Table VIII).
 
-    MaxPool2 ends each pair. Dropout: 0.05 of the channels after the second pair, 0.1 before the
-    dense layers and of the features.
+    Three pairs of 3x3 convolutions, two dense layers of 512. MaxPool2 ends each pair. Dropout: 0.05
+    of the channels after the second pair, 0.1 before the dense layers and of the features.
     """
     layers: list[nn.Module] = []
     for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):

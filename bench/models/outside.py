@@ -35,7 +35,9 @@ class BodyFacts:
 
 @cache
 def examined(name: str, input_shape: tuple[int, ...]) -> BodyFacts:
-    """Make a model's body for inputs (C, H, W) or (L,), without advancing a global generator, and describe it.
+    """Make a model's body for inputs (C, H, W) or (L,), and describe it.
+
+    No global generator is advanced.
 
     Raises:
         UsageError: the body cannot be made, or contradicts its entry.
@@ -78,19 +80,20 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
             name, f"features is {entry.features}, the body returns {features}; 0 counts them"
         )
     if entry.body_parameters and not form.lora:
-        total = entry.body_parameters(input_shape[0]) + (
-            entry.batchnorm_parameters if form.batchnorm else 0
-        )
-        if total != _num_trainable(body):
+        total = entry.body_parameters(input_shape[0])
+        if form.batchnorm:
+            total += entry.batchnorm_parameters
+        counted = _num_trainable(body)
+        if total != counted:
             raise KIND.error(
                 name,
-                f"body_parameters is {total:,}, the body has {_num_trainable(body):,}; None counts them",
+                f"body_parameters is {total:,}, the body has {counted:,}; None counts them",
             )
     return body
 
 
 def _check_batchnorm(name: str, body: nn.Module) -> None:
-    """Raise UsageError if the body has BatchNorm layers and its entry says that it has none, or the reverse."""
+    """Raise UsageError if body and entry disagree about BatchNorm layers."""
     form = parse(name)
     has = _has_batchnorm(body)
     if has == (form.batchnorm or form.entry.always_batchnorm):
@@ -98,8 +101,8 @@ def _check_batchnorm(name: str, body: nn.Module) -> None:
     layers = "has BatchNorm layers" if has else "has no BatchNorm layer"
     raise KIND.error(
         name,
-        f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has; layers "
-        "that stay in evaluation mode and have frozen weights do not count",
+        f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form "
+        "alone has; layers that stay in evaluation mode and have frozen weights do not count",
     )
 
 

@@ -1,4 +1,4 @@
-"""ResNet-8 and ResNet-50 for small images: He et al. 2016, in the widths and with the norms of the papers.
+"""ResNet-8 and ResNet-50 for small images: He et al. 2016, with the papers' widths and norms.
 
 ResNet-8 is that of section 4.2 with n = 1; ResNet-50 that of Table 1, but with the stride of its
 blocks in the 3x3 convolution, as has become usual.
@@ -45,7 +45,10 @@ class Block(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Residual block: conv1x1-norm-ReLU-conv3x3-norm-ReLU-conv1x1-norm beside a shortcut, then ReLU: 4 * planes out."""
+    """Residual block of 4 * planes outputs.
+
+    conv1x1-norm-ReLU-conv3x3-norm-ReLU-conv1x1-norm beside a shortcut, then ReLU.
+    """
 
     def __init__(self, inputs: int, planes: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -95,7 +98,10 @@ class ResNet(nn.Module):
 
 
 def resnet8(channels: int, batchnorm: bool) -> nn.Module:
-    """Build ResNet-8 of 16/32/64 channels, GroupNorm with 16 channels a group (FedGKD, section 5.1 and its code)."""
+    """Build ResNet-8 of 16/32/64 channels, GroupNorm with 16 channels a group.
+
+    Source: FedGKD, section 5.1 and its code.
+    """
     return _resnet8(channels, 16, _norm(batchnorm, 16))
 
 
@@ -105,7 +111,10 @@ def resnet8_wide(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def resnet50(channels: int, batchnorm: bool) -> nn.Module:
-    """Build ResNet-50: 3x3 stem without pooling, GroupNorm with 16 channels a group (FedGKD, section 5.1, and code)."""
+    """Build ResNet-50: 3x3 stem without pooling, GroupNorm with 16 channels a group.
+
+    Source: FedGKD, section 5.1, and code.
+    """
     norm = _norm(batchnorm, 16)
     return ResNet(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm(64), _bottlenecks(norm))
 
@@ -124,7 +133,8 @@ def _norm(batchnorm: bool, channels_per_group: int) -> Norm:
 
 
 def _resnet8(channels: int, w: int, norm: Norm) -> nn.Module:
-    stem, first = nn.Conv2d(channels, w, 3, 1, 1, bias=False), norm(w)
+    stem = nn.Conv2d(channels, w, 3, 1, 1, bias=False)
+    first = norm(w)
     return ResNet(
         stem, first, [Block(w, w, 1, norm), Block(w, 2 * w, 2, norm), Block(2 * w, 4 * w, 2, norm)]
     )

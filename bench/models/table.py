@@ -74,18 +74,23 @@ class ModelInfo:
         return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
 
     def fits(self, input_shape: tuple[int, ...], kind: str | None = None) -> bool:
-        """Return whether the model takes this kind and shape: (tokens,), (numbers,) or (channels, height, width)."""
+        """Return whether the model takes this kind and shape.
+
+        A shape is (tokens,), (numbers,) or (channels, height, width).
+        """
         if kind not in (None, self.kind):
             return False
         if self.tokens or self.vectors:
             return len(input_shape) == 1 and (self.vectors or input_shape[0] <= (self.tokens or 0))
-        return len(input_shape) == 3 and (
-            not self.size or input_shape[1:] == (self.size, self.size)
-        )
+        has_size = not self.size or input_shape[1:] == (self.size, self.size)
+        return len(input_shape) == 3 and has_size
 
 
 def _distilbert(factory: str, summary: str, width: int, layers: int, total: int) -> ModelInfo:
-    """Make the entry of a DistilBERT of so many layers, whose body has `total` trainable numbers."""
+    """Make the entry of a DistilBERT of so many layers.
+
+    Its body has `total` trainable numbers.
+    """
     dense = (width + 1) * width
 
     def lora_parameters(rank: int) -> int:
@@ -114,7 +119,8 @@ MODELS: dict[str, ModelInfo] = {
     ),
     "mlp_vectors": ModelInfo(
         "bench.models.modules:MLP",
-        "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
+        "two hidden layers of 64 units, for vectors: "
+        "with the last, the 3-layer MLP of FedGKD's toy task",
         64,
         lambda numbers: 64 * numbers + 4_224,
         vectors=True,
@@ -139,7 +145,8 @@ MODELS: dict[str, ModelInfo] = {
     ),
     "lenet5": ModelInfo(
         "bench.models.modules:LeNet5",
-        "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84, which are its features",
+        "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, "
+        "a dense layer of 84, which are its features",
         84,
         lambda channels: 150 * channels + 60_706,
         size=32,
@@ -154,7 +161,8 @@ MODELS: dict[str, ModelInfo] = {
     ),
     "vgg9": ModelInfo(
         "bench.models.modules:VGG9",
-        "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, two dense layers of 512, dropout",
+        "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, "
+        "two dense layers of 512, dropout",
         512,
         lambda channels: 288 * channels + 3_485_536,
         size=32,
@@ -176,7 +184,8 @@ MODELS: dict[str, ModelInfo] = {
     ),
     "cnn_digits5": ModelInfo(
         "bench.models.modules:Digits5CNN",
-        "FedBN: 5x5 convolutions of 64, 64 and 128 channels, dense layers of 2048 and 512, BatchNorm",
+        "FedBN: 5x5 convolutions of 64, 64 and 128 channels, "
+        "dense layers of 2048 and 512, BatchNorm",
         512,
         lambda channels: 1_600 * channels + 14_209_280,
         size=28,
@@ -198,7 +207,8 @@ MODELS: dict[str, ModelInfo] = {
     ),
     "resnet50": ModelInfo(
         "bench.models.resnet:resnet50",
-        "FedGKD, FedCAD: ResNet-50 with a 3x3 stem for small images, GroupNorm of 16 channels a group",
+        "FedGKD, FedCAD: ResNet-50 with a 3x3 stem for small images, "
+        "GroupNorm of 16 channels a group",
         2048,
         lambda channels: 576 * channels + 23_498_624,
         batchnorm_form=True,
@@ -243,14 +253,25 @@ class Form:
 
     @property
     def name(self) -> str:
-        """The canonical name: `+lora8`, which is part of the problem, before `+head` and `+bn`, which methods need."""
-        lora = f"+lora{self.lora}" if self.lora else ""
-        return self.base + lora + "+head" * self.head + "+bn" * self.batchnorm
+        """The canonical name.
+
+        `+lora8`, which is part of the problem, is before `+head` and `+bn`, which methods need.
+        """
+        name = self.base
+        if self.lora:
+            name += f"+lora{self.lora}"
+        if self.head:
+            name += "+head"
+        if self.batchnorm:
+            name += "+bn"
+        return name
 
 
 @cache
 def info(name: str) -> ModelInfo:
-    """Return the entry of a model named without its form; from outside, by an entry point's name or `module:name`.
+    """Return the entry of a model named without its form.
+
+    A model from outside has an entry point's name, or `module:name`.
 
     Raises:
         UsageError: no such model, or a model from outside is invalid; the message says why.
@@ -281,7 +302,8 @@ def parse(name: str) -> Form:
     plain = [form for form in forms if not form.startswith("lora")]
     if set(plain) - {"head", "bn"} or len(set(plain)) != len(plain) or len(ranks) > 1:
         raise UsageError(
-            f"model {name!r}: a form is +head, +bn or +lora and a rank (+lora8), each once, got {'+'.join(forms)!r}"
+            f"model {name!r}: a form is +head, +bn or +lora and a rank (+lora8), each once, "
+            f"got {'+'.join(forms)!r}"
         )
     if ranks:
         _check_lora(base, entry, ranks[0])
@@ -292,16 +314,15 @@ def parse(name: str) -> Form:
 
 
 def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
-    """Raise UsageError unless the model has a `+lora` form and the rank is a whole number from 1 on."""
+    """Raise UsageError unless the model has a `+lora` form of this rank."""
     if entry.lora_parameters is None:
         having = ", ".join(key for key, value in MODELS.items() if value.lora_parameters)
         raise UsageError(f"model {base!r} has no +lora form; models that have one: {having}")
-    if not (
-        rank.isascii() and rank.isdigit() and len(rank) < 6 and 1 <= int(rank) <= entry.features
-    ):
+    is_short_number = rank.isascii() and rank.isdigit() and len(rank) < 6
+    if not is_short_number or not 1 <= int(rank) <= entry.features:
         raise UsageError(
-            f"model {base!r}: the rank of +lora is a whole number from 1 to {entry.features}, as in +lora8, "
-            f"got {'+lora' + rank!r}"
+            f"model {base!r}: the rank of +lora is a whole number from 1 to {entry.features}, "
+            f"as in +lora8, got {'+lora' + rank!r}"
         )
 
 
@@ -313,13 +334,16 @@ def _check_batchnorm(base: str, entry: ModelInfo) -> None:
         having = ", ".join(key for key, value in MODELS.items() if value.batchnorm_form)
         always = ", ".join(key for key, value in MODELS.items() if value.always_batchnorm)
         raise UsageError(
-            f"model {base!r} has no +bn form; models that have one: {having}; with BatchNorm as they are: {always}"
+            f"model {base!r} has no +bn form; models that have one: {having}; "
+            f"with BatchNorm as they are: {always}"
         )
 
 
 @cache
 def source_version(name: str) -> int | None:
-    """Return a number that changes with the source of a model from outside; None for this suite's own.
+    """Return a number that changes with the source of a model from outside.
+
+    It is None for this suite's own models.
 
     Raises:
         UsageError: a model from outside is invalid.

@@ -13,7 +13,8 @@ from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem
 from leaderboards.rows.files import content_hash
 
-PRETRAINED = "distilbert"  # the model that starts from them, and their name for `python -m bench.data prepare`
+# The model that starts from them, and their name for `python -m bench.data prepare`.
+PRETRAINED = "distilbert"
 DRAWN = "distilbert_scratch"  # the model of the same form that needs none
 TITLE = "distilbert-base-uncased"
 FILE = download.Original(f"{TITLE}/model.safetensors", repository=download.DISTILBERT)
@@ -49,28 +50,35 @@ def fetch(data_dir: Path | str | None, offline: bool) -> Path:
 
 
 def here() -> Path:
-    """Return the file that `fetch` gave this process, else that in the usual places; raises MissingData without any."""
+    """Return the file that `fetch` gave this process, else that in the usual places.
+
+    Raises MissingData without any.
+    """
     folder = download.data_dir()
     file = _chosen or FILE.find(folder)
     if file is None:
         raise MissingData(
-            f"the weights of {TITLE} are neither in {folder} nor in the hub's cache: run `python -m bench.data prepare "
-            f"{PRETRAINED}`, put {FILE.path} there, or take model {DRAWN}, which needs none"
+            f"the weights of {TITLE} are neither in {folder} nor in the hub's cache: "
+            f"run `python -m bench.data prepare {PRETRAINED}`, put {FILE.path} there, "
+            f"or take model {DRAWN}, which needs none"
         )
     return file
 
 
 def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
-    """Fetch the weights of a model, if it starts from any and they are missing; raises as `fetch` does."""
+    """Fetch the weights of a model, if it starts from any and they are missing.
+
+    Raises as `fetch` does.
+    """
     if starts_from_them(model):
         fetch(data_dir, offline)
 
 
 def versions(model: str) -> dict[str, str]:
-    """Return title -> version of the weights that a model starts from; empty if it starts from random weights.
+    """Return title -> version of the weights that a model starts from.
 
-    No checksum is published: a version is the first 16 digits of the SHA-256 of the file that this
-    process uses.
+    It is empty if the model starts from random weights. No checksum is published: a version is the
+    first 16 digits of the SHA-256 of the file that this process uses.
     """
     return {TITLE: _digest(here())} if starts_from_them(model) else {}
 

@@ -34,18 +34,24 @@ ON_REQUEST = "boards"  # a part that is measured only if asked for
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 BUSY = 0.5  # load average from which other processes distort timings
 DESCRIPTION = """\
-Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
-PyTorch loop, rates of a device, what Ray Tune adds and, on request, large result folders. A table on stdout, progress
-on stderr; targets are shown beside the figures and never decide the exit status."""
+Measure this suite: the start-up of its commands, preparing data and sharing them out, local
+training beside a bare PyTorch loop, rates of a device, what Ray Tune adds and, on request, large
+result folders. A table on stdout, progress on stderr; targets are shown beside the figures and
+never decide the exit status."""
 EPILOG = """\
 examples:
-  python -m bench.perf                                            everything usual, some ten minutes
-  python -m bench.perf --part startup data                        what comes before training, about a minute
-  python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
-  python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
-  python -m bench.perf --part training throughput --json perf.json
-  python -m bench.perf --part throughput --device cuda --precision tf32 bf16 --pack 1 8 64 --json h100.json
-  python -m bench.perf --part boards                              100,000 runs' leaderboard and a page, minutes
+  everything usual, some ten minutes
+    python -m bench.perf
+  what comes before training, about a minute
+    python -m bench.perf --part startup data
+    python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
+  every algorithm, about ten minutes
+    python -m bench.perf --part training --algo all --model cnn_cifar
+    python -m bench.perf --part training throughput --json perf.json
+    python -m bench.perf --part throughput --device cuda --precision tf32 bf16 --pack 1 8 64 \\
+      --json h100.json
+  100,000 runs' leaderboard and a page, minutes
+    python -m bench.perf --part boards
 
 Lists of names take spaces or commas.
 exit status: 0 measured; 1 something failed; 2 usage or value; 3 environment; 130 interrupted"""
@@ -132,9 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Resolve lists and `auto`, and reject options that cannot be measured, before minutes are spent.
+    """Resolve lists and `auto`, and reject options that cannot be measured.
 
-    Raises UsageError for an unknown name, or a value out of range.
+    This is done before minutes are spent. Raises UsageError for an unknown name, or a value out of
+    range.
     """
     valid = {
         "part": (*PARTS, ON_REQUEST),
@@ -143,19 +150,20 @@ def check(options: argparse.Namespace) -> None:
         "precision": PRECISIONS,
     }
     for option in (*valid, "model", "algo"):
-        setattr(options, option, list(dict.fromkeys(split_list(getattr(options, option)))))
-        if not getattr(options, option):
+        names = list(dict.fromkeys(split_list(getattr(options, option))))
+        setattr(options, option, names)
+        if not names:
             raise UsageError(f"--{option} takes at least one name")
-    for option, names in valid.items():
+    for option, allowed in valid.items():
         for name in getattr(options, option):
-            if name not in names:
-                raise unknown(option, name, names)
+            if name not in allowed:
+                raise unknown(option, name, allowed)
     for model in options.model:
         check_model(model, info("cifar10").input_shape)
-    if options.algo in (["all"], ["none"]):
-        options.algo = (
-            [name for name in ALGORITHMS if name != "fedavg"] if options.algo == ["all"] else []
-        )
+    if options.algo == ["all"]:
+        options.algo = [name for name in ALGORITHMS if name != "fedavg"]
+    elif options.algo == ["none"]:
+        options.algo = []
     for name in options.algo:
         find_algorithm(name)
     options.device = resolve_device(options.device, None, remote=False)[0]
@@ -248,7 +256,9 @@ def _measure_part(name: str, part: Record, options: argparse.Namespace, say: Say
     elif name == "training":
         from bench.perf.training import measure_training
 
-        work, models, augmentations = _works(options)[0], options.model, options.augmentation
+        work = _works(options)[0]
+        models = options.model
+        augmentations = options.augmentation
         measure_training(part, work, models, augmentations, options.algo, options.rounds, say)
     else:
         from bench.perf.training import cases, measure_throughput
@@ -277,7 +287,10 @@ def _works(options: argparse.Namespace) -> list[Workload]:
 
 
 def _save(target: str | None, record: Record) -> None:
-    """Write the record so far, if a file was asked for; raises EnvironmentProblem if it cannot be written."""
+    """Write the record so far, if a file was asked for.
+
+    Raises EnvironmentProblem if it cannot be written.
+    """
     if target in (None, "-"):
         return
     try:
@@ -290,9 +303,10 @@ def _save(target: str | None, record: Record) -> None:
 def figures_of(
     tree: Any, path: tuple[str, ...] = (), key: str = "median"
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every mapping in a record's parts that has `key`, with its path: `training engine cnn_cifar ratio`.
+    """Yield every mapping in a record's parts that has `key`, with its path.
 
-    Entries of a list are named by their `name`.
+    A path is such as `training engine cnn_cifar ratio`. Entries of a list are named by their
+    `name`.
     """
     if isinstance(tree, list):
         tree = {entry["name"]: entry for entry in tree if "name" in entry}
@@ -315,9 +329,9 @@ def print_record(record: Record) -> None:
     from rich.table import Table
 
     out = console()
-    versions = [
-        f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")
-    ]
+    versions = []
+    for name in ("torch", "ray"):
+        versions.append(f"{name} {record['versions'].get(name) or 'not installed'}")
     cores = f"{counted(record['cores'], 'core')}, {counted(record['threads'], 'thread')}"
     out.print(", ".join([record["device"], record["cpu"], cores, *versions]))
     table = Table("figure", "median", "quartiles", "target", "met")
@@ -327,19 +341,21 @@ def print_record(record: Record) -> None:
         scale, prefix = (1e9, "G") if figure["median"] >= 1e9 else (1.0, "")
         median, low, high = (_digits(figure[key] / scale) for key in ("median", "low", "high"))
         spread = f"{low} to {high}" if figure["n"] > 1 else ""
-        target = f"{figure['bound']} {figure['limit']:g}" if "limit" in figure else ""
-        met = ("yes" if figure["met"] else "no") if "met" in figure else ""
+        target = ""
+        met = ""
+        if "limit" in figure:
+            target = f"{figure['bound']} {figure['limit']:g}"
+            met = "yes" if figure["met"] else "no"
         table.add_row(name, f"{median} {prefix}{figure['unit']}", spread, target, met)
     if table.row_count:
         out.print(table)
-    notes = [
-        f"{name}: {entry['left_out']}"
-        for name, entry in figures_of(record["parts"], key="left_out")
-    ]
+    left_out = figures_of(record["parts"], key="left_out")
+    notes = [f"{name}: {entry['left_out']}" for name, entry in left_out]
     load = (record["load"] or [0.0])[0]
     if load >= BUSY:
         notes.append(
-            f"the load was {load:.1f} on {record['cores']} cores at the start: by the clock all is slower than it is"
+            f"the load was {load:.1f} on {record['cores']} cores at the start: "
+            "by the clock all is slower than it is"
         )
     for line in [*notes, *_failures(record)]:
         out.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Benchmarks of data work: preparing CIFAR-10, loading the prepared copy, and dealing samples by every partition."""
+"""Benchmarks of data work: preparing and loading CIFAR-10, and drawing every partition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.perf.measure import Record, Say, seconds_of, timed
 from leaderboards.shell_text import shell_command
 
-PREPARE_SECONDS, LOAD_SECONDS = 3.0, 0.5  # targets
+# Targets.
+PREPARE_SECONDS = 3.0
+LOAD_SECONDS = 0.5
 CLASSES = 10  # of equal size, as those of CIFAR-10
-ALPHA = (
-    10.0  # so large that every rule accepts its first draw, which alone is timed on every machine
-)
+# So large that every rule accepts its first draw, which alone is timed on every machine.
+ALPHA = 10.0
 WRITERS = 20  # of each client: the smaller size has as many as by_writer_2000 draws
-SIZES = {
-    "small": (50_000, 100, 0.2),
-    "large": (1_000_000, 10_000, 3.0),
-}  # samples, clients, target in seconds
+# Samples, clients, target in seconds.
+SIZES = {"small": (50_000, 100, 0.2), "large": (1_000_000, 10_000, 3.0)}
 # FedGen requires ten samples per class and client, which would be all samples of the large size;
 # and 2,000 writers suffice for 2,000 clients at most.
 FEWER = {("fedgen", "large"): 5_000, ("by_writer_2000", "large"): 2_000}
@@ -41,12 +40,10 @@ def measure_data(record: Record, folder: Path, repetitions: int, say: Say) -> No
     record[CIFAR10.name] = preparation(folder, repetitions)
     record["partitions"] = {}
     for size, (samples, clients, _) in SIZES.items():
-        say(
-            f"data: partitions of {samples:,} samples over {clients:,} clients, {repetitions} repetitions"
-        )
-        record["partitions"][size] = {
-            name: partition(name, size, repetitions) for name in PARTITIONS
-        }
+        counts = f"{samples:,} samples over {clients:,} clients"
+        say(f"data: partitions of {counts}, {repetitions} repetitions")
+        figures = {name: partition(name, size, repetitions) for name in PARTITIONS}
+        record["partitions"][size] = figures
 
 
 def preparation(folder: Path, repetitions: int) -> Record:
@@ -54,7 +51,8 @@ def preparation(folder: Path, repetitions: int) -> Record:
 
     Raises EnvironmentProblem if a file is not the published one, or the copy cannot be kept.
     """
-    prepared, loaded = [], []
+    prepared = []
+    loaded = []
     try:
         for _ in range(repetitions):
             # An empty folder of prepared copies instead of the user's.
@@ -65,7 +63,8 @@ def preparation(folder: Path, repetitions: int) -> Record:
                 prepared.append(timed(lambda: CIFAR10.read(folder)))
                 if not (CIFAR10.place() / files.META).is_file():
                     raise EnvironmentProblem(
-                        f"{place} cannot keep the prepared copy; set TMPDIR to a folder with 200 MB free"
+                        f"{place} cannot keep the prepared copy; "
+                        "set TMPDIR to a folder with 200 MB free"
                     )
                 loaded.append(timed(lambda: CIFAR10.read(folder)))
     except MissingData as reason:

@@ -29,13 +29,15 @@ class Spent:
 
 def message_of(error: Exception) -> str:
     """Return the message of an error for a record; an unexpected one begins with its kind."""
-    return (
-        str(error) if isinstance(error, UsageError | EnvironmentProblem) else with_its_kind(error)
-    )
+    expected = isinstance(error, UsageError | EnvironmentProblem)
+    return str(error) if expected else with_its_kind(error)
 
 
 def guarded(action: Callable[[], Record]) -> Record:
-    """Return an entry of a record; if the action fails, the reason as `left_out` (a usage error) or `error`."""
+    """Return an entry of a record.
+
+    If the action fails, it has the reason as `left_out` (a usage error) or `error`.
+    """
     try:
         return action()
     except UsageError as reason:
@@ -54,9 +56,13 @@ def synchroniser(device: str) -> Callable[[], object]:
 
 
 def timed(action: Callable[[], object], synchronise: Callable[[], object] = lambda: None) -> Spent:
-    """Call an action once and time it; `synchronise` is called before both readings of the clocks."""
+    """Call an action once and time it.
+
+    `synchronise` is called before both readings of the clocks.
+    """
     synchronise()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     action()
     synchronise()
     return Spent(time.perf_counter() - wall, time.process_time() - cpu)
@@ -68,13 +74,14 @@ def alternate(
     pairs: int,
     synchronise: Callable[[], object] = lambda: None,
 ) -> list[tuple[Spent, Spent]]:
-    """Time two actions in turn, `pairs` times: first, second, second, first, ..., so that a steady drift cancels."""
+    """Time two actions in turn, `pairs` times: first, second, second, first, ...
+
+    A steady drift cancels in this order.
+    """
     times = []
     for pair in range(pairs):
-        spent = {
-            action: timed(action, synchronise)
-            for action in ((second, first) if pair % 2 else (first, second))
-        }
+        order = (second, first) if pair % 2 else (first, second)
+        spent = {action: timed(action, synchronise) for action in order}
         times.append((spent[first], spent[second]))
     return times
 
@@ -82,16 +89,15 @@ def alternate(
 def figure(
     values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False
 ) -> Figure:
-    """Summarise single measurements, at least one: median, quartiles, and a target `limit` if there is one.
+    """Summarise single measurements, at least one.
 
     Returns `median`, `low` and `high` (quartiles), `n`, `unit` (`x` for a ratio); with a target
-    also `limit`, `bound` and `met`.
+    `limit` also `limit`, `bound` and `met`.
     """
-    low, median, high = (
-        statistics.quantiles(values, n=4, method="inclusive")
-        if len(values) > 1
-        else [values[0]] * 3
-    )
+    quartiles = [values[0]] * 3
+    if len(values) > 1:
+        quartiles = statistics.quantiles(values, n=4, method="inclusive")
+    low, median, high = quartiles
     summary: Figure = {"median": median, "low": low, "high": high, "n": len(values), "unit": unit}
     if limit is not None:
         met = median >= limit if at_least else median <= limit

@@ -1,6 +1,7 @@
-"""Benchmarks of whole processes: start-up of commands that train nothing, leaderboards and pages of large folders.
+"""Benchmarks of whole processes: start-up of commands, leaderboards and pages of large folders.
 
-The folders are made up, with the columns of real ones, in few files of many rows.
+The commands train nothing. The folders are made up, with the columns of real ones, in few files of
+many rows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -39,20 +41,30 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
     ),
     "paper_dry_run": (("-m", "bench.sweep", "--paper", "fedgkd", "--table", "3", "--dry-run"), 2.0),
 }
-LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES, COMPARE_SECONDS = 5.0, 2_000.0, 3.0  # targets
-REPORT_SECONDS, REPORT_MEGABYTES = 15.0, 5.0  # of the page's time and of its file
+# Targets.
+LEADERBOARD_SECONDS = 5.0
+LEADERBOARD_MEGABYTES = 2_000.0
+COMPARE_SECONDS = 3.0
+REPORT_SECONDS = 15.0
+REPORT_MEGABYTES = 5.0  # of the page's file
 REPORTED = 1_000  # runs of a page
 ROUNDS = 10  # of a curve, for each of its metrics
 POINTS = (
     *("accuracy", "val_accuracy", "loss", "train_loss", "local_accuracy"),
     *("communications", "bytes_down", "bytes_up", "train_steps", "drift"),
 )
-ALGORITHMS, SEEDS = 25, 5
-CELLS = tuple(
-    product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0))
-)  # data set, alpha, participation
-_WRITE = "from pathlib import Path; from bench.perf.processes import write_folder; write_folder(Path({!r}), {})"
-_TABLE = "from leaderboards import Store; from leaderboards.board import leaderboard; leaderboard(Store({!r}).runs())"
+ALGORITHMS = 25
+SEEDS = 5
+# Data set, alpha, participation.
+CELLS = tuple(product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)))
+_WRITE = (
+    "from pathlib import Path; from bench.perf.processes import write_folder; "
+    "write_folder(Path({!r}), {})"
+)
+_TABLE = (
+    "from leaderboards import Store; from leaderboards.board import leaderboard; "
+    "leaderboard(Store({!r}).runs())"
+)
 _BATCH = 5_000  # runs of a file
 
 
@@ -73,7 +85,8 @@ def run_python(arguments: Sequence[str], **environment: str) -> Spent:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise EnvironmentProblem(
-            f"`python {' '.join(arguments)}` ended with status {process.returncode}: try it yourself"
+            f"`python {' '.join(arguments)}` ended with status {process.returncode}: "
+            "try it yourself"
         )
     return Spent(seconds, usage.ru_utime + usage.ru_stime, largest_resident(usage))
 
@@ -93,10 +106,11 @@ def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) ->
         # An empty result folder, these data sets, and no measurement of the machine, which a dry
         # run would make once.
         places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder), "FEDKD_MEASURE_SECONDS": "0"}
-        turns = [
-            {name: run_python(arguments, **places) for name, arguments in commands.items()}
-            for _ in range(repetitions + 1)
-        ][1:]
+        turns = []
+        for _ in range(repetitions + 1):
+            turn = {name: run_python(arguments, **places) for name, arguments in commands.items()}
+            turns.append(turn)
+        del turns[0]
     for name in commands:
         record[name] = seconds_of([turn[name] for turn in turns])
         if name in COMMANDS:
@@ -105,11 +119,12 @@ def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) ->
 
 
 def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> None:
-    """Time the leaderboard of `runs` runs, `bench.compare` of a tenth, `bench.report` of `REPORTED` at most.
+    """Time the leaderboard of `runs` runs, and the commands that print and draw it.
 
-    For each the record gets `runs` and `points` in the folder, and figures of whole processes:
-    seconds, processor time, largest memory; of a report also the size of its file. One more
-    repetition, not counted, warms the file cache.
+    These are `bench.compare` of a tenth, and `bench.report` of `REPORTED` at most. For each the
+    record gets `runs` and `points` in the folder, and figures of whole processes: seconds,
+    processor time, largest memory; of a report also the size of its file. One more repetition, not
+    counted, warms the file cache.
     """
     with tempfile.TemporaryDirectory() as place:
         page = Path(place) / "page.html"
@@ -136,31 +151,30 @@ def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> Non
 
 
 def write_folder(out: Path, runs: int) -> None:
-    """Write a made-up result folder: finished runs of `ALGORITHMS` algorithms in `CELLS`, each with a curve.
+    """Write a made-up result folder: finished runs of `ALGORITHMS` algorithms in `CELLS`.
 
-    Seeds vary fastest, then cells, algorithms and configurations.
+    Each has a curve. Seeds vary fastest, then cells, algorithms and configurations.
     """
     import numpy as np
     import pyarrow as pa
 
-    random, constants = np.random.default_rng(0), _constants()
-    settings = [
-        Setting(
-            dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1
-        ).as_dict()
-        for dataset, alpha, participation in CELLS
-    ]
+    random = np.random.default_rng(0)
+    constants = _constants()
+    settings = []
+    for dataset, alpha, participation in CELLS:
+        setting = Setting(dataset=dataset, alpha=alpha, participation=participation)
+        settings.append(replace(setting, validation_fraction=0.1).as_dict())
     file = pa.field("file", pa.string(), nullable=False)
-    schema, environment = runs_schema(stored=True).append(file), environment_key(constants)
+    schema = runs_schema(stored=True).append(file)
+    environment = environment_key(constants)
     for start in range(0, runs, _BATCH):
-        rows = [
-            _row(number, settings, constants, random)
-            for number in range(start, min(start + _BATCH, runs))
-        ]
+        numbers = range(start, min(start + _BATCH, runs))
+        rows = [_row(number, settings, constants, random) for number in numbers]
         for number, row in enumerate(rows, start):  # as a compacted folder has them
             row |= {"written": row["finished"], "forced": False}
             row["file"] = f"{row['run_key'][:16]}-{environment}-{number:016x}.parquet"
-        table, name = pa.Table.from_pylist(rows, schema=schema), f"packed-{start:032x}.parquet"
+        table = pa.Table.from_pylist(rows, schema=schema)
+        name = f"packed-{start:032x}.parquet"
         write_table(_curves(rows, random), out / "curves" / name)
         write_table(table, out / "runs" / name)
 
@@ -175,13 +189,14 @@ def _row(
     rest, seed = divmod(number, SEEDS)
     rest, cell = divmod(rest, len(settings))
     configuration, algorithm = divmod(rest, ALGORITHMS)
-    name, x = f"algorithm_{algorithm:02}", configuration / 8
+    name = f"algorithm_{algorithm:02}"
+    x = configuration / 8
     identity = identity_columns(name, 1, {"x": x}, settings[cell], seed)
     values = random.uniform(0.1, 0.9, len(COLUMNS))
-    results = {
-        column.name: float(value if column.unit.startswith("fraction") else 100 * value)
-        for column, value in zip(COLUMNS, values, strict=True)
-    }
+    results = {}
+    for column, value in zip(COLUMNS, values, strict=True):
+        scale = 1 if column.unit.startswith("fraction") else 100
+        results[column.name] = float(scale * value)
     return {**results, **constants, **settings[cell], **identity}
 
 
@@ -189,39 +204,29 @@ def _constants() -> dict[str, Any]:
     """Return the columns that are equal in all rows."""
     from bench.execution import command_columns, process_columns
 
-    here = {
+    return {
         **command_columns("bench.perf"),
         **process_columns("cpu"),
         "schema_version": SCHEMA_VERSION,
-    }
-    state = {
         "status": "finished",
         "error": None,
         "diverged": False,
         "selected_on": "validation",
         "shortened": False,
-    }
-    state["certified"] = True
-    costs = {
+        "certified": True,
         "communications": 100,
         "bytes_down": 4_000_000,
         "bytes_up": 2_000_000,
         "train_steps": 12_000.0,
-    }
-    rounds = {
         "best_round": 90,
         "selected_round": 80,
         "peak_memory_bytes": 500_000_000,
         "threads": 1,
         "pack": 1,
-    }
-    texts = {"partition_hash": "ab12", "dataset_hash": "cd34", "backend": "loop", "paper": None}
-    return {
-        **here,
-        **state,
-        **costs,
-        **rounds,
-        **texts,
+        "partition_hash": "ab12",
+        "dataset_hash": "cd34",
+        "backend": "loop",
+        "paper": None,
         "started": datetime.now(UTC),
         "finished": datetime.now(UTC),
     }
@@ -231,13 +236,12 @@ def _curves(rows: Sequence[dict[str, Any]], random: np.random.Generator) -> pa.T
     import numpy as np
     import pyarrow as pa
 
-    each = ROUNDS * len(POINTS)
-    columns = {
-        name: np.repeat([row[name] for row in rows], each)
-        for name in ("run_key", "algorithm", "file")
-    }
+    points = ROUNDS * len(POINTS)
+    columns = {}
+    for name in ("run_key", "algorithm", "file"):
+        columns[name] = np.repeat([row[name] for row in rows], points)
     columns["round"] = np.tile(np.repeat(np.arange(1, ROUNDS + 1), len(POINTS)), len(rows))
     columns["metric"] = np.tile(POINTS, ROUNDS * len(rows))
-    columns["value"] = random.uniform(size=each * len(rows))
+    columns["value"] = random.uniform(size=points * len(rows))
     schema = curves_schema().append(pa.field("file", pa.string(), nullable=False))
     return pa.table({name: pa.array(columns[name]) for name in schema.names}).cast(schema)

@@ -1,4 +1,4 @@
-"""Benchmarks of local training: the engine beside a bare PyTorch loop, algorithms beside FedAvg, rates of a device."""
+"""Benchmarks of local training: engine beside a bare loop, algorithms beside FedAvg, rates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from bench.perf.workload import BareLoop, Workload, one_round, simulation, simul
 BASELINE = "fedavg"
 SPEED_LIMIT = 0.95  # of the bare loop's samples per second
 OVER_ARITHMETIC = 1.15  # of the ratio of counted operations
-SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
-MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
+# Rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6).
+SETTLED = 6
+# Of a comparison of algorithms, of which there are many.
+MOST_CLIENTS = 4
+MOST_SAMPLES = 320
 
 
 def measure_training(
@@ -46,45 +49,46 @@ def measure_training(
     for model in model_names:
         record["engine"][model] = {}
         for augmentation in augmentations:
-            say(
-                f"training: {model}, augmentation {augmentation}, {rounds} rounds beside a bare loop"
-            )
+            name = f"{model}, augmentation {augmentation}"
+            say(f"training: {name}, {rounds} rounds beside a bare loop")
             case = replace(work, model=model, augmentation=augmentation)
             record["engine"][model][augmentation] = beside_bare_loop(case, rounds)
-    for model in model_names if algorithms else ():
+    if not algorithms:
+        return
+    for model in model_names:
         case = smaller(replace(work, model=model, augmentation=augmentations[0]))
         record["algorithms"][model] = {}
         for algorithm in algorithms:
             say(f"training: {model}, {algorithm}, {rounds} rounds beside {BASELINE}")
-            record["algorithms"][model][algorithm] = guarded(
-                partial(beside_fedavg, algorithm, case, rounds)
-            )
+            comparison = guarded(partial(beside_fedavg, algorithm, case, rounds))
+            record["algorithms"][model][algorithm] = comparison
 
 
 def beside_bare_loop(work: Workload, rounds: int) -> Record:
     """Time FedAvg's rounds, in turn with the same number of steps of the bare loop."""
-    run, bare = simulation(work, BASELINE), BareLoop(work)
+    run = simulation(work, BASELINE)
+    bare = BareLoop(work)
     one_round(run)
     bare.segment()
     pairs = alternate(lambda: one_round(run), bare.segment, rounds, synchroniser(work.device))
     # With augmentation there is no target, because the bare loop does not augment.
     limit = SPEED_LIMIT if work.augmentation == "none" else None
+    engine_rates = [work.processed / engine.seconds for engine, _ in pairs]
+    bare_rates = [work.processed / bare.seconds for _, bare in pairs]
+    ratios = [bare.seconds / engine.seconds for engine, bare in pairs]
     return {
         "backend": run.backend,
-        "engine_rate": figure(
-            [work.processed / engine.seconds for engine, _ in pairs], "samples/s"
-        ),
-        "bare_rate": figure([work.processed / bare.seconds for _, bare in pairs], "samples/s"),
-        "ratio": figure(
-            [bare.seconds / engine.seconds for engine, bare in pairs], "x", limit, at_least=True
-        ),
+        "engine_rate": figure(engine_rates, "samples/s"),
+        "bare_rate": figure(bare_rates, "samples/s"),
+        "ratio": figure(ratios, "x", limit, at_least=True),
         **cpu_ratio([(bare, engine) for engine, bare in pairs]),
     }
 
 
 def smaller(work: Workload) -> Workload:
     """Return the workload with few clients and few samples, which are enough for a ratio."""
-    clients, samples = min(work.clients, MOST_CLIENTS), min(work.samples, MOST_SAMPLES)
+    clients = min(work.clients, MOST_CLIENTS)
+    samples = min(work.samples, MOST_SAMPLES)
     return replace(work, clients=clients, cohort=min(work.cohort, clients), samples=samples)
 
 
@@ -94,7 +98,8 @@ def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
     Returns `ratio` of times; `arithmetic`, the ratio of floating-point operations that were
     counted; `over_arithmetic`, the first over the second.
     """
-    run, fedavg = simulation(work, algorithm), simulation(work, BASELINE, like=algorithm)
+    run = simulation(work, algorithm)
+    fedavg = simulation(work, BASELINE, like=algorithm)
     for _ in range(SETTLED):
         one_round(run)
     one_round(fedavg)
@@ -112,22 +117,23 @@ def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
 
 
 def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> Record:
-    """Return the ratio of processor times, first over second; nothing with threads, because waiting would count."""
+    """Return the ratio of processor times, first over second.
+
+    There is none with several threads, because waiting would count.
+    """
     if torch.get_num_threads() > 1:
         return {}
-    return {
-        "cpu_ratio": figure(
-            [first.cpu_seconds / second.cpu_seconds for first, second in pairs], "x"
-        )
-    }
+    ratios = [first.cpu_seconds / second.cpu_seconds for first, second in pairs]
+    return {"cpu_ratio": figure(ratios, "x")}
 
 
 def operations(run: Simulation) -> int:
-    """Count the floating-point operations of products and convolutions in one round, client after client."""
-    trainer, run.trainer = (
-        run.trainer,
-        Loop(),
-    )  # operations of a replayed CUDA graph cannot be counted
+    """Count the floating-point operations of products and convolutions in one round.
+
+    Clients train one after another.
+    """
+    trainer = run.trainer
+    run.trainer = Loop()  # operations of a replayed CUDA graph cannot be counted
     try:
         with FlopCounterMode(display=False) as counter:
             one_round(run)
@@ -153,29 +159,29 @@ def cases(
 
 
 def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, say: Say) -> None:
-    """Measure FedAvg's samples a second in each case; the record gets `rates`, an entry for each."""
+    """Measure FedAvg's samples a second in each case; `rates` of the record has an entry each."""
+    fields = ("model", "augmentation", "backend", "precision", "pack", "name")
     record["rates"] = []
     for work in asked:
         say(f"throughput: {work.name}")
-        described = {
-            name: getattr(work, name)
-            for name in ("model", "augmentation", "backend", "precision", "pack", "name")
-        }
+        described = {name: getattr(work, name) for name in fields}
         record["rates"].append(described | guarded(partial(rate, work, rounds)))
 
 
 def rate(work: Workload, rounds: int) -> Record:
-    """Time single rounds, after a first that on a GPU captures; raises UsageError for a precision of other devices.
+    """Time single rounds, after a first that on a GPU captures.
 
-    Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its
-    allocator held; on a CPU with one thread `cpu_rate`, by processor time.
+    Raises UsageError for a precision of other devices. Returns `rate`; `flops`, the counted
+    operations a second; on a GPU `memory`, the most that its allocator held; on a CPU with one
+    thread `cpu_rate`, by processor time.
     """
     if (work.device, work.precision) == ("cpu", "tf32"):
         raise UsageError("TF32 is a GPU's: a CPU has none")
     if work.device == "cuda":
         give_back_gpu_memory()
         torch.cuda.reset_peak_memory_stats()
-    advance, samples = together(simulations(work, BASELINE, work.pack)), work.pack * work.processed
+    advance = together(simulations(work, BASELINE, work.pack))
+    samples = work.pack * work.processed
     advance()
     times = [timed(advance, synchroniser(work.device)) for _ in range(rounds)]
     figures = {"rate": figure([samples / spent.seconds for spent in times], "samples/s")}
@@ -185,6 +191,6 @@ def rate(work: Workload, rounds: int) -> Record:
         figures["cpu_rate"] = figure([samples / spent.cpu_seconds for spent in times], "samples/s")
     alone = replace(work, clients=1, cohort=1)
     per_sample = operations(simulation(alone, BASELINE)) / alone.processed
-    return figures | {
-        "flops": figure([samples * per_sample / spent.seconds for spent in times], "FLOP/s")
-    }
+    flops = [samples * per_sample / spent.seconds for spent in times]
+    figures["flops"] = figure(flops, "FLOP/s")
+    return figures

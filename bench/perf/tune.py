@@ -1,4 +1,4 @@
-"""Costs that Ray Tune adds to a sweep: seconds a trial, milliseconds a reported step, seconds to start."""
+"""Costs that Ray Tune adds to a sweep: of its start, of a trial, of a reported step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from bench.perf.measure import Record, Say, figure
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 
-SECONDS_A_TRIAL, MILLISECONDS_A_STEP = 1.0, 10.0  # targets
+# Targets.
+SECONDS_A_TRIAL = 1.0
+MILLISECONDS_A_STEP = 10.0
 TRIAL_ROUNDS = "2"  # of a trial that is trivially small
 
 
@@ -54,21 +56,15 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
     clocks: dict[str, list[tuple[Clock, Clock]]] = {"inline": [], "ray": []}
     for executor in ("inline", "ray", "inline"):
         say(f"tune: {trials} small trials and one of {steps} reports, {executor}")
-        small = _sweep(
-            executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads)
-        )
-        long = _sweep(
-            executor,
-            {"rounds": (str(steps),)},
-            1,
-            Execution("", threads=threads, rounds_per_report=1),
-        )
+        execution = Execution(out="", threads=threads)
+        small = _sweep(executor, {"rounds": (TRIAL_ROUNDS,)}, trials, execution)
+        execution = replace(execution, rounds_per_report=1)
+        long = _sweep(executor, {"rounds": (str(steps),)}, 1, execution)
         clocks[executor].append((small, long))
     record |= {executor: _times(runs) for executor, runs in clocks.items()}
-    extra = {
-        name: record["ray"][name]["median"] - record["inline"][name]["median"]
-        for name in ("first_trial", "trial", "step")
-    }
+    extra = {}
+    for name in ("first_trial", "trial", "step"):
+        extra[name] = record["ray"][name]["median"] - record["inline"][name]["median"]
     record["overhead"] = {
         "start": figure([extra["first_trial"]], "s"),  # of Ray and its first worker
         "trial": figure([extra["trial"]], "s", SECONDS_A_TRIAL),
@@ -86,17 +82,11 @@ def _sweep(
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
     plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))
     with tempfile.TemporaryDirectory() as out:
-        placed = replace(
-            execution, out=str(Path(out).resolve()), provenance=command_columns("bench.perf")
-        )
+        here = str(Path(out).resolve())
+        placed = replace(execution, out=here, provenance=command_columns("bench.perf"))
+        resources = Resources(executor, concurrent=1, cpus=execution.threads)
         clock = Clock()
-        outcome = run_plan(
-            plan,
-            plan.units,
-            placed,
-            Resources(executor, concurrent=1, cpus=execution.threads),
-            clock,
-        )
+        outcome = run_plan(plan, plan.units, placed, resources, clock)
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.exit_status != EXIT_OK:
@@ -107,13 +97,16 @@ def _sweep(
 
 
 def _times(runs: Sequence[tuple[Clock, Clock]]) -> Record:
-    """Summarise seconds to the first trial's end, of each later trial, and milliseconds of each later step."""
-    trials = [after - before for small, _ in runs for before, after in pairwise(small.ends)]
-    steps = [
-        1000 * (after - before) for _, long in runs for before, after in pairwise(long.updates)
-    ]
+    """Summarise the seconds of first and later trials, and the milliseconds of later steps."""
+    first = []
+    trials: list[float] = []
+    steps: list[float] = []
+    for small, long in runs:
+        first.append(small.ends[0])
+        trials += [after - before for before, after in pairwise(small.ends)]
+        steps += [1000 * (after - before) for before, after in pairwise(long.updates)]
     return {
-        "first_trial": figure([small.ends[0] for small, _ in runs], "s"),
+        "first_trial": figure(first, "s"),
         "trial": figure(trials, "s"),
         "step": figure(steps, "ms"),
     }

@@ -1,4 +1,4 @@
-"""Work for the engine and for a bare PyTorch loop: equal clients, CIFAR-10's shapes, made-up samples."""
+"""Work for the engine and for a bare loop: equal clients, made-up samples of CIFAR-10's shapes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from bench.planning.request import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
 DATASET = "cifar10"  # whose shapes and classes the made-up samples have
-LR, MOMENTUM = 0.01, 0.9
+LR = 0.01
+MOMENTUM = 0.9
 ROUNDS = 200  # of a whole run, of which few are timed
-VALIDATION, TESTS = 320, 10  # samples held out, for algorithms that read them, and of the test set
+VALIDATION = 320  # samples held out, for algorithms that read them
+TESTS = 10  # samples of the test set
 # Server work that does not grow with the clients' work is shortened, because clients have few
 # samples here.
 SHORT: dict[str, dict[str, int]] = {
@@ -80,9 +82,10 @@ class Workload:
 
 
 def simulation(work: Workload, algorithm: str, like: str = "") -> Simulation:
-    """Make a run of the algorithm with its defaults, in a problem that meets the needs of `like` as well.
+    """Make a run of the algorithm with its defaults.
 
-    Raises UsageError if the workload cannot give what the algorithm needs.
+    Its problem meets the needs of `like` as well. Raises UsageError if the workload cannot give
+    what the algorithm needs.
     """
     return simulations(work, algorithm, 1, like)[0]
 
@@ -122,8 +125,9 @@ def together(runs: Sequence[Simulation]) -> Callable[[], None]:
     def advance() -> None:
         before = runs[0].round
         (pack or runs[0]).advance(1)
-        for failure in pack.failures.values() if pack else ():
-            raise failure
+        if pack:
+            for failure in pack.failures.values():
+                raise failure
         if any(run.round != before + 1 for run in runs):
             raise RuntimeError(f"the run diverged in round {before}")
 
@@ -136,22 +140,22 @@ def one_round(run: Simulation) -> None:
 
 
 class BareLoop:
-    """A round's local training without an engine: one model, `torch.optim.SGD`, inputs made beforehand.
+    """A round's local training without an engine: one model, `torch.optim.SGD`.
 
-    The module, the batch size, the number of steps and the memory layout (channels last) are the
-    engine's.
+    Inputs are made beforehand. The module, the batch size, the number of steps and the memory
+    layout (channels last) are the engine's.
     """
 
     def __init__(self, work: Workload) -> None:
-        constants, device = info(DATASET), torch.device(work.device)
+        constants = info(DATASET)
+        device = torch.device(work.device)
         dtype = torch.float64 if work.precision == "fp64" else torch.float32
         module = make_module(
             lambda: models.make(work.model, constants.input_shape, constants.num_classes), 0
         )
+        module = module.train().to(device, dtype)
         self.work = work
-        self._module: nn.Module = (
-            module.train().to(device, dtype).to(memory_format=torch.channels_last)
-        )
+        self._module: nn.Module = module.to(memory_format=torch.channels_last)
         self._optimizer = torch.optim.SGD(self._module.parameters(), LR, momentum=MOMENTUM)
         self._generator = torch.Generator().manual_seed(0)
         self._shards = []
@@ -163,14 +167,13 @@ class BareLoop:
 
     def segment(self) -> None:
         """Take as many steps as a round of the engine."""
+        mixed = self.work.precision == "bf16"
         for x, y in self._shards:
             for _ in range(self.work.epochs):
                 order = torch.randperm(len(y), generator=self._generator).to(y.device)
                 for positions in torch.split(order, self.work.batch_size):
                     self._optimizer.zero_grad()
-                    with torch.autocast(
-                        x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"
-                    ):
+                    with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed):
                         loss = F.cross_entropy(self._module(x[positions]).logits, y[positions])
                     torch.autograd.backward(loss)
                     self._optimizer.step()

@@ -49,33 +49,33 @@ def name_of(algorithm: Any) -> str:
 
 
 def plan_of_one(algorithm: str, *layers: Mapping[str, Any]) -> Plan:
-    """Plan one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
+    """Plan one run from flat configurations.
 
-    A later configuration overrides an earlier one, and within one a flat name overrides the same
-    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
-    former in `setting`, else the latter.
+    They have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`. A later
+    configuration overrides an earlier one, and within one a flat name overrides the same name in
+    `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the former
+    in `setting`, else the latter.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
-    merged = {name: value for layer in layers for name, value in layer.items()}
+    merged: dict[str, Any] = {}
     hyper = entry(algorithm).defaults()
-    values = {
-        f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()
-    }  # one configuration, never a grid
+    # One configuration, never a grid.
+    values = {f"{algorithm}.{name}": (str(value),) for name, value in hyper.items()}
     for layer in layers:
+        merged.update(layer)
         setting = layer.get("setting") or {}
         if not isinstance(setting, Mapping):
             raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
         flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
         if layer.get("dataset") is not None:
             flat["dataset"] = layer["dataset"]
-        for mapping, hyper_names in (
-            (setting, hyper.keys() - setting_fields().keys()),
-            (flat, hyper.keys()),
-        ):
+        only_hyper = hyper.keys() - setting_fields().keys()
+        for mapping, hyper_names in ((setting, only_hyper), (flat, hyper.keys())):
             for name, value in mapping.items():
-                values[f"{algorithm}.{name}" if name in hyper_names else name] = (str(value),)
+                full_name = f"{algorithm}.{name}" if name in hyper_names else name
+                values[full_name] = (str(value),)
     (dataset,) = values.pop("dataset", ("digits",))
     plan = make_plan(Request((algorithm,), dataset, merged.get("paper"), values))
     try:

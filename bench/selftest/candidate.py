@@ -1,4 +1,4 @@
-"""The algorithm under test, found by its name, and its runs on the toy federation, each trained once."""
+"""The algorithm under test, and its runs on the toy federation, each trained once."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ class Candidate:
 
     @property
     def place(self) -> str:
-        """The source of an algorithm from outside, ` (file.py:12)`; empty for a built-in one, or if unknown."""
+        """Source of an algorithm from outside, ` (file.py:12)`; empty if unknown or built in."""
         if self.built_in:
             return ""
         code = inspect.unwrap(self.factory)
         try:
-            return f" ({Path(str(inspect.getsourcefile(code))).name}:{inspect.getsourcelines(code)[1]})"
+            file = Path(str(inspect.getsourcefile(code)))
+            _, line = inspect.getsourcelines(code)
         except (OSError, TypeError):
             return ""
+        return f" ({file.name}:{line})"
 
     def build(self, **hyperparameters: Any) -> Algorithm:
         """Build the algorithm, with all other hyper-parameters at their defaults."""
@@ -60,7 +62,7 @@ class Candidate:
         return self.entry.needs | self.build().needs
 
     def defaults(self) -> dict[str, Value]:
-        """Return the default hyper-parameters of a toy run, in which the server's work is cut short."""
+        """Return the default hyper-parameters of a toy run, which shorten the server's work."""
         return {**self.entry.defaults(), **SHORT.get(self.entry.name, {})}
 
     def model(self, form: str = PLAIN) -> str:
@@ -68,11 +70,14 @@ class Candidate:
         return supplied(form, self.needs)
 
     def other_choices(self) -> Iterator[dict[str, Value]]:
-        """Yield each allowed value but the default of each hyper-parameter that has choices or is a truth value."""
+        """Yield each allowed value but the default of each hyper-parameter with choices.
+
+        Truth values are choices, too.
+        """
         for item in self.entry.fields:
-            choices: Sequence[Value] = item.bounds.choices or (
-                (True, False) if item.kind == "bool" else ()
-            )
+            choices: Sequence[Value] = item.bounds.choices or ()
+            if item.kind == "bool" and not choices:
+                choices = (True, False)
             for choice in choices:
                 if choice != item.default and self.allows({item.name: choice}):
                     yield {item.name: choice}
@@ -96,9 +101,10 @@ class Candidate:
         exact_model: bool = False,
         **fields: Any,
     ) -> Simulation:
-        """Start a simulation, by `toy.simulate`, of the algorithm with these hyper-parameters, wrapped by `wrap`.
+        """Start a simulation of the algorithm with these hyper-parameters, by `toy.simulate`.
 
-        `exact_model` keeps the model as it is, even if the algorithm needs another form.
+        `wrap` wraps the algorithm. `exact_model` keeps the model as it is, even if the algorithm
+        needs another form.
         """
         if not exact_model:
             fields["model"] = self.model(fields.get("model", PLAIN))
@@ -108,7 +114,10 @@ class Candidate:
     def run(
         self, rounds: int, backend: str = "loop", values: Values | None = None, **options: Any
     ) -> Simulation:
-        """Return a simulation after some rounds; it is cached by its arguments, so it must not be advanced."""
+        """Return a simulation after some rounds.
+
+        It is cached by its arguments, so it must not be advanced.
+        """
         key = (rounds, backend, repr(sorted((values or {}).items())), repr(sorted(options.items())))
         if key not in self._runs:
             simulation = self.simulate(backend, values, **{"rounds": max(rounds, 4), **options})

@@ -18,7 +18,9 @@ from bench.errors import describe
 if TYPE_CHECKING:
     from bench.selftest.candidate import Candidate
 
-PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
+PASSED = "passed"
+FAILED = "failed"
+NOT_APPLICABLE = "not applicable"
 # Check -> the module of this package whose function of that name is called with the candidate and a
 # finding.
 CHECKS = {
@@ -35,11 +37,23 @@ CHECKS = {
 # Check -> where to look when it fails.
 LOOK = {
     "contract": "algorithms/base.py, which describes each hook",
-    "backends": "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
-    "reductions": "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
-    "resume": "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
+    "backends": (
+        "the pure hooks (before_step, local_loss, upload): "
+        "no draws, no `if` or `.item()` on data, no state"
+    ),
+    "reductions": (
+        "what is added when its weight is 0: "
+        "a term that is not multiplied by it, a draw that moves the data"
+    ),
+    "resume": (
+        "state outside server.extra and memories, "
+        "or draws from anything but `generator` and fed.stream(...)"
+    ),
     "learns": "the sign and the size of each term of the loss, and the server's step",
-    "communication": "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
+    "communication": (
+        "`down` and `up` of `about`; "
+        "tensors sent twice as copies, where one object would travel once"
+    ),
     "hyperparameters": "whether the field is read at all, and its bounds in `hyper(...)`",
     "memory": "server.extra and what `upload` returns",
     "equations": "the formula's source, named with each difference",
@@ -64,18 +78,19 @@ class Finding:
 
     @contextmanager
     def case(self, where: str = "") -> Iterator[None]:
-        """Record an error raised inside the context as a problem, so that the next case still runs."""
+        """Record an error raised inside the context as a problem: the next case still runs."""
         try:
             yield
         except NotApplicable:
             raise
         except Exception as error:
             self.errors.append(error)
-            self.expect(False, f"{where}{': ' * bool(where)}{describe(error)}")
+            problem = describe(error)
+            self.expect(False, f"{where}: {problem}" if where else problem)
 
 
 def compared(value: float, bound: float) -> str:
-    """Return a figure beside its bound, such as `3.1e-15 <= 1e-10`, or `2.0e-05 > 1e-10` if it is too large."""
+    """Return a figure beside its bound: `3.1e-15 <= 1e-10`, or `2.0e-05 > 1e-10` if too large."""
     relation = "<=" if value <= bound else ">"
     return f"{value:.1e} {relation} {bound:.2g}"
 
@@ -123,9 +138,10 @@ class Certificate:
 def certify(
     candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False
 ) -> Certificate:
-    """Run these checks, even if some fail; stop after an error in `contract`, which all others would raise too.
+    """Run these checks, even if some fail.
 
-    `verbose` adds the errors' tracebacks to the problems.
+    Stop after an error in `contract`, which all others would raise too. `verbose` adds the errors'
+    tracebacks to the problems.
     """
     outcomes: list[Outcome] = []
     for name in checks:
@@ -137,25 +153,28 @@ def certify(
 
 
 def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome:
-    """Run one check of `CHECKS`; an error inside it is a failure whose problem names the error's origin."""
-    began, finding = time.perf_counter(), Finding()
+    """Run one check of `CHECKS`.
+
+    An error inside it is a failure whose problem names the error's origin.
+    """
+    began = time.perf_counter()
+    finding = Finding()
     try:
         with finding.case():
-            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name]}"), name)(
-                candidate, finding
-            )
+            module = importlib.import_module(f"bench.selftest.{CHECKS[name]}")
+            check = getattr(module, name)
+            check(candidate, finding)
     except NotApplicable as reason:
         return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
-    seconds, problems = time.perf_counter() - began, finding.problems
+    seconds = time.perf_counter() - began
+    problems = finding.problems
     if not problems:
         return Outcome(name, PASSED, finding.measured, seconds=seconds)
     if verbose:
-        problems += [
-            "".join(traceback.format_exception(error)).rstrip() for error in finding.errors
-        ]
+        for error in finding.errors:
+            problems.append("".join(traceback.format_exception(error)).rstrip())
+    raised = bool(finding.errors)
     look = LOOK[name]
-    if name == "contract" and finding.errors:
+    if name == "contract" and raised:
         look += "; no further checks run after an error here"
-    return Outcome(
-        name, FAILED, finding.measured, tuple(problems), look, bool(finding.errors), seconds
-    )
+    return Outcome(name, FAILED, finding.measured, tuple(problems), look, raised, seconds)

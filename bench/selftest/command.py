@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from algorithms import ALGORITHMS
@@ -26,16 +27,18 @@ if TYPE_CHECKING:
 
 STYLES = {PASSED: "green", FAILED: "bold red", NOT_APPLICABLE: "dim"}
 DESCRIPTION = """\
-Certify algorithms: each runs on a federation of four clients that takes milliseconds, and every property that this
-suite relies on is measured. Certificates on stdout, progress on stderr."""
+Certify algorithms: each runs on a federation of four clients that takes milliseconds, and every
+property that this suite relies on is measured. Certificates on stdout, progress on stderr."""
 EPILOG = """\
 examples:
   python -m bench.selftest fedprox fedcad                 two of the registry
   python -m bench.selftest --all                          every registered algorithm
   python -m bench.selftest fedcad --only backends resume  some of the checks; names come first
-  python -m bench.selftest mypackage.mine:MyMethod        one from outside, as `module:factory` or by its entry point
+  python -m bench.selftest mypackage.mine:MyMethod        one from outside, as `module:factory` or
+                                                          by its entry point
 
-exit status: 0 every check passed or does not apply; 1 some check failed; 2 usage or value; 130 interrupted"""
+exit status: 0 every check passed or does not apply; 1 some check failed; 2 usage or value;
+130 interrupted"""
 
 
 def make_parser() -> Parser:
@@ -83,9 +86,12 @@ def _selftest(options: argparse.Namespace) -> int:
 
 
 def _requested_names(options: argparse.Namespace) -> list[str]:
-    """Return the algorithms to certify; raise UsageError for none or both of names and `--all`, or an unknown name."""
+    """Return the algorithms to certify.
+
+    Raises UsageError for none or both of names and `--all`, or an unknown name.
+    """
     names = list(dict.fromkeys(split_list(options.names)))
-    if bool(names) == options.all:
+    if options.all == (len(names) > 0):
         raise UsageError(
             "name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them"
         )
@@ -138,13 +144,11 @@ def _print_verdict(certificates: Sequence[Certificate], screen: Console) -> None
     from rich.text import Text
 
     failed = [certificate.algorithm for certificate in certificates if not certificate.passed]
-    counts = ", ".join(
-        _counts(outcome.status for certificate in certificates for outcome in certificate.outcomes)
-    )
+    outcomes = chain.from_iterable(certificate.outcomes for certificate in certificates)
+    counts = ", ".join(_counts(outcome.status for outcome in outcomes))
     verdict = f"NOT certified: {', '.join(failed)}" if failed else "Certified"
-    screen.print(
-        Text(f"{verdict} ({counts}; fedkd-bench {__version__}, torch {version('torch')}, CPU)")
-    )
+    versions = f"fedkd-bench {__version__}, torch {version('torch')}"
+    screen.print(Text(f"{verdict} ({counts}; {versions}, CPU)"))
 
 
 def _counts(statuses: Iterable[str]) -> list[str]:

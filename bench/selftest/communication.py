@@ -52,10 +52,12 @@ def communication(candidate: Candidate, finding: Finding) -> None:
 
 def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
     """Run the rounds; return the exchanges of each, and its floats down and up per client."""
-    rounds, before = [], asdict(simulation.progress.traffic)
+    rounds = []
+    before = asdict(simulation.progress.traffic)
     for number in range(1, ROUNDS + 1):
         simulation.advance(1)
-        after, clients = asdict(simulation.progress.traffic), len(simulation.participants(number))
+        after = asdict(simulation.progress.traffic)
+        clients = len(simulation.participants(number))
         added = {name: after[name] - before[name] for name in after}
         floats = {way: added[f"bytes_{way}"] / FLOAT64 / clients for way in ("down", "up")}
         rounds.append({"communications": added["communications"], **floats})
@@ -64,13 +66,14 @@ def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
 
 
 def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) -> dict[str, float]:
-    """Return the numbers that the symbols of `About`, except t, stand for with this model and these hyper-parameters.
+    """Return the numbers that the symbols of `About`, except t, stand for in this run.
 
     `Pn` is the model without BatchNorm layers. G is FedGen's generator: a hidden layer on noise and
     one-hot label, a normalisation of two weights and two running statistics, and a layer to the
     features.
     """
-    net, configuration = simulation.net, {**candidate.defaults(), **values}
+    net = simulation.net
+    configuration = {**candidate.defaults(), **values}
     sizes = {
         name: value.numel() for name, value in next(iter(models_of(simulation).values())).items()
     }
@@ -94,7 +97,8 @@ def _compare_traffic(
     counts: Symbols,
     finding: Finding,
 ) -> None:
-    entry, configuration = candidate.entry, {**candidate.defaults(), **values}
+    entry = candidate.entry
+    configuration = {**candidate.defaults(), **values}
     if number <= int(configuration.get("warmup_rounds") or 0):
         symbols = {**symbols, "J": 0}
     declared = {
@@ -139,7 +143,8 @@ def amount(words: str, symbols: Symbols, round: int) -> float:
 def _evaluate_sum(text: str, symbols: Symbols) -> float:
     """Evaluate a sum of products, in which factors may be written side by side."""
     if text.endswith(WITHOUT):
-        text, symbols = text.removesuffix(WITHOUT), {**symbols, "P": symbols["Pn"]}
+        text = text.removesuffix(WITHOUT)
+        symbols = {**symbols, "P": symbols["Pn"]}
     code = ""
     for before, token in pairwise(["", *re.findall(r"\d+|[A-Za-z]+|\S", text.replace("^", "**"))]):
         product = (
@@ -154,7 +159,7 @@ def _evaluate_sum(text: str, symbols: Symbols) -> float:
 
 @dataclass(frozen=True)
 class UploadMonitor(Plugin):
-    """A plug-in that changes nothing, and reports an upload that holds one of the client's samples."""
+    """A plug-in that changes nothing, and reports an upload with one of the client's samples."""
 
     finding: Finding = field(default_factory=Finding, compare=False)
 
@@ -175,7 +180,9 @@ class UploadMonitor(Plugin):
 
 
 def memory(candidate: Candidate, finding: Finding) -> None:
-    """Check for twelve rounds at half participation that the server is bounded, and a client's memory as declared.
+    """Check for twelve rounds that the server is bounded, and a client's memory as declared.
+
+    Half of the clients participate.
 
     No upload may hold a client's sample.
     """

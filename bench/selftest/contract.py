@@ -12,6 +12,7 @@ from algorithms.plugins import methods
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding
 from bench.selftest.contract_monitor import ContractMonitor, Log
+from bench.terminal.words import counted
 
 HOOKS = methods(Algorithm)
 ROUNDS = 2
@@ -24,15 +25,14 @@ def contract(candidate: Candidate, finding: Finding) -> None:
         _check_class(type(layer), finding)
     _check_value(candidate, algorithm, finding)
     _check_hooks(candidate, finding)
-    overridden = [
-        hook for hook in HOOKS if any(hook in vars(type(layer)) for layer in layers(algorithm))
-    ]
-    count = len(candidate.entry.fields)
-    finding.measured = f"overrides {', '.join(overridden) or 'nothing'}; {count} hyper-parameter{'s' * (count != 1)}"
+    own_names = set().union(*(vars(type(layer)) for layer in layers(algorithm)))
+    overridden = ", ".join(hook for hook in HOOKS if hook in own_names)
+    fields = counted(len(candidate.entry.fields), "hyper-parameter")
+    finding.measured = f"overrides {overridden or 'nothing'}; {fields}"
 
 
 def _check_class(kind: type[Algorithm], finding: Finding) -> None:
-    """Check a class: one direct base, a frozen dataclass, the contract's hook parameters, no calls of its own hooks."""
+    """Check a class: one direct base, frozen, the contract's hooks, no calls of its own hooks."""
     if kind is Algorithm:
         return
     direct = kind.__bases__ in ((Algorithm,), (Plugin,))
@@ -64,7 +64,7 @@ def _check_class(kind: type[Algorithm], finding: Finding) -> None:
 
 
 def _check_value(candidate: Candidate, algorithm: Algorithm, finding: Finding) -> None:
-    """Check that an algorithm is a value: equal to another of the same hyper-parameters, hashable and picklable."""
+    """Check that an algorithm is a value: equal to another like it, hashable and picklable."""
     other = candidate.build()
     finding.expect(algorithm == other, "two algorithms with equal hyper-parameters are not equal")
     try:
@@ -84,7 +84,10 @@ def _check_value(candidate: Candidate, algorithm: Algorithm, finding: Finding) -
 
 
 def _check_hooks(candidate: Candidate, finding: Finding) -> None:
-    """Watch two rounds on a model with BatchNorm, because a careless call would move its running statistics."""
+    """Watch two rounds on a model with BatchNorm.
+
+    A careless call would move its running statistics.
+    """
     simulation = candidate.simulate(
         wrap=lambda algorithm: ContractMonitor(algorithm, Log(finding)), model="mlp+bn"
     )
@@ -97,7 +100,8 @@ def _check_hooks(candidate: Candidate, finding: Finding) -> None:
         before == _attributes(monitor.base),
         "a run changes the algorithm itself: keep state in the server",
     )
-    suffixes, listed = set(monitor.evaluated(simulation.server)), set(candidate.entry.rows)
+    suffixes = set(monitor.evaluated(simulation.server))
+    listed = set(candidate.entry.rows)
     finding.expect(
         suffixes == listed,
         f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}",

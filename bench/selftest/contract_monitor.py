@@ -1,4 +1,4 @@
-"""A plug-in that changes nothing, and checks every hook's result against the contract during a run."""
+"""A plug-in that changes nothing, and checks every hook's result against the contract."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from bench.selftest.toy import items, same
 
 NUMBERS = (bool, int, float)
 AS_TENSORS = (
-    "{} fails if plan.round, plan.lr and plan.num_steps are tensors, as they may be when clients are stacked: use "
-    "arithmetic and comparisons, such as (plan.round > 1) * term, instead of `if` or float()"
+    "{} fails if plan.round, plan.lr and plan.num_steps are tensors, as they may be when clients "
+    "are stacked: use arithmetic and comparisons, such as (plan.round > 1) * term, "
+    "instead of `if` or float()"
 )
 
 
@@ -45,13 +46,12 @@ AS_TENSORS = (
 class Log:
     """Record of a watched run."""
 
-    finding: Finding = field(default_factory=Finding)  # breaches of the contract
-    protected: list[tuple[str, Any, Any]] = field(
-        default_factory=list
-    )  # trees not to write to: name, tree, copy
-    mapped: set[tuple[str, Any]] = field(
-        default_factory=set
-    )  # pure hooks, and the round in which they were mapped
+    # Breaches of the contract.
+    finding: Finding = field(default_factory=Finding)
+    # Trees not to write to: name, tree, copy.
+    protected: list[tuple[str, Any, Any]] = field(default_factory=list)
+    # Pure hooks, and the round in which they were mapped.
+    mapped: set[tuple[str, Any]] = field(default_factory=set)
 
     def protect(self, what: str, tree: Any) -> None:
         """Remember a tree that is passed to a hook, which must not write to it."""
@@ -61,7 +61,7 @@ class Log:
 
 @dataclass(frozen=True)
 class ContractMonitor(Plugin):
-    """A plug-in that forwards every hook to `base` and records breaches of the contract in `log`."""
+    """A plug-in that forwards every hook to `base`, and records breaches of the contract."""
 
     log: Log = field(default_factory=Log, compare=False)
 
@@ -69,24 +69,27 @@ class ContractMonitor(Plugin):
         self.log.finding.expect(holds, problem)
 
     def _call(self, hook: str, *arguments: Any) -> Any:
-        """Call the base's hook; record writes to remembered trees, and draws from a global generator."""
+        """Call the base's hook; record writes to protected trees, and global draws."""
         state = _global_randomness()
         result = getattr(self.base, hook)(*arguments)
         place = _source_location(self.base, hook)
         for name, tree, before in self.log.protected:
-            self._expect(
-                same(tree, before), f"{hook} writes to {name}, which it must leave as it is{place}"
-            )
+            text = f"{hook} writes to {name}, which it must leave as it is{place}"
+            self._expect(same(tree, before), text)
         self.log.protected = [record for record in self.log.protected if same(record[1], record[2])]
-        text = f"{hook} draws from a global generator: use the one that `start` and `noise` get, or fed.stream{place}"
+        text = (
+            f"{hook} draws from a global generator: "
+            f"use the one that `start` and `noise` get, or fed.stream{place}"
+        )
         self._expect(state == _global_randomness(), text)
         return result
 
     def _call_pure(self, hook: str, net: Net, local: Local, *rest: Any) -> Any:
-        """Call a pure hook, once a round also as in a stack of one client, with tensors for the plan's numbers.
+        """Call a pure hook, once a round also as in a stack of one client.
 
-        The plan is the last argument. The second result is ignored; the hook then gets copies,
-        because a network in training mode writes into its buffers.
+        In the stack the plan's numbers are tensors. The plan is the last argument. The second
+        result is ignored; the hook then gets copies, because a network in training mode writes into
+        its buffers.
         """
         result = self._call(hook, net, local, *rest)
         *others, plan = rest
@@ -97,7 +100,8 @@ class ContractMonitor(Plugin):
             lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local
         )
         others = [
-            replace(each, reported={}) if isinstance(each, Batch) else each for each in others
+            replace(argument, reported={}) if isinstance(argument, Batch) else argument
+            for argument in others
         ]
         numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
 
@@ -114,10 +118,8 @@ class ContractMonitor(Plugin):
     def _expect_plain_tree(self, hook: str, tree: Any) -> None:
         for path, leaf in items(tree):
             allowed = isinstance(leaf, (Tensor, *NUMBERS))
-            self._expect(
-                allowed,
-                f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only",
-            )
+            fault = f"{hook} returns {type(leaf).__name__} at {path}"
+            self._expect(allowed, f"{fault}: trees hold tensors and numbers only")
 
     def _expect_detached(self, hook: str, tree: Any) -> None:
         paths = [
@@ -141,7 +143,7 @@ class ContractMonitor(Plugin):
         return message
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Check that the new `Server` has no gradient, and that the old one and the uploads stay as they were."""
+        """Check that the new `Server` has no gradient, and that old one and uploads stay."""
         self.log.protected.clear()
         self.log.protect("the old server", tree_of(server))
         self.log.protect("uploads", uploads)
@@ -164,7 +166,7 @@ class ContractMonitor(Plugin):
     def start(
         self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
     ) -> Local:
-        """Check that the local state holds tensors and numbers only, and that message and memory stay as they were."""
+        """Check that the local state is plain, and that message and memory stay as they were."""
         self.log.protect("the message", message)
         self.log.protect("a client's memory", memory)
         local: Local = self._call("start", fed, message, memory, generator)
@@ -225,7 +227,10 @@ class ContractMonitor(Plugin):
 
 
 def _source_location(base: Algorithm, hook: str) -> str:
-    """Return ` (file.py:12)`, the place of the outermost layer's override of the hook; empty for FedAvg's own hook."""
+    """Return ` (file.py:12)`, the place of the outermost override of the hook.
+
+    It is empty for FedAvg's own hook.
+    """
     kinds = (type(layer) for layer in layers(base) if hook in vars(type(layer)))
     kind = next((kind for kind in kinds if kind is not Algorithm), Algorithm)
     code = (

@@ -1,4 +1,4 @@
-"""The `hyperparameters` check: each one has an effect, and none accepts a value outside its range."""
+"""The `hyperparameters` check: each has an effect, and none accepts a value out of range."""
 
 from __future__ import annotations
 
@@ -60,12 +60,16 @@ def hyperparameters(candidate: Candidate, finding: Finding) -> None:
 
 
 def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> bool:
-    """Check that the registry and, if a field has bounds, the class refuse these values; return whether they do."""
-    fields = [item for layer in layers(candidate.build()) for item in dataclasses.fields(layer)]
-    bounded = {item.name for item in fields if "bounds" in item.metadata}
-    ways = {"build": candidate.build} | (
-        {"the class itself": candidate.factory} if bounded & values.keys() else {}
-    )
+    """Check that the registry and, if a field has bounds, the class refuse these values.
+
+    Returns whether they do.
+    """
+    bounded = set()
+    for layer in layers(candidate.build()):
+        bounded |= {item.name for item in dataclasses.fields(layer) if "bounds" in item.metadata}
+    ways = {"build": candidate.build}
+    if bounded & values.keys():
+        ways["the class itself"] = candidate.factory
     refused = True
     for way, make in ways.items():
         try:
@@ -87,31 +91,34 @@ def _effect_problem(candidate: Candidate, item: Field) -> str:
                 other = candidate.run(ROUNDS, values=values, **setting)
             except Exception as error:  # the algorithm's code may raise anything
                 where = "".join(f" with {name}={value}" for name, value in setting.items())
-                return f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {describe(error)}"
-            if (
-                gap(_models_and_losses(candidate.run(ROUNDS, **setting)), _models_and_losses(other))
-                > SMALLEST_EFFECT
-            ):
+                fault = f"is allowed, and fails{where}: {describe(error)}"
+                return f"{item.name}={values[item.name]!r} {fault}"
+            usual = candidate.run(ROUNDS, **setting)
+            effect = gap(_models_and_losses(usual), _models_and_losses(other))
+            if effect > SMALLEST_EFFECT:
                 return ""
             tried.append(f"{values[item.name]}")
     if tried:
+        default = candidate.defaults()[item.name]
         shown = ", ".join(dict.fromkeys(tried))
-        text = f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
-        return text + candidate.place
+        fault = f"{item.name} changes nothing: the same models with {default} and with {shown}"
+        return fault + candidate.place
     return f"{item.name} could not be set to any value but its default"
 
 
 def _models_and_losses(run: Simulation) -> dict[str, Any]:
     """Return the last round's models and the losses of all rounds."""
     points = itertools.chain(*run.progress.curves.values())
-    losses = torch.tensor(
-        [value for _, metric, value in points if metric == "loss"], dtype=torch.float64
-    )
+    values = [value for _, metric, value in points if metric == "loss"]
+    losses = torch.tensor(values, dtype=torch.float64)
     return {"models": models_of(run), "losses": losses.nan_to_num()}
 
 
 def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:
-    """Yield allowed configurations that differ from the default in this field alone, the most telling first."""
+    """Yield allowed configurations that differ from the default in this field alone.
+
+    The most telling come first.
+    """
     default = candidate.defaults()[item.name]
     for value in dict.fromkeys(_values_to_try(item, default)):
         if value != default and item.bounds.allows(value) and candidate.allows({item.name: value}):
@@ -128,7 +135,8 @@ def _values_to_try(item: Field, default: Value) -> Iterator[Value]:
         assert isinstance(start, int | float)
         half = start // 2 if item.kind.startswith("int") else start / 2
         yield from (half, start * 2, start + 1)
-        low, high = item.bounds.low, item.bounds.high
+        low = item.bounds.low
+        high = item.bounds.high
         kind = int if item.kind.startswith("int") else float
         yield from (kind(bound) for bound in (low, high) if bound is not None)
         if low is not None and high is not None and kind is float:
@@ -139,7 +147,8 @@ def _values_to_try(item: Field, default: Value) -> Iterator[Value]:
 
 def forbidden(item: Field) -> Iterator[Value]:
     """Yield values outside the range or of the wrong type."""
-    low, high = item.bounds.low, item.bounds.high
+    low = item.bounds.low
+    high = item.bounds.high
     if item.bounds.choices:
         yield "no_such_choice"
     elif item.kind.startswith("bool"):

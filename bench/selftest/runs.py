@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import warnings
@@ -24,6 +25,7 @@ from bench.selftest.equations import LIMITS, Limit
 from bench.selftest.hyperparameters import SMALLEST_EFFECT, alternatives
 from bench.selftest.toy import INFO, TEST_SAMPLES, distance, gap, identical, largest_gap, models_of
 from bench.trial.results import at_chance
+from search_spaces import Value
 
 # In float64. The gradient of a bias before BatchNorm is only rounding error, which Adam (in FedDF's
 # server) turns into steps.
@@ -34,10 +36,8 @@ ROUNDS = 3
 LEARNING_ROUNDS = 15
 MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
 LIMIT_MODELS = ("mlp", "mlp+bn", "cnn_digits")
-MODELS_WITH_GENERATOR = (
-    "mlp",
-    "cnn_digits+bn",
-)  # generating images takes a hundred times as long as a toy run
+# Generating images takes a hundred times as long as a toy run.
+MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")
 MOMENTUM = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9}
 
 
@@ -60,10 +60,11 @@ class CoarseArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def backends(tested: Candidate, finding: Finding) -> None:
-    """Check that clients trained one by one, stacked, and in a pack of runs give the same models and the same traffic.
+    """Check that clients trained one by one, stacked, and in a pack of runs give the same models.
 
-    Compare over models, augmentations, optimisers and every choice among the algorithm's own forms:
-    in float64 by the largest gap of a weight, in float32 by the distance of the models.
+    Their traffic must be the same, too. Compare over models, augmentations, optimisers and every
+    choice among the algorithm's own forms: in float64 by the largest gap of a weight, in float32 by
+    the distance of the models.
     """
     difference, members = _compare_packed(tested, finding)
     largest = {"largest gap": difference}
@@ -94,11 +95,11 @@ def backends(tested: Candidate, finding: Finding) -> None:
 
 
 def float32_distance(tested: Candidate, finding: Finding) -> tuple[float, float]:
-    """Return the distance of the backends' models in float32, and that of coarse arithmetic, which bounds it.
+    """Return the distance of the backends' models in float32, and its bound.
 
-    Both are of one seed: it is within its bound if most seeds are. With a few, rounding alone
-    exceeds the bound, because it moves a unit over the kink of ReLU, or the server to another
-    checkpoint.
+    The bound is the distance of coarse arithmetic. Both are of one seed: it is within its bound if
+    most seeds are. With a few, rounding alone exceeds the bound, because it moves a unit over the
+    kink of ReLU, or the server to another checkpoint.
     """
     exceeding = []
     for tried, seed in enumerate(FLOAT32_SEEDS):
@@ -107,11 +108,12 @@ def float32_distance(tested: Candidate, finding: Finding) -> tuple[float, float]
         coarse = tested.simulate("loop", **fields)
         with CoarseArithmetic():  # type: ignore[no-untyped-call]
             coarse.advance(ROUNDS)
-        found = (distance(loop, stacked), distance(loop, coarse))
-        if not found[0] <= found[1]:
-            exceeding.append(found)
+        difference = distance(loop, stacked)
+        bound = distance(loop, coarse)
+        if not difference <= bound:
+            exceeding.append((difference, bound))
         elif 2 * len(exceeding) <= tried:  # more seeds within the bound than beyond it
-            return found
+            return difference, bound
     return exceeding[-1]
 
 
@@ -132,12 +134,16 @@ def _backend_cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]
 def _both_backends(
     tested: Candidate, finding: Finding, where: str, values: Values, fields: dict[str, Any]
 ) -> tuple[Simulation, Simulation]:
-    """Return a run by Loop and by Stacked, whose server steps are traced as on a GPU; record unequal traffic."""
+    """Return a run by Loop and by Stacked; record unequal traffic.
+
+    Server steps of the stacked run are traced as on a GPU.
+    """
     loop = tested.run(ROUNDS, "loop", values, **fields)
     stacked = tested.simulate("stacked", values, **fields)
     stacked.trainer = Stacked(server=lambda: Captured(traced, warm_ups=1))
     stacked.advance(ROUNDS)
-    expected, traffic = loop.progress.traffic, stacked.progress.traffic
+    expected = loop.progress.traffic
+    traffic = stacked.progress.traffic
     finding.expect(
         expected == traffic, f"the traffic differs with {where}: {expected} and {traffic}"
     )
@@ -147,7 +153,7 @@ def _both_backends(
 
 
 def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
-    """Return the largest gap between a run in a pack and the same run alone, and the number of runs.
+    """Return the largest gap between a run in a pack and the same run alone; the number of runs.
 
     The runs differ in seed, learning rate, and each number in which packed configurations may
     differ.
@@ -155,12 +161,14 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     numbers = [item for item in tested.entry.fields if item.packable and item.kind == "float"]
     changes = [next(alternatives(tested, item), {}) for item in numbers]
     members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
-    together = {name: value for values in changes for name, value in values.items()}
+    together: dict[str, Value] = {}
+    for change in changes:
+        together.update(change)
     # One member changes all numbers if they are allowed together: it shows any number that is
     # handled wrongly.
-    members += [
-        (values, {}) for values in ([together] if tested.allows(together) else changes) if values
-    ]
+    if tested.allows(together):
+        changes = [together]
+    members += [(values, {}) for values in changes if values]
     pack = Pack(
         [tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members]
     )
@@ -172,19 +180,19 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
         with finding.case(f"packable, but fails with tensors: {names}" if numbers else "in a pack"):
             if error:
                 raise error
-    largest = max(
-        largest_gap(tested.run(ROUNDS, "loop", values, **fields), run)
-        for (values, fields), run in zip(members, pack.members, strict=True)
-    )
-    allowed = largest <= TOLERANCES["largest gap"]
-    finding.expect(
-        allowed, f"the models differ by {largest:.1e} in a pack of runs that differ in {names}"
-    )
+    gaps = []
+    for (values, fields), run in zip(members, pack.members, strict=True):
+        gaps.append(largest_gap(tested.run(ROUNDS, "loop", values, **fields), run))
+    largest = max(gaps)
+    fault = f"the models differ by {largest:.1e} in a pack of runs that differ in {names}"
+    finding.expect(largest <= TOLERANCES["largest gap"], fault)
     return largest, len(members)
 
 
 def reductions(tested: Candidate, finding: Finding) -> None:
-    """Check that the algorithm equals others at its limits, with both backends, and differs from FedAvg by default.
+    """Check that the algorithm equals others at its limits, with both backends.
+
+    By default it must differ from FedAvg.
 
     Raises:
         NotApplicable: no limit is known.
@@ -193,14 +201,11 @@ def reductions(tested: Candidate, finding: Finding) -> None:
         raise NotApplicable("no limits are known of an algorithm from outside")
     shown = []
     for limit in LIMITS.get(tested.entry.name, ()):
-        models = [
-            model for model in LIMIT_MODELS if not (limit.without_batchnorm and "+bn" in model)
-        ]
-        largest = max(
-            _limit_gap(tested, limit, model, backend)
-            for model in models
-            for backend in ("loop", "stacked")
-        )
+        models: tuple[str, ...] = LIMIT_MODELS
+        if limit.without_batchnorm:
+            models = tuple(model for model in models if "+bn" not in model)
+        cases = itertools.product(models, ("loop", "stacked"))
+        largest = max(_limit_gap(tested, limit, model, backend) for model, backend in cases)
         finding.expect(
             largest <= limit.tolerance,
             f"{limit}: models differ by {compared(largest, limit.tolerance)}",
@@ -238,12 +243,14 @@ def _limit_gap(tested: Candidate, limit: Limit, model: str, backend: str) -> flo
     other = candidate(limit.other).run(
         limit.rounds, backend, limit.other_values, sizes=limit.other_sizes, **fields
     )
-    (row, other_row), expected = limit.rows, models_of(other)
-    return max(
-        gap(model, expected.get((other_row, client)) or expected[other_row, None])
-        for (suffix, client), model in models_of(run).items()
-        if suffix == row
-    )
+    row, other_row = limit.rows
+    expected = models_of(other)
+    gaps = []
+    for (suffix, client), own in models_of(run).items():
+        if suffix == row:
+            others = expected.get((other_row, client)) or expected[other_row, None]
+            gaps.append(gap(own, others))
+    return max(gaps)
 
 
 def resume(tested: Candidate, finding: Finding) -> None:
@@ -263,23 +270,22 @@ def resume(tested: Candidate, finding: Finding) -> None:
             first.advance(2)
             first.save()
             second = tested.simulate("auto", values, folder=folder, **fields)
-            finding.expect(
-                second.load() and second.backend == backend,
-                "the state or its backend was not restored",
-            )
+            restored = second.load() and second.backend == backend
+            finding.expect(restored, "the state or its backend was not restored")
             second.advance(2)
             if not identical(uninterrupted, second):
-                difference = largest_gap(uninterrupted, second)
-                finding.expect(
-                    False,
-                    f"2 + 2 rounds differ from 4 ({where}): models by {difference:.1e}{tested.place}",
-                )
+                difference = f"models by {largest_gap(uninterrupted, second):.1e}"
+                fault = f"2 + 2 rounds differ from 4 ({where}): {difference}{tested.place}"
+                finding.expect(False, fault)
     verdict = "" if finding.problems else "2 + 2 rounds equal 4 bit for bit, "
     finding.measured = f"{verdict}{len(cases)} cases"
 
 
 def learns(tested: Candidate, finding: Finding) -> None:
-    """Check that every row, personal models included, ends above chance, and that all losses are finite."""
+    """Check that every row ends above chance, and that all losses are finite.
+
+    Rows of personal models are included.
+    """
     simulation = tested.run(LEARNING_ROUNDS, participation=1.0)
     finding.expect(not simulation.progress.diverged, f"it diverges in round {simulation.round}")
     shown = []

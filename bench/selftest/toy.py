@@ -1,4 +1,7 @@
-"""A federation small enough to run in milliseconds: clients of unequal sizes, one of them smaller than a batch."""
+"""A federation small enough to run in milliseconds: clients of unequal sizes.
+
+One of them is smaller than a batch.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ Models = dict[tuple[str, int | None], Params]
 
 
 def toy_dataset() -> Dataset:
-    """Make 66 training and 30 test images of 8x8; the class shifts the mean, so that there is something to learn."""
+    """Make 66 training and 30 test images of 8x8.
+
+    The class shifts the mean, so that there is something to learn.
+    """
     draw = np.random.RandomState(0)
 
     def images(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,9 +76,10 @@ def toy_dataset() -> Dataset:
 
 
 def toy_split(sizes: Sequence[int] = SIZES) -> Split:
-    """Split into clients of these many samples, 48 in all, 6 auxiliary samples, and 12 for validation.
+    """Split into clients of these many samples, 48 in all.
 
-    The last client has no sample of one class.
+    There are 6 auxiliary samples, and 12 for validation. The last client has no sample of one
+    class.
     """
     order = np.random.RandomState(21).permutation(60).astype(np.int64)
     clients = tuple(np.sort(part) for part in np.split(order[:48], np.cumsum(sizes)[:-1]))
@@ -84,7 +91,10 @@ def toy_split(sizes: Sequence[int] = SIZES) -> Split:
 
 
 def make(name: str, **hyperparameters: Any) -> Algorithm:
-    """Build the algorithm of this name, with its server's work cut short unless the hyper-parameters set it."""
+    """Build the algorithm of this name.
+
+    Its server's work is cut short unless the hyper-parameters set it.
+    """
     return build(name, **{**SHORT.get(name, {}), **hyperparameters})
 
 
@@ -125,7 +135,10 @@ def simulate(
 
 
 def models_of(simulation: Simulation) -> Models:
-    """Return the evaluated models of a run: (suffix of the row, client of a personal model or None) -> full model."""
+    """Return the evaluated models of a run: (suffix of the row, client or None) -> full model.
+
+    A client's model is a personal one.
+    """
     models: Models = {}
     for suffix, row in simulation.algorithm.evaluated(simulation.server).items():
         if set(row) == set(simulation.net.names):
@@ -137,22 +150,26 @@ def models_of(simulation: Simulation) -> Models:
 
 
 def largest_gap(left: Simulation, right: Simulation) -> float:
-    """Return the largest difference between two runs' models, both the evaluated ones and the server's own."""
+    """Return the largest difference between two runs' models, evaluated and the server's own."""
     return max(gap(models_of(left), models_of(right)), gap(left.server.params, right.server.params))
 
 
 def distance(left: Simulation, right: Simulation) -> float:
-    """Return the Euclidean distance of two runs' models, evaluated and the server's own; inf for NaN."""
-    models, others = ([*models_of(run).values(), run.server.params] for run in (left, right))
+    """Return the distance of two runs' models, evaluated and the server's own; inf for NaN."""
+    models = [*models_of(left).values(), left.server.params]
+    others = [*models_of(right).values(), right.server.params]
     squares = [
-        (got.double() - other.double()).square().sum() for got, other in pairs(models, others)
+        (model.double() - other.double()).square().sum() for model, other in pairs(models, others)
     ]
     total = float(torch.stack(squares).sum())
     return math.inf if math.isnan(total) else math.sqrt(total)
 
 
 def gap(got: Any, expected: Any) -> float:
-    """Return the largest absolute difference of two trees of tensors; inf for NaN and different names or shapes."""
+    """Return the largest absolute difference of two trees of tensors.
+
+    It is inf for NaN and for different names or shapes.
+    """
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or set(got) != set(expected):
             return math.inf
@@ -178,29 +195,34 @@ def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Return whether two trees have the same paths and, bit for bit, the same values; NaN counts as equal to itself."""
-    leaves, others = dict(items(left)), dict(items(right))
-    return leaves.keys() == others.keys() and all(
-        _same_leaf(leaf, others[path]) for path, leaf in leaves.items()
-    )
+    """Return whether two trees have the same paths and, bit for bit, the same values.
+
+    NaN counts as equal to itself.
+    """
+    leaves = dict(items(left))
+    others = dict(items(right))
+    if leaves.keys() != others.keys():
+        return False
+    return all(_same_leaf(leaf, others[path]) for path, leaf in leaves.items())
 
 
 def _same_leaf(left: Any, right: Any) -> bool:
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return bool(left == right)
-    return torch.equal(left, right) or (
-        left.shape == right.shape and bool(((left == right) | (left != left)).all())
-    )
+    if torch.equal(left, right):
+        return True
+    return left.shape == right.shape and bool(((left == right) | (left != left)).all())
 
 
 def identical(left: Simulation, right: Simulation) -> bool:
-    """Return whether two runs' models, further state, memories, counters and curves are equal, bit for bit."""
-    state, other = (
-        {"params": run.server.params, "extra": run.server.extra, "memories": run.memories}
-        for run in (left, right)
-    )
-    progress = (
-        left.progress.traffic == right.progress.traffic
-        and left.progress.curves == right.progress.curves
-    )
-    return progress and left.round == right.round and same(state, other)
+    """Return whether two runs are equal, bit for bit.
+
+    Compared are models, further state, memories, counters and curves.
+    """
+    if left.round != right.round or left.progress.traffic != right.progress.traffic:
+        return False
+    if left.progress.curves != right.progress.curves:
+        return False
+    state = {"params": left.server.params, "extra": left.server.extra, "memories": left.memories}
+    other = {"params": right.server.params, "extra": right.server.extra, "memories": right.memories}
+    return same(state, other)

@@ -1,1 +1,1 @@
-"""Stored runs, as commands read them: `results` reads folders, `groups` says which runs are compared."""
+"""Stored runs: `results` reads folders, `groups` says which runs are compared."""

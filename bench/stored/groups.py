@@ -1,4 +1,4 @@
-"""Groups of leaderboard cells that differ only in alpha and participation, and facts about the records."""
+"""Groups of leaderboard cells that differ only in alpha and participation; facts of records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from leaderboards.tables.captions import local_training
 
 @dataclass(frozen=True)
 class Group(Problem):
-    """Cells of a page that share everything but alpha and participation; `key` is `s1`, `s2`, ... in its order."""
+    """Cells of a page that share everything but alpha and participation.
+
+    `key` is `s1`, `s2`, ... in the order of the page.
+    """
 
     key: str = ""
 
@@ -36,13 +39,17 @@ class Group(Problem):
         """The main facts of the setting, which all its numbers share."""
         setting = self.setting
         included = ("partition", "num_clients", "rounds", "local_epochs")
+        rounds = counted(setting["rounds"], "round")
+        epochs = counted(setting["local_epochs"], "local epoch")
+        others = [name for name in self.differing if name not in included]
         parts = [
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
-            f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            local_training(setting, (name for name in self.differing if name not in included)),
+            f"{rounds} × {epochs}",
+            local_training(setting, others),
         ]
-        return " · ".join(parts + [f"no {name}" for name in self.differing if name not in setting])
+        parts += [f"no {name}" for name in self.differing if name not in setting]
+        return " · ".join(parts)
 
     @cached_property
     def alphas(self) -> tuple[str, ...]:
@@ -52,9 +59,8 @@ class Group(Problem):
     @cached_property
     def participations(self) -> tuple[str, ...]:
         """The values of participation, as printed, in ascending order."""
-        return tuple(
-            number(value) for value in sorted({participation for _, participation in self.places})
-        )
+        values = {participation for _, participation in self.places}
+        return tuple(number(value) for value in sorted(values))
 
 
 def field_words(problem: Problem, name: str) -> str:
@@ -80,7 +86,10 @@ def is_reference(record: Record) -> bool:
 
 
 def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
-    """Return label -> seed -> run of every algorithm that is ranked: selected, not diverged, no reference."""
+    """Return label -> seed -> run of every algorithm that is ranked.
+
+    Ranked are selected rows that did not diverge and are no reference.
+    """
     return {
         label_of(record): record["run_of_seed"]
         for record in cell.selected
@@ -90,10 +99,10 @@ def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
 
 def values_of(cell: Cell, metric: Number) -> dict[str, Seeds]:
     """Return label -> seed -> value of every algorithm that is ranked and has one."""
-    values = {
-        name: {seed: run[metric.name] for seed, run in runs.items() if run[metric.name] is not None}
-        for name, runs in ranked_runs(cell).items()
-    }
+    values = {}
+    for name, runs in ranked_runs(cell).items():
+        by_seed = {seed: run[metric.name] for seed, run in runs.items()}
+        values[name] = {seed: value for seed, value in by_seed.items() if value is not None}
     return {name: seeds for name, seeds in values.items() if seeds}
 
 
@@ -116,7 +125,7 @@ def scores_by_place(
 
 
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
-    """Return every algorithm's label in the order of the colours: that of the registry, then others."""
+    """Return every algorithm's label in the order of the colours: the registry's, then others."""
     positions = {name: position for position, name in enumerate(ALGORITHMS)}
     order = sorted(
         records,

@@ -1,4 +1,4 @@
-"""Results of one or several folders, for commands: runs, curves and leaderboard, and names of runs."""
+"""Results of one or several folders: runs, curves and leaderboard, and names of runs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def source_of(
     from leaderboards.confirmed import SEARCH_SEED, chosen, confirmed
     from leaderboards.rows.store import Folders
 
-    folders, names = Folders(outs), ", ".join(map(str, outs))
+    folders = Folders(outs)
+    names = ", ".join(map(str, outs))
     if folders.runs().empty:
         folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
         command = shell_command(
@@ -128,16 +129,19 @@ def source_of(
         if chosen(folders.runs(), tuned, confirmed_at, chosen_by).empty:
             where = "".join(f" with {name}={typed(value)}" for name, value in confirmed_at.items())
             raise UsageError(
-                f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, or none selected"
+                f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, "
+                "or none selected"
             )
         raise UsageError(
-            f"nothing is confirmed in {names}: `python -m bench.sweep --confirm 3` and its search do that"
+            f"nothing is confirmed in {names}: "
+            "`python -m bench.sweep --confirm 3` and its search do that"
         )
     return source
 
 
 def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
-    setting, params = json.loads(record["setting_json"]), json.loads(record["hp_json"])
+    setting = json.loads(record["setting_json"])
+    params = json.loads(record["hp_json"])
     values = {own_name(record["algorithm"], name): value for name, value in params.items()}
     values |= {name: setting.pop(name) for name in tuned}
     return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
@@ -169,17 +173,17 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         rows: with the columns `algorithm`, `setting_json`, `hp_json` and `seed`.
     """
     settings = {row["setting_json"]: json.loads(row["setting_json"]) for row in rows}
-    values = {
-        (row["algorithm"], row["hp_json"]): {
-            own_name(row["algorithm"], name): value
-            for name, value in json.loads(row["hp_json"]).items()
-        }
-        for row in rows
-    }
+    values: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        algorithm = row["algorithm"]
+        params = json.loads(row["hp_json"])
+        own = {own_name(algorithm, name): value for name, value in params.items()}
+        values[algorithm, row["hp_json"]] = own
     fields = differing((setting["dataset"], setting) for setting in settings.values())
     names = differing((algorithm, params) for (algorithm, _), params in values.items())
     for row in rows:
-        setting, params = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
+        setting = settings[row["setting_json"]]
+        params = values[row["algorithm"], row["hp_json"]]
         worth = worth_saying(row["algorithm"], params, names)
         shown = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
         shown += [
@@ -197,14 +201,13 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
 def worth_saying(
     algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]
 ) -> set[str]:
-    """Select the hyper-parameters, by `own_name`, in which an algorithm's runs differ or that are off their default."""
+    """Select the hyper-parameters that tell an algorithm's runs apart, by `own_name`.
+
+    Runs differ in them, or their value is not the default.
+    """
     entry = ALGORITHMS.get(algorithm)
-    defaults = (
-        {own_name(algorithm, name): value for name, value in entry.defaults().items()}
-        if entry
-        else {}
-    )
-    return {
-        *differing[algorithm],
-        *(name for name, value in own.items() if defaults.get(name) != value),
-    }
+    defaults = {}
+    if entry:
+        defaults = {own_name(algorithm, name): value for name, value in entry.defaults().items()}
+    off_default = {name for name, value in own.items() if defaults.get(name) != value}
+    return off_default.union(differing[algorithm])

@@ -49,8 +49,10 @@ class Mirror:
     """A result folder `out` and its mirror at `place`."""
 
     def __init__(self, out: Path, place: Place) -> None:
-        self.out, self.place = out, place
-        self._folder, self._states = Folder(out), States(out, place)
+        self.out = out
+        self.place = place
+        self._folder = Folder(out)
+        self._states = States(out, place)
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
         """Fetch the files that the folder lacks.
@@ -67,7 +69,7 @@ class Mirror:
         return Moved(rows, tracked, states, (*damaged, *problems))
 
     def push(self) -> Moved:
-        """Write the files that the mirror lacks, and remove those that segments of the folder replace.
+        """Write the files that the mirror lacks, and remove those that local segments replace.
 
         Raises:
             MirrorProblem: the mirror cannot be read or written.
@@ -82,9 +84,8 @@ class Mirror:
         """Remove the mirror's files for which a segment that it has, too, holds rows as good."""
         remote = self._remote_files("runs", ".parquet")
         curves = self._remote_files("curves", ".parquet")
-        claims = Claims(
-            self._folder, (path for path in self._folder.segments() if path.name in remote)
-        )
+        shared_segments = [path for path in self._folder.segments() if path.name in remote]
+        claims = Claims(self._folder, shared_segments)
         replaced = self._covered(claims, remote)
         orphans = claims.names.intersection(curves) - remote.keys()  # of a push that was killed
         for name in sorted(replaced):  # rows first: a curve without its row is ignored
@@ -178,29 +179,28 @@ class Mirror:
         self.place.fetch(f"runs/{name}", self.out / "runs" / name, size, check)
 
     def _push_files(self) -> tuple[int, int, set[str]]:
-        """Push rows and tracked files; return how many of each, and the keys of finished rows that the mirror has."""
+        """Push rows and tracked files.
+
+        Returns how many of each, and the keys of finished rows that the mirror has.
+        """
         paths = self._folder.paths()
         rows = self._folder.index(paths=paths).select(["run_key", "status"]).to_pylist()
         remote = self._remote_files("runs", ".parquet")
         claims = Claims(self._folder, self._folder.segments())
         with_curve = [path for path in paths if is_regular(curve_path(path))]
-        sizes = {
-            path: path.stat().st_size for path in paths
-        }  # FileNotFoundError, if a file was compacted meanwhile
-        missing = {
-            path: name
-            for path in with_curve
-            if remote.get(name := shared_name(path)) != sizes[path]
-            and not self._replaced_here(claims, path, name)
-        }
+        # FileNotFoundError, if a file was compacted meanwhile.
+        sizes = {path: path.stat().st_size for path in paths}
+        missing = {}
+        for path in with_curve:
+            name = shared_name(path)
+            has_it = remote.get(name) == sizes[path]
+            if not has_it and not self._replaced_here(claims, path, name):
+                missing[path] = name
         tracked = self._push_tracked()  # before the rows that they belong to
         _for_each(lambda path: self._put(curve_path(path), f"curves/{missing[path]}"), [*missing])
         _for_each(lambda path: self._put(path, f"runs/{missing[path]}"), [*missing])
-        return (
-            _count_rows(missing),
-            tracked,
-            {row["run_key"] for row in rows if row["status"] == "finished"},
-        )
+        finished = {row["run_key"] for row in rows if row["status"] == "finished"}
+        return _count_rows(missing), tracked, finished
 
     def _replaced_here(self, claims: Claims, path: Path, name: str) -> bool:
         """Return whether a segment of the folder has rows as good as those of a file here."""
@@ -225,7 +225,10 @@ class Mirror:
 
 
 def _for_each(action: Callable[[_T], None], items: Sequence[_T]) -> None:
-    """Call `action` with each item, several in parallel; raises the first problem, after which no call begins."""
+    """Call `action` with each item, several in parallel.
+
+    Raises the first problem, after which no call begins.
+    """
     with ThreadPoolExecutor(_AT_ONCE, "mirror") as pool:
         for _ in pool.map(action, items):
             pass
@@ -237,21 +240,28 @@ def _count_rows(paths: Iterable[Path]) -> int:
 
 
 def check_place(url: str, out: Path, read_only: bool = False) -> None:
-    """Raise UsageError if mirror and folder contain one another, or if a mirror to be written is a result folder."""
+    """Raise UsageError if mirror and folder contain one another.
+
+    The same holds if a mirror to be written is a result folder.
+    """
     near = local_folder(url)
     if near and (near.is_relative_to(out) or out.is_relative_to(near)):
         raise UsageError(
-            f"the mirror {url} and the result folder {out} contain one another: choose another location"
+            f"the mirror {url} and the result folder {out} contain one another: "
+            "choose another location"
         )
     if near and not read_only and (near / BOARD).exists():
+        command = shell_command("bench.boards", "merge", out, "--out", near)
         raise UsageError(
-            f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
-            f"`{shell_command('bench.boards', 'merge', out, '--out', near)}`"
+            f"{url} is a result folder, not a mirror of {out}: name another place, "
+            f"or bring the rows into it by `{command}`"
         )
 
 
 def open_mirror(url: str, out: Path, read_only: bool = False) -> Mirror:
-    """Open the mirror of a folder, and check that it can be read and written, or has results if `read_only`.
+    """Open the mirror of a folder, and check that it can be used.
+
+    It must be readable and writable; with `read_only` it must have results.
 
     Raises:
         UsageError: the URL is not valid, or `check_place` refuses it.
@@ -296,10 +306,14 @@ def mirrored(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None
 
 
 class Pusher:
-    """A thread that pushes while runs go on; a problem is reported once, and the push is tried again later."""
+    """A thread that pushes while runs go on.
+
+    A problem is reported once, and the push is tried again later.
+    """
 
     def __init__(self, mirror: Mirror) -> None:
-        self._mirror, self._problem = mirror, ""
+        self._mirror = mirror
+        self._problem = ""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True, name="mirror")
         self._thread.start()
@@ -315,8 +329,8 @@ class Pusher:
             out = self._mirror.out
             command = shell_command("bench.boards", "push", self._mirror.place.url, out)
             say(
-                f"not all of {out} is mirrored ({self._problem}); everything is in {out}; the same command, or "
-                f"`{command}`, pushes it"
+                f"not all of {out} is mirrored ({self._problem}); everything is in {out}; "
+                f"the same command, or `{command}`, pushes it"
             )
 
     def _work(self) -> None:

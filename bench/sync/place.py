@@ -1,8 +1,8 @@
-"""The place of a mirror: a folder in any file system that pyarrow knows, whose files appear whole or not at all.
+"""The place of a mirror: a folder in any file system that pyarrow knows.
 
-A file is written under a temporary name and moved: a process killed at any point leaves nothing
-half-written in view. A folder of this machine may be somebody else's: below it links, pipes and
-devices are passed over.
+Its files appear whole or not at all. A file is written under a temporary name and moved: a process
+killed at any point leaves nothing half-written in view. A folder of this machine may be somebody
+else's: below it links, pipes and devices are passed over.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _CHUNK = 2**22  # bytes
 _DAY = 24 * 60 * 60  # seconds after which a temporary file is abandoned
 _FOLDERS = ("runs", "curves", "tracked", "state")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # the name of a file until it is whole
-_SECRET = re.compile(
-    "secret|passw|token|key|credential|signature|sas", re.IGNORECASE
-)  # in names of a query's fields
+# In names of a query's fields.
+_SECRET = re.compile("secret|passw|token|key|credential|signature|sas", re.IGNORECASE)
 MANIFEST_BYTES = 2**28  # more than a state's manifest has
 
 
@@ -37,21 +36,25 @@ class MirrorProblem(EnvironmentProblem):
 
 
 class Place:
-    """A folder somewhere: its URL as given, for messages, a `pyarrow.fs.FileSystem`, and the folder's path in it."""
+    """A folder somewhere: its URL as given, a `pyarrow.fs.FileSystem`, and its path in it.
+
+    Messages name the URL.
+    """
 
     def __init__(self, url: str, system: Any, root: str) -> None:
         from pyarrow.fs import LocalFileSystem
 
         self._here = isinstance(system, LocalFileSystem)
         root = str(Path(root).resolve()) if self._here else root
-        self.url, self._system, self._root = url, system, root.rstrip("/")
+        self.url = url
+        self._system = system
+        self._root = root.rstrip("/")
         self._created: set[str] = set()
 
     def files(self, folder: str) -> dict[str, int]:
         """List the files below `folder`, without temporary ones: name -> bytes."""
-        return {
-            name: info.size for name, info in self._list_files(folder) if not _is_temporary(name)
-        }
+        listed = self._list_files(folder)
+        return {name: info.size for name, info in listed if not _is_temporary(name)}
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the content of a file of at most `limit` bytes.
@@ -97,7 +100,8 @@ class Place:
                     shutil.copyfileobj(file, stream, _CHUNK)
                 self._system.move(temporary, f"{folder}/{last}")
             except BaseException:
-                self._created.clear()  # if this folder was removed meanwhile, others may have been, too
+                # If this folder was removed meanwhile, others may have been, too.
+                self._created.clear()
                 with suppress(Exception):  # the first problem is the one to report
                     self._system.delete_file(temporary)
                 raise
@@ -194,7 +198,9 @@ class Place:
 
 
 def open_place(url: str) -> Place:
-    """Open the folder of a URL or a path, without access to it yet, except that S3 is asked for a bucket's region.
+    """Open the folder of a URL or a path, without access to it yet.
+
+    S3 is asked for a bucket's region, though.
 
     Raises:
         UsageError: pyarrow does not know the URL, or it has a password.
@@ -210,10 +216,14 @@ def open_place(url: str) -> Place:
         system, root = FileSystem.from_uri(uri)
     except (OSError, ValueError, pa.ArrowException) as error:
         problem = first_line(error)
-        for secret in filter(None, (query, *(value for _, value in parse_qsl(query)))):
+        values = [value for _, value in parse_qsl(query)]
+        for secret in filter(None, [query, *values]):
             problem = problem.replace(secret, "...")  # what is wrong may be a secret
         if isinstance(error, pa.ArrowInvalid | UnicodeError):
-            allowed = "a path, file:///..., s3://bucket/folder, gs://bucket/folder, hdfs://host:port/folder"
+            allowed = (
+                "a path, file:///..., s3://bucket/folder, gs://bucket/folder, "
+                "hdfs://host:port/folder"
+            )
             raise UsageError(f"mirror {shown}: {problem}; allowed: {allowed}") from None
         raise MirrorProblem(f"mirror {shown}: {problem}") from None
     return Place(url, system, root)
@@ -231,15 +241,14 @@ def _leads_elsewhere(path: str) -> bool:
 
 def refuse_password(url: str) -> None:
     """Raise UsageError for a URL with a secret, before anything prints or keeps it."""
-    password = re.match(
-        r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE
-    )  # a port is not a password
-    if password or any(
-        map(_SECRET.search, dict(parse_qsl(url.partition("?")[2], keep_blank_values=True)))
-    ):
+    # A port is not a password.
+    password = re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE)
+    query = parse_qsl(url.partition("?")[2], keep_blank_values=True)
+    if password or any(_SECRET.search(name) for name, _ in query):
         raise UsageError(
-            "the mirror's URL has a password in it, which every row's column `command` would keep: leave it out, and "
-            "give it in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
+            "the mirror's URL has a password in it, which every row's column `command` would keep: "
+            "leave it out, and give it in the environment "
+            "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
         )
 
 
@@ -247,12 +256,15 @@ def local_folder(url: str) -> Path | None:
     """Return the local folder of a mirror's URL or path; None if the mirror is remote."""
     if "://" not in url:
         return resolved(url)
-    return (
-        Path(unquote(url.removeprefix("file://"))).resolve() if url.startswith("file:///") else None
-    )
+    if url.startswith("file:///"):
+        return Path(unquote(url.removeprefix("file://"))).resolve()
+    return None
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error; a long one loses its middle, because libraries put the cause at the end."""
+    """Return the first line of an error.
+
+    A long one loses its middle, because libraries put the cause at the end.
+    """
     text = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
     return text if len(text) <= 400 else f"{text[:200]} ... {text[-190:]}"

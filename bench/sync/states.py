@@ -1,7 +1,7 @@
 """States of unfinished runs in a mirror, so that another machine can go on from them.
 
-    URL/state/RUN_KEY/WRITER/<file>.<16 hex of its SHA-256>     a file that the state's manifest names
-    URL/state/RUN_KEY/WRITER/manifest.json                      written last: which of these files are one round
+    URL/state/RUN_KEY/WRITER/<file>.<16 hex of its SHA-256>  a file that the manifest names
+    URL/state/RUN_KEY/WRITER/manifest.json                   written last: the files of one round
 
 A writer is one result folder on one machine, and changes only its own files. Files are named by
 their content, so that none is ever overwritten; those that a new manifest does not name are removed
@@ -48,7 +48,8 @@ class States:
         remote = self._remote_files()
         wanted = [key for key in remote if keys is None or key in keys]
         finished = self._store.finished(wanted) if wanted else set()
-        count, problems = 0, []
+        count = 0
+        problems = []
         for key in sorted({*wanted} - finished - {*self._local_keys()}):
             part_of(self._out, states.FOLDER).mkdir(parents=True, exist_ok=True)
             with (
@@ -65,48 +66,46 @@ class States:
         return count, problems
 
     def push(self, stored: Collection[str]) -> int:
-        """Write the current states, and remove those of runs that are over; return how many were written.
+        """Write the current states, and remove those of runs that are over.
 
-        `stored` are the keys of the finished rows that the mirror has. The state of a run that has
-        ended since is its only copy in the mirror, and stays.
+        Returns how many were written. `stored` are the keys of the finished rows that the mirror
+        has. The state of a run that has ended since is its only copy in the mirror, and stays.
         """
         from filelock import FileLock, Timeout
 
         pushed = 0
-        with (
-            suppress(Timeout),
-            FileLock(self._folder.with_name("mirror.lock"), timeout=0),
-        ):  # else another sweep pushes
+        lock = FileLock(self._folder.with_name("mirror.lock"), timeout=0)
+        with suppress(Timeout), lock:  # else another sweep pushes
             remote = self._remote_files()
-            pushed = sum(
-                self._push(key, remote.get(key, {}))
-                for key in self._local_keys()
-                if key not in stored
-            )
+            unfinished = [key for key in self._local_keys() if key not in stored]
+            pushed = sum(self._push(key, remote.get(key, {})) for key in unfinished)
             for key in remote.keys() & set(stored):
                 self._remove(key, remote[key])
         return pushed
 
     def _local_keys(self) -> list[str]:
         """List the runs with a state here, or with a link, which the run refuses."""
-        folders = [
-            folder for folder in states.folders(self._out) if states.KEY.fullmatch(folder.name)
-        ]
-        return [
-            folder.name for folder in folders if folder.is_symlink() or (folder / MANIFEST).exists()
-        ]
+        keys = []
+        for folder in states.folders(self._out):
+            has_state = folder.is_symlink() or (folder / MANIFEST).exists()
+            if has_state and states.KEY.fullmatch(folder.name):
+                keys.append(folder.name)
+        return keys
 
     def _remote_files(self) -> dict[str, dict[str, int]]:
         """List the files of the mirror's states: run key -> name below its folder -> bytes."""
-        found: dict[str, dict[str, int]] = {}
+        by_key: dict[str, dict[str, int]] = {}
         for name, size in self._place.files(states.FOLDER).items():
             key, _, rest = name.partition("/")
             if states.KEY.fullmatch(key) and rest.count("/") == 1:
-                found.setdefault(key, {})[rest] = size
-        return found
+                by_key.setdefault(key, {})[rest] = size
+        return by_key
 
     def _push(self, key: str, remote: dict[str, int]) -> bool:
-        """Write one state; return False if the mirror has it, or it cannot be read: damaged, or just saved anew."""
+        """Write one state.
+
+        Returns False if the mirror has it, or if it cannot be read: damaged, or just saved anew.
+        """
         folder = self._folder / key
         target = f"{self._writer}/{MANIFEST}"
         try:
@@ -121,9 +120,8 @@ class States:
             }
         except (FileNotFoundError, ValueError, RecursionError):
             return False  # the others are pushed all the same
-        self._place.put(
-            f"state/{key}/{target}", json.dumps({"manifest": manifest, "files": files}).encode()
-        )
+        remote_manifest = json.dumps({"manifest": manifest, "files": files})
+        self._place.put(f"state/{key}/{target}", remote_manifest.encode())
         self._written[key] = text
         current = {target, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
         self._remove(

@@ -1,4 +1,7 @@
-"""The parts of a command at the terminal: options, notes and problems on stderr, tables on stdout, exit status."""
+"""The parts of a command at the terminal: options, notes, problems, tables, exit status.
+
+Notes and problems are on stderr, tables on stdout.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +52,15 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Exit with argparse's message, the nearest option to an unknown one, and the way to see all options."""
+        """Exit with argparse's message, the nearest known option, and the way to see all."""
         text = f"{message}{self.place}{self._suggestion(message)}"
         self.exit(EXIT_USAGE, f"error: {text}; `{self.prog} --help` shows the options\n")
 
     def parse_known_args(self, *given: Any, **named: Any) -> Any:
-        """Parse as argparse does, but reject unknown words here, where a sub-command's own options are suggested."""
+        """Parse as argparse does, but reject unknown words here.
+
+        Here a sub-command's own options are suggested.
+        """
         namespace, unknown = super().parse_known_args(*given, **named)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
@@ -65,17 +71,19 @@ class Parser(argparse.ArgumentParser):
         from difflib import get_close_matches
 
         options = list(self._option_string_actions)
-        near = [name for name in options if name.startswith(option)] or get_close_matches(
-            option, options, n=1
-        )
+        near = [name for name in options if name.startswith(option)]
+        if not near:
+            near = get_close_matches(option, options, n=1)
         return near[0] if near else ""
 
     def _suggestion(self, message: str) -> str:
-        words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
-        wrong = next(
-            (word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), ""
-        )
-        near = wrong and self.nearest(wrong)
+        if not message.startswith(_UNKNOWN):
+            return ""
+        words = message.removeprefix(_UNKNOWN).split()
+        options = [word for word in words if word.startswith("-") and word.strip("-")]
+        if not options:
+            return ""
+        near = self.nearest(options[0].split("=")[0])
         return f" (did you mean {near}?)" if near else ""
 
 
@@ -104,14 +112,21 @@ def tell(line: str) -> None:
 
 
 class UnreadError(Exception):
-    """The error that nobody reads standard output any more (`| head`), which is no failure of the command."""
+    """The error that nobody reads standard output any more (`| head`).
+
+    It is no failure of the command.
+    """
 
 
 class _Stream:
-    """A stream whose failed writes raise `UnreadError` or `EnvironmentProblem`, or nothing if it has no name."""
+    """A stream whose failed writes raise `UnreadError` or `EnvironmentProblem`.
+
+    They raise nothing if it has no name.
+    """
 
     def __init__(self, stream: Any, name: str | None) -> None:
-        self._stream, self._name = stream, name
+        self._stream = stream
+        self._name = name
 
     def write(self, text: str) -> int:
         """Write, as files do."""
@@ -147,7 +162,9 @@ class _Stream:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Make writes to standard error never fail, and replace closed streams: a sweep outlives its output's readers.
+    """Make writes to standard error never fail, and replace closed streams.
+
+    A sweep outlives its output's readers.
 
     Raises:
         UnreadError: nobody reads standard output any more.
@@ -155,9 +172,8 @@ def guarded() -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # characters such as α, in a locale that lacks them
+        # Characters such as α, in a locale that lacks them.
+        sys.stdout.reconfigure(errors="replace")
     sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
     sys.stderr = _Stream(before[1] or _nowhere(), None)
     try:
@@ -174,9 +190,10 @@ def _nowhere() -> Any:
 
 
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
-    """Run a command and return its exit status: its own or 0, 2 or 3 after an error, 130 after an interruption.
+    """Run a command and return its exit status.
 
-    Errors are written to stderr, if `verbose` with their tracebacks.
+    That is its own or 0, 2 or 3 after an error, and 130 after an interruption. Errors are written
+    to stderr, if `verbose` with their tracebacks.
     """
     status = EXIT_OK
     try:
@@ -197,14 +214,17 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
 
 
 def _environment_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that end a command with 3; an earlier import of them would double the time of `--version`."""
+    """Return the errors that end a command with 3.
+
+    An earlier import of them would double the time of `--version`.
+    """
     from leaderboards import StoreError
 
     return EnvironmentProblem, StoreError, OSError, MemoryError
 
 
 def console(width: int | None = None) -> Console:
-    """Make a console on stdout: styled on a terminal, elsewhere plain text that is never cut off."""
+    """Make a console on stdout: styled on a terminal, elsewhere plain text that is never cut."""
     from rich.console import Console
 
     if width is None and not sys.stdout.isatty():

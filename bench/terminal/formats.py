@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from bench.terminal.words import folded
@@ -17,15 +17,7 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
 ONE_COLUMN = 3  # columns of values that fit in one column of a two-column page
-_FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "\n",
-)  # characters that a spreadsheet's formula may begin with
+_FORMULA = tuple("=+-@\t\r\n")  # characters that a spreadsheet's formula may begin with
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -56,30 +48,22 @@ def markdown(tables: Sequence[Table]) -> str:
 
 def _markdown(table: Table) -> str:
     tuned = table.shows_hyperparameters
-    header = [
-        "algorithm",
-        *["hyper-parameters"] * tuned,
-        *(f"{h.label} {h.metric.short}".strip() for h in table.heads),
-    ]
+    names = ["algorithm", "hyper-parameters"] if tuned else ["algorithm"]
+    header = [*names, *(f"{head.label} {head.metric.short}".strip() for head in table.heads)]
     table = replace(table, notes=tuple(map(_markdown_text, table.notes)))
     header = [_markdown_text(text) for text in header]
     captions = [f"- {_markdown_text(line)}" for line in table.captions]
     lines = [f"### {_markdown_text(table.title)}", "", *captions, ""]
-    lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
+    lines += [_bars(header), _bars(["---"] * len(names) + ["---:"] * len(table.heads))]
     for row in table.rows:
-        code = [_markdown_code(row.hyperparameters)] * tuned
-        cells = [
-            _emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells
-        ]
-        lines.append(_bars([_markdown_text(row.label), *code, *cells]))
-    return "\n".join(
-        [
-            *lines,
-            "",
-            table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)"),
-            "",
-        ]
-    )
+        cells = [_markdown_text(row.label)]
+        if tuned:
+            cells.append(_markdown_code(row.hyperparameters))
+        for cell in row.cells:
+            cells.append(_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text))
+        lines.append(_bars(cells))
+    legend = table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)")
+    return "\n".join([*lines, "", legend, ""])
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -107,31 +91,22 @@ def latex(tables: Sequence[Table]) -> str:
 def _latex(table: Table) -> str:
     tuned = table.shows_hyperparameters
     caption = f"{table.title}. {table.captions[0]}."
-    header = [
-        "algorithm",
-        *["hyper-parameters"] * tuned,
-        *(_latex_text(head.metric.short) for head in table.heads),
-    ]
-    body = [
-        [
-            _latex_text(row.label),
-            *[_stacked(folded(row.hyperparameters))] * tuned,
-            *(
-                _emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text)
-                for cell in row.cells
-            ),
-        ]
-        for row in table.rows
-    ]
-    kind = "table*" if len(table.heads) + tuned > ONE_COLUMN else "table"
+    names = ["algorithm", "hyper-parameters"] if tuned else ["algorithm"]
+    header = [*names, *(_latex_text(head.metric.short) for head in table.heads)]
+    kind = "table*" if len(header) > ONE_COLUMN + 1 else "table"
     lines = [rf"\begin{{{kind}}}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
     shrunk = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
-    lines += [
-        rf"{shrunk}\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}",
-        r"\toprule",
-    ]
-    lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
-    lines += [" & ".join(cells) + r" \\" for cells in body]
+    columns = "l" * len(names) + "r" * len(table.heads)
+    lines += [rf"{shrunk}\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    lines += [*_latex_groups(table, len(names)), " & ".join(header) + r" \\", r"\midrule"]
+    for row in table.rows:
+        cells = [_latex_text(row.label)]
+        if tuned:
+            cells.append(_stacked(folded(row.hyperparameters)))
+        for cell in row.cells:
+            text = _emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text)
+            cells.append(text)
+        lines.append(" & ".join(cells) + r" \\")
     below = [
         *table.captions[1:],
         table.legend("bold best", "=", "underlined second (may be shared)"),
@@ -148,14 +123,17 @@ def _latex(table: Table) -> str:
 
 
 def _latex_groups(table: Table, name_columns: int) -> list[str]:
-    """Format the line above the header that spans each place's columns, and its rules; none for a single place."""
-    labels = [
-        (label, len(list(heads))) for label, heads in groupby(head.label for head in table.heads)
-    ]
-    if not labels[0][0]:
+    """Format the line above the header that spans each place's columns, and its rules.
+
+    There is none for a single place.
+    """
+    if not table.heads[0].label:
         return []
-    cells, rules, first = [""] * name_columns, [], name_columns + 1
-    for label, width in labels:
+    cells = [""] * name_columns
+    rules = []
+    first = name_columns + 1
+    for label, heads in groupby(table.heads, lambda head: head.label):
+        width = len(list(heads))
         cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_text(label)}}}")
         rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
         first += width
@@ -173,21 +151,20 @@ def _latex_text(text: str) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """Format every cell of the tables as a line of CSV, numbers as stored."""
+    """Format every cell of the tables as a line of CSV."""
     return lines(cell_records(tables))
 
 
 def cell_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """List every cell of the tables with its numbers as stored, and the rest of its setting at the end.
+    """List every cell of the tables, with the rest of its setting at the end.
 
-    Accuracies are fractions.
+    Numbers are as stored; accuracies are fractions.
     """
-    cells = []
+    records = []
     for table in tables:
-        for record in flat(table):
-            rest = {name: table.setting[name] for name in table.setting if name not in record}
-            cells.append(record | rest)
-    return cells
+        # Where a record and its setting have the same name, the record's place and value stay.
+        records += [record | dict(table.setting) | record for record in flat(table)]
+    return records
 
 
 def lines(records: Sequence[Mapping[str, Any]]) -> str:
@@ -196,10 +173,11 @@ def lines(records: Sequence[Mapping[str, Any]]) -> str:
     Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
     stream = io.StringIO()
-    names = dict.fromkeys(name for record in records for name in record)
+    names = dict.fromkeys(chain.from_iterable(records))
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(map(_csv_cell, names))
-    writer.writerows([_csv_cell(record.get(name, "")) for name in names] for record in records)
+    for record in records:
+        writer.writerow([_csv_cell(record.get(name, "")) for name in names])
     return stream.getvalue()
 
 
@@ -219,13 +197,16 @@ def sheets_as_json(sheets: Sequence[Sheet]) -> str:
 
 
 def as_json(tables: Sequence[Table]) -> str:
-    """Format tables as JSON: title, captions, notes, setting, and every cell with its numbers as stored."""
+    """Format tables as JSON: title, captions, notes, setting, and every cell.
+
+    Numbers are as stored.
+    """
     documents = []
     for table in tables:
-        cells = [
-            record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")}
-            for record in flat(table)
-        ]
+        cells = []
+        for record in flat(table):
+            hyperparameters = json.loads(record["hyperparameters"] or "null")
+            cells.append(record | {"hyperparameters": hyperparameters})
         documents.append(_document(table, cells, setting=table.setting))
     return _json(documents)
 

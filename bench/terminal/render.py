@@ -1,11 +1,11 @@
-"""Printing leaderboards: text for the terminal here, the other formats in `bench.terminal.formats`."""
+"""Printing leaderboards as text; the other formats are in `bench.terminal.formats`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
@@ -24,7 +24,10 @@ PLAIN_WIDTH = 124  # width of text that is not printed on a terminal
 
 
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return default hyper-parameters, which tables need not show, of registered algorithms and of `names`."""
+    """Return the default hyper-parameters of registered algorithms and of `names`.
+
+    Tables need not show them.
+    """
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
@@ -38,8 +41,11 @@ def note_superseded(
     """
     from leaderboards.board import current
 
-    which = "the one with the most seeds" if shown is None else "this sweep's"
-    kept = current(runs, tuned) if shown is None else shown
+    which = "this sweep's"
+    kept = shown
+    if kept is None:
+        which = "the one with the most seeds"
+        kept = current(runs, tuned)
     for algorithm, count in runs.drop(kept.index)["algorithm"].value_counts(sort=False).items():
         left_out = f"{counted(int(count), 'run')} of another version left out"
         rule = f"of a setting's versions {which} is shown, all stay stored"
@@ -65,13 +71,13 @@ def render_sheets(sheets: Sequence[Sheet], style: str) -> None:
     from bench.terminal.formats import lines, sheets_as_json
 
     if style == "csv":
-        sys.stdout.write(lines([record for sheet in sheets for record in sheet.records]))
+        sys.stdout.write(lines([*chain.from_iterable(sheet.records for sheet in sheets)]))
     else:
         sys.stdout.write(sheets_as_json(sheets))
 
 
 def _print_text(tables: Sequence[Table]) -> None:
-    """Print with rich: on a terminal with styles, at its width; elsewhere plain text, with signs in place of styles."""
+    """Print with rich: on a terminal with styles, at its width; elsewhere with signs, as text."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
@@ -92,13 +98,11 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
         console.print(Text(text, style))
 
     width = console.width
-    legend = (
-        ("bold best", "=", "underlined second")
-        if console.is_terminal
-        else ("* best", "=", "+ second")
-    )
+    legend = ("* best", "=", "+ second")
+    if console.is_terminal:
+        legend = ("bold best", "=", "underlined second")
     for number, table in enumerate(tables):
-        say("\n" * bool(number) + table.title, "bold")
+        say(f"\n{table.title}" if number else table.title, "bold")
         for line in table.captions:
             say(line)
         for columns in _column_chunks(table, console):
@@ -149,12 +153,17 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
         grid.add_column(line + "hyper-parameters", max_width=FOLDED_WIDTH, overflow="fold")
     for at, column in enumerate(columns):
         label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
-        grid.add_column(
-            Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True
-        )
-    cells = [_aligned([row.cells[column] for row in table.rows], console) for column in columns]
-    for row, texts in zip(table.rows, zip(*cells, strict=True), strict=True):
-        grid.add_row(row.label, *["\n".join(folded(row.hyperparameters))] * tuned, *texts)
+        header = Text.assemble((label, "bold"), line, table.heads[column].metric.short)
+        grid.add_column(header, no_wrap=True)
+    texts_by_column = []
+    for column in columns:
+        cells = [row.cells[column] for row in table.rows]
+        texts_by_column.append(_aligned(cells, console))
+    for row, texts in zip(table.rows, zip(*texts_by_column, strict=True), strict=True):
+        names = [row.label]
+        if tuned:
+            names.append("\n".join(folded(row.hyperparameters)))
+        grid.add_row(*names, *texts)
     return grid
 
 
@@ -162,21 +171,21 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     """Format the cells of a column with aligned decimal points."""
     from rich.text import Text
 
-    texts = [cell.text() for cell in column]
-    width = max(
-        (len(t.split()[0]) for t, cell in zip(texts, column, strict=True) if cell.state == "value"),
-        default=0,
-    )
-    styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
+    # Width of the first word, the number, of the cells that have one.
+    width = max((len(_number(cell)) for cell in column), default=0)
+    state_styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
+    emphasis_styles = {"best": "bold", "second": "underline"}
+    signs = {"best": "*", "shared": "=", "second": "+"}
+    if console.is_terminal:
+        signs = {"shared": "="}
     aligned = []
-    for text, cell in zip(texts, column, strict=True):
-        style = {"best": "bold", "second": "underline"}.get(
-            cell.emphasis, styles.get(cell.state, "")
-        )
-        signs = (
-            {"shared": "="} if console.is_terminal else {"best": "*", "shared": "=", "second": "+"}
-        )
+    for cell in column:
+        style = emphasis_styles.get(cell.emphasis, state_styles.get(cell.state, ""))
         sign = signs.get(cell.emphasis, "")
-        space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
-        aligned.append(Text.assemble(space, (text + sign, style)))
+        space = " " * (width - len(_number(cell))) if cell.state == "value" else ""
+        aligned.append(Text.assemble(space, (cell.text() + sign, style)))
     return aligned
+
+
+def _number(cell: Cell) -> str:
+    return cell.text().split()[0] if cell.state == "value" else ""

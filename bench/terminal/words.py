@@ -1,4 +1,4 @@
-"""Text of the command line: printed words and values, help that commands share, and values parsed from text.
+"""Text of the command line: printed words and values, shared help, values parsed from text.
 
 Imports neither torch nor ray.
 """
@@ -18,7 +18,10 @@ from bench.execution import LOGS, TRACKS, default_out
 from search_spaces.bounds import nearest
 
 # Help of options that several commands have.
-CHOSEN_BY = "validation accuracy that configurations are chosen by: mean of the last ten evaluations, or best round"
+CHOSEN_BY = (
+    "validation accuracy that configurations are chosen by: "
+    "mean of the last ten evaluations, or best round"
+)
 DATA_DIR = (
     "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
 )
@@ -35,24 +38,23 @@ FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
 def counted(count: int, noun: str) -> str:
     """Format a number with its noun: `1 run`, `2 runs`, `1,200 runs`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
     """Format seconds: `90 s`, `12 min`, `3.4 h`, `2.1 days`."""
-    for size, unit, top in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
+    for size, unit, top in ((1, "s", 120), (60, "min", 7200)):
         if seconds < top:
-            return (
-                f"{seconds / size:.1f} {unit}"
-                if size == 3600
-                else f"{max(1, round(seconds / size))} {unit}"
-            )
+            return f"{max(1, round(seconds / size))} {unit}"
+    if seconds < 172800:
+        return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.1f} days"
 
 
 def span(low: float, high: float) -> str:
-    """Format a range of seconds: `4 to 9 min`, `90 s to 3 min`; one duration if both print alike."""
-    first, last = duration(low), duration(high)
+    """Format a range of seconds: `4 to 9 min`, `90 s to 3 min`; one if both print alike."""
+    first = duration(low)
+    last = duration(high)
     if first == last:
         return last
     number, _, unit = first.partition(" ")
@@ -60,7 +62,7 @@ def span(low: float, high: float) -> str:
 
 
 def text(value: Any) -> str:
-    """Format a value of a setting or a hyper-parameter as it is typed: `0.1`, `sgd`, `true`, `none`."""
+    """Format a value of a setting or a hyper-parameter as it is typed: `0.1`, `sgd`, `true`."""
     from leaderboards.shell_text import typed  # `--version` does without the leaderboards
 
     return f"{value:g}" if isinstance(value, float) else typed(value)
@@ -73,13 +75,16 @@ def run_keys(keys: Sequence[str]) -> str:
 
 
 def folded(hyperparameters: str) -> list[str]:
-    """Break hyper-parameters into lines, without cutting a value: values that differ by column break after a bar."""
+    """Break hyper-parameters into lines, without cutting a value.
+
+    Values that differ by column break after a bar.
+    """
     lines = [""]
     for word in hyperparameters.split():
         pieces = [word] if len(word) <= FOLDED_WIDTH else [f"{value}|" for value in word.split("|")]
         pieces[-1] = pieces[-1].removesuffix("|")
         for index, piece in enumerate(pieces):
-            space = " " * bool(lines[-1] and not index)
+            space = " " if lines[-1] and index == 0 else ""
             if len(lines[-1]) + len(space) + len(piece) > FOLDED_WIDTH and lines[-1]:
                 lines.append(piece)
             else:
@@ -110,17 +115,19 @@ def flag(name: str) -> str:
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
     """Split `0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; empty if the option was not given."""
-    return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())
+    parts = [part.strip() for part in ",".join(words or ()).split(",")]
+    return tuple(part for part in parts if part)
 
 
 def folders_of(words: Iterable[str] | None) -> list[Path]:
-    """Return the named result folders without repeats, or the default one; raises UsageError if some do not exist."""
-    # A folder may have a comma or a blank in its name.
-    names = [
-        name
-        for word in words or ()
-        for name in ([word] if Path(word).is_dir() else split_list([word]))
-    ]
+    """Return the named result folders without repeats, or the default one.
+
+    Raises UsageError if some do not exist.
+    """
+    names: list[str] = []
+    for word in words or ():
+        # A folder may have a comma or a blank in its name.
+        names += [word] if Path(word).is_dir() else split_list([word])
     folders = list(dict.fromkeys(map(Path, names)))
     missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
     if missing:
@@ -147,7 +154,8 @@ def resolved(path: str) -> Path:
         return Path(path).expanduser().resolve()
     except RuntimeError:
         raise UsageError(
-            f"{path}: there is no such user, or no home folder is known: name a path without ~, or set HOME"
+            f"{path}: there is no such user, or no home folder is known: "
+            "name a path without ~, or set HOME"
         ) from None
 
 
@@ -186,8 +194,8 @@ def seeds_to_confirm(text: str) -> tuple[int, ...]:
         low, high = (1, first) if is_count else (first, int(match[2] or first))
         if not 1 <= low <= high < low + MOST_SEEDS:
             raise ArgumentTypeError(
-                f"seeds are from 1 on, in ascending order, at most {MOST_SEEDS:,}, because configurations are chosen "
-                f"on seed 0; got {text!r}"
+                f"seeds are from 1 on, in ascending order, at most {MOST_SEEDS:,}, "
+                f"because configurations are chosen on seed 0; got {text!r}"
             )
         seeds += range(low, high + 1)
     return tuple(dict.fromkeys(seeds))
@@ -201,9 +209,8 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
             ranges[-1].append(seed)
         else:
             ranges.append([seed])
-    return ", ".join(
-        f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in ranges
-    )
+    texts = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in ranges]
+    return ", ".join(texts)
 
 
 def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:

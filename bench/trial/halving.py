@@ -1,7 +1,8 @@
-"""Successive halving among the configurations of a trial: ASHA's rule for configurations that are at the same round.
+"""Successive halving among the configurations of a trial, by ASHA's rule.
 
-Nothing is remembered between rungs: the curves alone, also of stored runs, decide which
-configurations go on. So a trial that is interrupted at any moment goes on as if it had not been.
+Configurations are compared at the same round. Nothing is remembered between rungs: the curves
+alone, also of stored runs, decide which configurations go on. So a trial that is interrupted at any
+moment goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
 
 
 def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
-    """Return the rounds after which configurations are compared: a tenth of all, then `FACTOR` times the previous one.
+    """Return the rounds after which configurations are compared.
 
-    Every rung is an evaluated round, that is, a multiple of `every`.
+    They are a tenth of all, then `FACTOR` times the previous one. Every rung is an evaluated round,
+    that is, a multiple of `every`.
     """
     rungs = [max(1, rounds // 10)]
     while rungs[-1] * FACTOR < rounds:
@@ -46,20 +48,15 @@ def losers(runs: Sequence[Run], rungs: Iterable[int]) -> list[Run]:
     stopped: list[Run] = []
     configurations = by_configuration(runs)
     for rung in rungs:
-        standing = {
-            key: seeds
-            for key, seeds in configurations.items()
-            if any(run.round >= rung for run in seeds)
-        }
-        values = {key: objective(seeds, rung) for key, seeds in standing.items()}
+        values = {}
+        for key, seeds in configurations.items():
+            if any(run.round >= rung for run in seeds):
+                values[key] = objective(seeds, rung)
         best_first = sorted(values, key=lambda key: values[key], reverse=True)
-        behind = best_first[math.ceil(len(best_first) / FACTOR) :]
-        stopped += [
-            run
-            for key in behind
-            for run in standing[key]
-            if run.status == "running" and run not in stopped
-        ]
+        going_on = math.ceil(len(best_first) / FACTOR)
+        for key in best_first[going_on:]:
+            running = [run for run in configurations[key] if run.status == "running"]
+            stopped += [run for run in running if run not in stopped]
     return stopped
 
 
@@ -77,9 +74,10 @@ def lost(run: Run) -> bool:
 
 
 def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
-    """Compute a configuration's value: the mean over its seeds of the validation accuracy up to a round.
+    """Compute a configuration's value: the mean over its seeds of the validation accuracy.
 
-    Which one the runs' `chosen_by` says, the mean of the last ten evaluations or the best.
+    It is read up to a round. The runs' `chosen_by` says which one it is, the mean of the last ten
+    evaluations or the best.
 
     Returns:
         The value by `selection_value`, for which a seed counts as diverged if it was by that round;

@@ -1,4 +1,4 @@
-"""Result rows of a run, with the columns of `leaderboards.rows.schema`, and the data that `--track` keeps."""
+"""Result rows of a run (`leaderboards.rows.schema`), and the data that `--track` keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def at_chance(accuracy: float, chance: float, samples: int) -> bool:
-    """Return whether an accuracy is within three standard errors of `chance`, that of guessing, or below."""
+    """Return whether an accuracy is within three standard errors of guessing, or below.
+
+    `chance`: the accuracy of guessing.
+    """
     return accuracy <= chance + _margin(chance, samples)
 
 
@@ -51,7 +54,8 @@ def rows_of(
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = numbers_of(curve_of(curve))
-        best, final = results["best_accuracy"], results["final_accuracy"]
+        best = results["best_accuracy"]
+        final = results["final_accuracy"]
         # Guessing is no sign of divergence in a run that was cut short and may have hardly begun,
         # nor in a client that has one class and nobody to learn from.
         if best is None or final is None or row_entry(unit.algorithm, suffix).reference:
@@ -85,7 +89,9 @@ def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
 def write_tracked(
     simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """Write the tracked data of a finished run for each of its rows; `rows` and `names` are keys and names by suffix.
+    """Write the tracked data of a finished run for each of its rows.
+
+    `rows` and `names` are keys and names by suffix.
 
     Returns:
         Run key -> names of the row's files.
@@ -93,33 +99,32 @@ def write_tracked(
     Raises:
         OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
     """
-    what = simulation.tracker.what
+    tracked = simulation.tracker.what
     written: dict[str, list[str]] = {key: [] for key in rows.values()}
-    for suffix, key in rows.items() if what else ():
-        facts = {"run/key": key, "run/algorithm": names[suffix]}
-        if "models" in what:
+    if not tracked:
+        return written
+    setting = simulation.setting
+    for suffix, key in rows.items():
+        if "models" in tracked:
             row = simulation.algorithm.evaluated(simulation.server)[suffix]
-            of_setting = {
-                name: getattr(simulation.setting, name)
-                for name in ("dataset", "model", "precision")
-            }
             metadata = {
                 "run_key": key,
                 "algorithm": names[suffix],
                 "round": str(simulation.round),
-                **of_setting,
+                "dataset": setting.dataset,
+                "model": setting.model,
+                "precision": setting.precision,
             }
-            written[key].append(
-                artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
-            )
-        written[key].append(
-            artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts})
-        )
+            tensors = _tensors(simulation, row)
+            written[key].append(artifacts.write_tensors(out, key, tensors, metadata))
+        arrays = dict(simulation.tracker.arrays(suffix))
+        arrays |= {"run/key": key, "run/algorithm": names[suffix]}
+        written[key].append(artifacts.write_arrays(out, key, arrays))
     return written
 
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
-    """Return the row's tensors by name, and by `client/name` those that each client adds to a personal model."""
+    """Return the row's tensors by name, and by `client/name` those of personal models."""
     tensors = {**simulation.net.constants, **row}
     personal = set(row) != set(simulation.net.names)
     for client in range(simulation.fed.num_clients if personal else 0):

@@ -52,11 +52,17 @@ class Run:
     """
 
     def __init__(self, unit: RunSpec, execution: Execution, here: bool = True) -> None:
-        self.unit, self.execution, self._here = unit, execution, here
-        self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
+        self.unit = unit
+        self.execution = execution
+        self._here = here
+        self.status = "running"
+        self.error = ""
+        self.traceback = ""
+        self.complaint = ""
         self.diverged = False
         self.simulation: Simulation | None = None
-        self.pack, self._saved_round = 1, 0
+        self.pack = 1
+        self._saved_round = 0
         self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
         self._lock = FileLock(
@@ -64,7 +70,10 @@ class Run:
         )  # any thread may end the run
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
-        self._split_hash, self._dataset_hash, self._chance, self._test_samples = "", "", 0.0, 0
+        self._split_hash = ""
+        self._dataset_hash = ""
+        self._chance = 0.0
+        self._test_samples = 0
         self._recalled: Sequence[Point] = ()
         self._arranged: GrowingCurve = {}
         self._arranged_points = 0  # of the curve, that are in `_arranged`
@@ -104,34 +113,41 @@ class Run:
             self.save()
 
     def save(self) -> None:
-        """Write the state now, unless the folder has it: its files are never written again under the same names."""
-        if (
-            self.status == "running"
-            and self.simulation is not None
-            and (self.unsaved or not self.round)
-        ):
+        """Write the state now, unless the folder has it.
+
+        Its files are never written again under the same names.
+        """
+        if self.status != "running" or self.simulation is None:
+            return
+        if self.unsaved or not self.round:
             self.simulation.save()
-            self._saved, self._saved_round = time.monotonic(), self.round
+            self._saved = time.monotonic()
+            self._saved_round = self.round
 
     def stop(self) -> None:
-        """End a run that the scheduler stopped: store it as stopped, and keep its state for a later command."""
-        if (
-            self.status == "running"
-            and self.simulation is not None
-            and self.simulation.progress.curves
-        ):
+        """End a run that the scheduler stopped.
+
+        It is stored as stopped, and its state is kept for a later command.
+        """
+        if self.status != "running" or self.simulation is None:
+            return
+        if self.simulation.progress.curves:
             self.save()
             self._store("stopped")
 
     def fail(self, error: BaseException) -> None:
         """Store the run as failed, with the reason."""
-        self.status, self.error = "failed", describe(error)
+        self.status = "failed"
+        self.error = describe(error)
         self.traceback = "".join(traceback.format_exception(error))
         for row in failed_rows(self.unit, self.error, self._facts("failed")):
             self.store.write(row, [])
 
     def give_claim(self) -> None:
-        """Release the claim on a run that is over, because its process may wait for another trial for a long time."""
+        """Release the claim on a run that is over.
+
+        Its process may wait for another trial for a long time.
+        """
         if not self._lock.is_locked:
             return
         if self.status == "finished":
@@ -148,23 +164,19 @@ class Run:
 
     @property
     def curve(self) -> Sequence[Point]:
-        """The points (round, metric, value) of the run's own row so far; for a stored run, all of them."""
+        """The points (round, metric, value) of the run's own row so far; all of a stored run."""
         if self.simulation is None:
             return self._recalled
-        own = next(
-            (suffix for suffix, name in self.unit.row_names.items() if name == self.unit.algorithm),
-            "",
-        )
+        suffixes = {name: suffix for suffix, name in self.unit.row_names.items()}
+        own = suffixes.get(self.unit.algorithm, "")
         return self.simulation.progress.curves.get(own, [])
 
     @property
     def round(self) -> int:
         """Number of finished rounds; for a stored run, the last evaluated round."""
-        return (
-            self.simulation.round
-            if self.simulation
-            else max((at for at, _, _ in self._recalled), default=0)
-        )
+        if self.simulation:
+            return self.simulation.round
+        return max((at for at, _, _ in self._recalled), default=0)
 
     @property
     def unsaved(self) -> bool:
@@ -172,18 +184,20 @@ class Run:
         return self.round > self._saved_round
 
     def has_rows(self) -> bool:
-        """Return whether all its rows are stored as finished or, with `keep_stopped`, as stopped by a scheduler."""
+        """Return whether all its rows are stored as finished.
+
+        With `keep_stopped`, rows that a scheduler stopped count as well.
+        """
         needless = enough(self.execution.keep_stopped)
         keys = list(self.unit.rows.values())
         statuses = self.store.status(keys)
         return all(statuses.get(key) in needless for key in keys)
 
     def number(self, name: str, until: float = math.inf) -> float:
-        """Read a number of `NUMBERS` off the curve so far, up to a round; NaN before there is any."""
+        """Read a number of `NUMBERS` off the curve so far, up to a round; NaN if it has none."""
         points = self.curve
-        add_points(
-            self._arranged, points[self._arranged_points :]
-        )  # reports read long curves again and again
+        # Only new points are arranged: reports read long curves again and again.
+        add_points(self._arranged, points[self._arranged_points :])
         self._arranged_points = len(points)
         value = NUMBERS[name].value(cut(self._arranged, until))
         return math.nan if value is None else value
@@ -200,31 +214,30 @@ class Run:
             if time.monotonic() > patient_until:
                 patient_until = math.inf
                 warnings.warn(
-                    f"{self.unit.label} is already running in another sweep or trial on {self.execution.out}: "
-                    "waiting until it is done there",
+                    f"{self.unit.label} is already running in another sweep or trial "
+                    f"on {self.execution.out}: waiting until it is done there",
                     Waiting,
                     stacklevel=2,
                 )
 
     def _build(self) -> None:
-        unit, execution = self.unit, self.execution
+        unit = self.unit
+        execution = self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
         weights.provide(unit.setting.model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
-        self._split_hash, self._dataset_hash, self._test_samples = (
-            shares.hash,
-            dataset.hash,
-            len(dataset.test_y),
-        )
+        self._split_hash = shares.hash
+        self._dataset_hash = dataset.hash
+        self._test_samples = len(dataset.test_y)
         self._chance = float(np.bincount(dataset.test_y).max()) / self._test_samples
-        initial = (
-            load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
-        )
         # Another file of weights, or another w_0, counts as another environment: its results are
         # stored beside others.
         self._started_from = weights.versions(unit.setting.model)
-        self._started_from |= {"start_from": fingerprint(initial)} if initial else {}
+        initial = None
+        if unit.setting.start_from:
+            initial = load_model(execution.out, unit.setting.start_from)
+            self._started_from["start_from"] = fingerprint(initial)
         self.simulation = Simulation(
             build(unit.algorithm, **unit.hyperparameters),
             unit.setting,
@@ -242,17 +255,18 @@ class Run:
         self.simulation.load()
 
     def _store(self, status: str) -> None:
-        simulation, facts = self.simulation, self._facts(status)
+        simulation = self.simulation
+        facts = self._facts(status)
         assert simulation is not None, "open() comes before the rows"
-        progress, chance, samples = simulation.progress, self._chance, self._test_samples
+        progress = simulation.progress
+        chance = self._chance
+        samples = self._test_samples
         self.complaint = progress.complaint
         tracked: dict[str, list[str]] = {}
-        if (
-            status == "finished"
-        ):  # before the rows, so that a finished row always has its tracked data
-            tracked = write_tracked(
-                simulation, self.execution.out, self.unit.rows, self.unit.row_names
-            )
+        if status == "finished":
+            # Before the rows, so that a finished row always has its tracked data.
+            rows = self.unit.rows
+            tracked = write_tracked(simulation, self.execution.out, rows, self.unit.row_names)
         # A row of other data gives way to this one, whatever environment it is of.
         keys = list(self.unit.rows.values())
         of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
@@ -265,8 +279,16 @@ class Run:
 
     def _facts(self, status: str) -> dict[str, Any]:
         """Return cost, state and provenance of this run."""
-        execution, simulation = self.execution, self.simulation
-        seconds = simulation.progress.seconds if simulation else None
+        execution = self.execution
+        simulation = self.simulation
+        seconds = None
+        speed = None
+        started = self._started
+        if simulation:
+            progress = simulation.progress
+            seconds = progress.seconds
+            speed = progress.samples / seconds if seconds else None
+            started = datetime.fromtimestamp(progress.started, UTC)
         process = process_columns(execution.device, self._here)
         return {
             **execution.provenance,
@@ -275,17 +297,13 @@ class Run:
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
-            "samples_per_second": simulation.progress.samples / seconds
-            if simulation and seconds
-            else None,
+            "samples_per_second": speed,
             "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
             "certified": self.unit.algorithm in ALGORITHMS or execution.certified,
             "backend": self.backend,
             "pack": self.pack,
-            "started": datetime.fromtimestamp(simulation.progress.started, UTC)
-            if simulation
-            else self._started,
+            "started": started,
             "finished": datetime.now(UTC),
             "status": status,
         }
@@ -302,7 +320,7 @@ class Run:
         return choose_backend(self.execution.backend, torch.device(self.execution.device))
 
     def _peak_memory(self) -> int:
-        """Return the most bytes that torch held of the GPU since `release_gpu`, or else the largest resident size."""
+        """Return the most bytes of GPU memory since `release_gpu`, or the largest resident size."""
         if self.execution.device == "cuda":
             return torch.cuda.max_memory_reserved()
         import resource

@@ -6,6 +6,7 @@ import errno
 import math
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from bench.engine.pack import Pack
@@ -23,7 +24,9 @@ LOST = -1.0
 
 
 class RunGroup:
-    """One run, the seeds of a configuration, or any runs that one program can train, advanced side by side.
+    """One run, or several that one program can train, advanced side by side.
+
+    Such as the seeds of a configuration.
 
     Attributes:
         problem: why the machine is not ready; empty if it is.
@@ -41,9 +44,8 @@ class RunGroup:
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
         self._reported: dict[str, int] = {}  # by run key, number of points that reports had
-        self._judged = (
-            0  # round up to which rungs have been judged; a resumed trial judges all of them anew
-        )
+        # Round up to which rungs have been judged; a resumed trial judges all of them anew.
+        self._judged = 0
         self._give_claims()
 
     def step(self) -> dict[str, Any]:
@@ -56,16 +58,13 @@ class RunGroup:
                 # No run passes a rung before it is compared there.
                 lowest = min((member.round for member in pack.active), default=0)
                 step = rounds - lowest % rounds if rounds else 1
-                self._advance(
-                    pack, int(min(step, next_rung(self.execution.rungs, lowest) - lowest))
-                )
+                to_rung = next_rung(self.execution.rungs, lowest) - lowest
+                self._advance(pack, int(min(step, to_rung)))
             if rounds or not self._active() or time.monotonic() - began >= 1:
                 report = self.report()
-                return (
-                    {**report, "curves": self._new_points()}
-                    if self.execution.report_curves
-                    else report
-                )
+                if self.execution.report_curves:
+                    report["curves"] = self._new_points()
+                return report
 
     def _new_points(self) -> dict[str, list[Point]]:
         """Return the points that each row's curve gained since the last step, by run key."""
@@ -108,7 +107,10 @@ class RunGroup:
         self._give_claims()
 
     def _give_claims(self) -> None:
-        """Release the claims of runs that are over, because others may ask for them before this trial ends."""
+        """Release the claims of runs that are over.
+
+        Others may ask for them before this trial ends.
+        """
         for run in self.runs:
             if run.status != "running":
                 run.give_claim()
@@ -124,40 +126,46 @@ class RunGroup:
         `report_curves`, `statuses` has the status of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
-        rows = {key: run.status for run in self.runs for key in run.unit.rows.values()}
-        interrupted = self.execution.stopping and any(status == "running" for status in statuses)
-        if self.problem:
-            status = "environment"
-        elif interrupted or "interrupted" in statuses:
-            status = "interrupted"
-        elif self._active():
-            status = "running"
-        else:
-            status = next(
-                (worst for worst in ("environment", "failed") if worst in statuses), "finished"
-            )
-        return {
-            "round": min(
-                (run.round for run in self._active()), default=max(run.round for run in self.runs)
-            ),
+        status = self._status(statuses)
+        ongoing = [run.round for run in self._active()]
+        tracebacks = dict.fromkeys(run.traceback for run in self.runs if run.traceback)
+        report: dict[str, Any] = {
+            "round": min(ongoing, default=max(run.round for run in self.runs)),
             "rounds_done": sum(run.round for run in self.runs),
             "accuracy": _mean([run.number("final_accuracy") for run in self.runs]),
             "best_accuracy": _mean([run.number("best_accuracy") for run in self.runs]),
             "objective": self._objective(),
             "status": status,
             "error": self.problem or "; ".join(run.error for run in self.runs if run.error),
-            "traceback": "\n".join(
-                dict.fromkeys(run.traceback for run in self.runs if run.traceback)
-            ),
+            "traceback": "\n".join(tracebacks),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "ends_sweep": bool(self.problem),
             "unusable": statuses.count("environment"),
             "done": status != "running",
-            **({"statuses": rows} if self.execution.report_curves else {}),
         }
+        if self.execution.report_curves:
+            rows: dict[str, str] = {}
+            for run in self.runs:
+                rows |= dict.fromkeys(run.unit.rows.values(), run.status)
+            report["statuses"] = rows
+        return report
+
+    def _status(self, statuses: Sequence[str]) -> str:
+        """Return the status of the trial from those of its runs."""
+        interrupted = self.execution.stopping and "running" in statuses
+        if self.problem:
+            return "environment"
+        if interrupted or "interrupted" in statuses:
+            return "interrupted"
+        if self._active():
+            return "running"
+        return next((worst for worst in ("environment", "failed") if worst in statuses), "finished")
 
     def _objective(self) -> float:
-        """Compute the best configuration's objective; `LOST` if each has a lost seed, NaN before there is a value."""
+        """Compute the best configuration's objective.
+
+        It is `LOST` if each has a lost seed, and NaN before there is a value.
+        """
         configurations = by_configuration(self.runs).values()
         best = max(objective(seeds) for seeds in configurations)
         if math.isfinite(best):
@@ -176,7 +184,7 @@ class RunGroup:
         If the sweep itself is stopping, or the machine is not ready, they are saved instead, except
         runs that an error ended in the middle of a round.
         """
-        broken = {member for pack in self._packs for member in pack.failures}
+        broken = set(chain.from_iterable(pack.failures for pack in self._packs))
         saves = self.execution.stopping or bool(self.problem)
         for run in self.runs:
             if not saves:
@@ -194,12 +202,13 @@ class RunGroup:
         release_gpu()
 
     def _active(self) -> list[Run]:
-        """Return the runs to go on with, without those that were never opened because the sweep was stopping."""
-        return [
-            run
-            for run in self.runs
-            if run.status == "running" and run.simulation and not self.problem
-        ]
+        """Return the runs to go on with.
+
+        Runs that were never opened, because the sweep was stopping, are not among them.
+        """
+        if self.problem:
+            return []
+        return [run for run in self.runs if run.status == "running" and run.simulation]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
         """Execute an action of a run, and handle its error."""
@@ -213,10 +222,10 @@ class RunGroup:
         if isinstance(error, Interrupted):  # its last save stays
             run.status = "interrupted"
             return
-        if isinstance(
-            error, UnusableState
-        ):  # no row: the state may be mended, and stored rows stay
-            run.status, run.error = "environment", str(error)
+        if isinstance(error, UnusableState):
+            # No row: the state may be mended, and stored rows stay.
+            run.status = "environment"
+            run.error = str(error)
             return
         problem = on_this_machine(error, self.execution.out)
         if problem:
@@ -227,30 +236,29 @@ class RunGroup:
         except OSError as full:
             self.problem = on_this_machine(full, self.execution.out)
         except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
-            run.status, run.error = (
-                "failed",
-                f"{describe(error)}; its row cannot be stored: {unstorable}",
-            )
+            run.status = "failed"
+            run.error = f"{describe(error)}; its row cannot be stored: {unstorable}"
 
 
 def _packs_of(runs: Sequence[Run]) -> list[Pack]:
-    """Pack the runs by backend, because a saved state may need another backend than the other runs."""
+    """Pack the runs by backend: a saved state may need another backend than the other runs."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         assert run.simulation is not None
         groups.setdefault(run.simulation.backend, []).append(run)
+    packs = []
     for backend, members in groups.items():
         for run in members:
             run.pack = len(members) if backend == "stacked" else 1
-    return [
-        Pack([run.simulation for run in members if run.simulation]) for members in groups.values()
-    ]
+        packs.append(Pack([run.simulation for run in members if run.simulation]))
+    return packs
 
 
 def on_this_machine(error: BaseException | None, out: str) -> str:
-    """Describe the resource of the machine that an error found missing, and the next step; empty for other errors.
+    """Describe the resource of the machine that an error found missing, and the next step.
 
-    If the error names no file, the text names the results folder `out`.
+    The text is empty for other errors. If the error names no file, the text names the results
+    folder `out`.
     """
     if isinstance(error, EnvironmentProblem):
         return str(error)

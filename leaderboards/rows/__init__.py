@@ -1,10 +1,14 @@
-"""Storage of results: immutable files of rows and curves, named by their content, that any number of writers share.
+"""Storage of results: immutable files of rows and curves, which any number of writers share.
 
-    OUT/runs/<key16>-<env8>-<hash16>.parquet     one row (leaderboards.COLUMNS): its run key, environment and content
-    OUT/curves/<same name>                       its curve (leaderboards.CURVE_COLUMNS), written before the row
-    OUT/runs/packed-<hash32>.parquet             a segment: many rows; `file` is the name that each had alone
-    OUT/curves/packed-<hash32>.parquet           their points, `file` likewise
-    OUT/leaderboard.parquet                      made from the rows by `Store.rebuild`
+Files are named by their content:
+
+    OUT/runs/<key16>-<env8>-<hash16>.parquet  one row (leaderboards.COLUMNS), named by run key,
+                                              environment and content
+    OUT/curves/<same name>                    its curve (leaderboards.CURVE_COLUMNS), written first
+    OUT/runs/packed-<hash32>.parquet          a segment: many rows; `file` is the name that each
+                                              had alone
+    OUT/curves/packed-<hash32>.parquet        their points, `file` likewise
+    OUT/leaderboard.parquet                   made from the rows by `Store.rebuild`
 
 No file is ever changed, so nothing is locked, and two folders are merged by copying the files that
 one of them lacks. Of several rows of one run key and environment, a reader keeps a finished one

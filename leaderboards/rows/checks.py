@@ -1,4 +1,4 @@
-"""Checks of rows: every column, its type and range, a consistent identity; and of a row against its curve.
+"""Checks of rows: columns, types, ranges, identity; and of a row against its curve.
 
 `row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` is what of
 this can be checked of a whole table at once; every reader does. `curve_problems` compares a row
@@ -54,7 +54,9 @@ def check_row(row: Mapping[str, Any]) -> None:
 
 
 def check_curve(curve: Iterable[CurvePoint]) -> None:
-    """Check the points `(round, metric, value)` of a curve; a value may be None if it is not a number.
+    """Check the points `(round, metric, value)` of a curve.
+
+    A value may be None if it is not a number.
 
     Raises:
         ValueError: a point has another shape or type, or two points have the same round and metric.
@@ -131,11 +133,11 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
-    """Yield the position and the fault of rows, one for each column with faults, as `check_row` finds them.
+    """Yield the position and the fault of rows, one for each column with faults.
 
-    Numbers must be finite and in their range, texts one of those allowed, and nothing empty that
-    must not be; each distinct text of JSON is read once. Columns that the table lacks are not
-    checked.
+    The rules are those of `check_row`: numbers must be finite and in their range, texts one of
+    those allowed, and nothing empty that must not be. Each distinct text of JSON is read once.
+    Columns that the table lacks are not checked.
     """
     import pyarrow.compute as pc
 
@@ -148,11 +150,8 @@ def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
         for faulty, problem in _column_problems(column, values, finished):
             at = pc.index(faulty, True).as_py()
             if at >= 0:
-                yield (
-                    at,
-                    f"{column.name} {problem}"
-                    + ("" if values[at].as_py() is None else f", got {values[at]}"),
-                )
+                value = "" if values[at].as_py() is None else f", got {values[at]}"
+                yield at, f"{column.name} {problem}{value}"
     yield from _distinct_json_problems(rows)
 
 
@@ -188,23 +187,24 @@ def _column_problems(
 
 
 def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
-    """Yield the position and the fault of the first row of each distinct text of JSON that has one."""
+    """Yield position and fault of the first row of each distinct text of JSON that has a fault."""
     import numpy as np
     import pyarrow as pa
 
     for name, columns in (("hp_json", ()), ("setting_json", SETTING_COLUMNS)):
         if name not in rows.column_names:
             continue
-        fields = [name, *(each for each in columns if each in rows.column_names)]
+        fields = [name, *(column for column in columns if column in rows.column_names)]
         places = rows.select(fields).append_column("place", pa.array(np.arange(rows.num_rows)))
         for distinct in places.group_by(fields).aggregate([("place", "min")]).to_pylist():
-            at, text = distinct.pop("place_min"), distinct.pop(name)
+            at = distinct.pop("place_min")
+            text = distinct.pop(name)
             for problem in _json_problems(name, text, distinct):
                 yield at, problem
 
 
 def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
-    """Yield the numbers of a row that its curve contradicts, and the curve's fractions that are none.
+    """Yield the numbers of a row that its curve contradicts, and the curve's wrong fractions.
 
     Numbers that the row lacks, because it does not have them or they are empty, are no faults.
     """
@@ -215,7 +215,9 @@ def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
     for metric, values in curve.items():
         outside = [at for at, value in values.items() if not 0 <= value <= 1]
         if outside and metric_named(metric).unit == FRACTION:
-            yield f"{metric} is {values[outside[0]]} in round {outside[0]}, which must be a fraction in [0, 1]"
+            value = values[outside[0]]
+            place = f"in round {outside[0]}"
+            yield f"{metric} is {value} {place}, which must be a fraction in [0, 1]"
 
 
 def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator[str]:
@@ -232,12 +234,15 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator
         return
     if not all(map(_is_plain, (*values, *values.values()))):
         yield (
-            f"{name} must hold numbers of 64 bits, booleans, null and text without control characters, "
-            f"got {_cut(text)!r}"
+            f"{name} must hold numbers of 64 bits, booleans, null "
+            f"and text without control characters, got {_cut(text)!r}"
         )
         return
     if name == "hp_json" and "json" in values:
-        yield "hp_json has a hyper-parameter named json: its column would be hp_json, which holds all of them"
+        yield (
+            "hp_json has a hyper-parameter named json: "
+            "its column would be hp_json, which holds all of them"
+        )
     differ = [
         key
         for key in columns

@@ -33,11 +33,12 @@ def expanding(metadata: Any, size: int) -> list[str]:
     Raises:
         ValueError: already the stored values are too large.
     """
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-    chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
-    _refuse(
-        sum(chunk.total_uncompressed_size + _WIDTH * chunk.num_values for chunk in chunks), size
-    )
+    chunks = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks += [group.column(at) for at in range(group.num_columns)]
+    stated = sum(chunk.total_uncompressed_size + _WIDTH * chunk.num_values for chunk in chunks)
+    _refuse(stated, size)
     repeated = [
         chunk
         for chunk in chunks
@@ -53,7 +54,10 @@ def check_size(table: pa.Table, size: int) -> None:
 
     `size`: of its file.
     """
-    _refuse(sum(_decoded_bytes(chunk) for column in table.columns for chunk in column.chunks), size)
+    decoded = 0
+    for column in table.columns:
+        decoded += sum(map(_decoded_bytes, column.chunks))
+    _refuse(decoded, size)
 
 
 def plain(table: pa.Table, kept: Collection[str]) -> pa.Table:

@@ -216,12 +216,12 @@ def write_by_content(
     rows: Iterable[pa.Table],
     points: Iterable[pa.Table],
 ) -> Path:
-    """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' hash.
+    """Write a file of rows and its curves, named by their content.
 
-    The name begins with `stem`, which is `packed` for a segment. `schemas` are those of the rows
-    and of the points, with the metadata of the files. Tables are made while they are written, each
-    as a row group of its own. Points are in place first, so that every row that a reader sees has
-    its curve.
+    The name begins with `stem`, which is `packed` for a segment. It ends with the SHA-256 of the
+    file of rows, which states the hash of the curves. `schemas` are those of the rows and of the
+    points, with the metadata of the files. Tables are made while they are written, each as a row
+    group of its own. Points are in place first, so that every row that a reader sees has its curve.
 
     Returns:
         The path of the file of rows.
@@ -235,7 +235,8 @@ def write_by_content(
         _write(schemas[1], points, curves)
         metadata = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
         _write(schemas[0].with_metadata(metadata), rows, runs)
-        name = f"{stem}-{content_hash(runs)[: 32 if stem == 'packed' else 16]}.parquet"
+        digits = 32 if stem == "packed" else 16
+        name = f"{stem}-{content_hash(runs)[:digits]}.parquet"
         _rename(curves, out / "curves" / name)
         _rename(runs, out / "runs" / name)
     return out / "runs" / name
@@ -294,21 +295,19 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _errors_naming(path: Path, opened: Path) -> Iterator[None]:
-    """Make errors name `path`, if they name `opened`, which was opened in its place, or if the system names no file."""
+    """Make errors name `path` where they name `opened`, which stands in for it, or no file."""
     try:
         yield
     except OSError as error:
-        if error.filename != str(opened) and (
-            error.filename is not None or error.errno not in _DISK_ERRORS
-        ):
+        nameless = error.filename is None and error.errno in _DISK_ERRORS
+        if error.filename != str(opened) and not nameless:
             raise
-        raise OSError(
-            error.errno, error.strerror, str(path)
-        ) from error  # of the class that belongs to the number
+        # The constructor picks the class that belongs to the number.
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _rename(temporary: Path, path: Path) -> None:
-    """Rename a file into place, and sync the folder (POSIX only), so that the file survives a power cut."""
+    """Rename a file into place, and sync the folder (POSIX only) against a power cut."""
     temporary.replace(path)
     if os.name != "posix":
         return
@@ -363,9 +362,8 @@ def read_table(
         if repeated:
             check_size(table, path.lstat().st_size)
             table = plain(table, dictionaries)
-        table.validate(
-            full=True
-        )  # refuses invalid text: files of earlier versions have no checksums
+        # Refuses invalid text: files of earlier versions have no checksums.
+        table.validate(full=True)
         _check_values(path, table)
         return table
 
@@ -414,9 +412,8 @@ def _opened(
         RecursionError,
         OSError,
     ) as error:
-        if getattr(
-            error, "errno", None
-        ):  # such as EIO of a network file system: the file may be sound
+        # Such as EIO of a network file system: the file may be sound.
+        if getattr(error, "errno", None):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
@@ -429,7 +426,7 @@ def _opened(
 
 
 def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
-    """Yield the row groups that may hold one of the sorted `keys`, by their smallest and largest run key."""
+    """Yield the row groups whose range of run keys contains one of the sorted `keys`."""
     if not keys:
         return
     column = file.schema_arrow.names.index("run_key")
@@ -444,7 +441,7 @@ def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
 
 
 def _check(path: Path, kind: str, file: Any) -> None:
-    """Raise StoreError unless an opened file is of this kind and of a known version, with the columns of its kind."""
+    """Raise StoreError unless an opened file has this kind, its columns and a known version."""
     metadata = file.metadata.metadata or {}
     ours = {name: value.decode() for name, value in metadata.items() if name.startswith(b"fedkd_")}
     stated_kind = ours.get(b"fedkd_kind", "")
@@ -467,7 +464,7 @@ def _check(path: Path, kind: str, file: Any) -> None:
 
 
 def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
-    """Yield what is wrong with the columns of a file: one is missing, twice there, or of another type than its."""
+    """Yield the columns of a file that are missing, twice there, or of a wrong type."""
     import pyarrow as pa
 
     expected = {"runs": runs_schema(stored=True), "curves": curves_schema()}.get(kind)
@@ -475,7 +472,9 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
         return
     expected = expected.append(pa.field("file", pa.string()))
     names = Counter(schema.names)
-    required = (*REQUIRED[kind], *["file"] * path.name.startswith("packed-"))
+    required = list(REQUIRED[kind])
+    if path.name.startswith("packed-"):
+        required.append("file")
     missing = [name for name in required if name not in names]
     if missing:
         yield f"lacks the columns {', '.join(missing)}"
@@ -483,14 +482,17 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
         if count > 1:
             yield f"has {count} columns {name}"
         elif name in expected.names:
-            wanted = expected.field(name).type
-            found = plain_type(schema.field(name).type)
-            if found != wanted:
-                yield f"has a column {name} of type {found}, which must be {wanted}"
+            expected_type = expected.field(name).type
+            stored_type = plain_type(schema.field(name).type)
+            if stored_type != expected_type:
+                yield f"has a column {name} of type {stored_type}, which must be {expected_type}"
 
 
 def _check_values(path: Path, table: pa.Table) -> None:
-    """Raise BrokenFileError if a column holds what has no Python value: a time far off, a map with one key twice."""
+    """Raise BrokenFileError if a column holds a value that no row may have.
+
+    That is a time far off, a map with one key twice, or an empty value where none may be.
+    """
     import pyarrow as pa
 
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -527,7 +529,7 @@ def _map_problem(column: pa.ChunkedArray) -> str:
 
 
 def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
-    """Write tables as one file, each as a row group of its own, and wait until it is on the disk."""
+    """Write tables as one file, a row group each, and wait until it is on the disk."""
     import pyarrow.parquet as pq
 
     parts = iter(parts)

@@ -43,26 +43,26 @@ def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Fit `table` to `schema`: cast columns to its types, drop those that it lacks, add missing ones empty."""
+    """Fit `table` to `schema`: cast its columns, drop unknown ones, add missing ones empty."""
     import pyarrow as pa
 
     if table.schema.equals(schema):
         return table
     columns = []
     for field in schema:
-        column = (
-            table[field.name]
-            if field.name in table.column_names
-            else pa.nulls(table.num_rows, field.type)
-        )
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        column = table[field.name]
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def lacking_numbers(table: pa.Table, names: Collection[str]) -> pa.Array:
-    """Tell which rows of a file lack one of the numbers among `names`: the file lacks it, or it is empty.
+    """Tell which rows of a file lack one of the numbers among `names`.
 
-    Empty is no lack of an optional number: its run did not measure it.
+    A row lacks a number if its file has no such column, or if the value is empty. An optional
+    number may be empty: its run did not measure it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -77,7 +77,10 @@ def lacking_numbers(table: pa.Table, names: Collection[str]) -> pa.Array:
 
 
 def fill_numbers(rows: pa.Table, curves: Iterable[tuple[int, Curve]]) -> pa.Table:
-    """Compute the empty numbers of some rows from their curves, each given with the position of its row."""
+    """Compute the empty numbers of some rows from their curves.
+
+    `curves`: the position of a row, and its curve.
+    """
     import pyarrow as pa
 
     columns = [name for name in rows.column_names if name in READ_OFF_CURVES]
@@ -128,10 +131,12 @@ def _printable(column: Any) -> Any:
 
 
 def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
-    """Convert each map to a dict; keys and values become Python objects all at once, which saves most of the time."""
+    """Convert each map to a dict."""
     dicts: list[dict[Any, Any] | None] = []
     for chunk in column.chunks:
-        keys, values = (_printable(part).to_pylist() for part in (chunk.keys, chunk.items))
+        # All keys and values become Python objects at once, which saves most of the time.
+        keys = _printable(chunk.keys).to_pylist()
+        values = _printable(chunk.items).to_pylist()
         ends = chunk.offsets.to_pylist()
         parts = zip(ends, ends[1:], chunk.is_valid().to_pylist(), strict=False)
         dicts += [
@@ -144,11 +149,12 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Convert the rows of a frame to plain mappings, with None for empty values."""
     filled = frame.astype(object).where(frame.notna(), None)
-    return [{str(name): value for name, value in row.items()} for row in filled.to_dict("records")]
+    names = [str(name) for name in filled.columns]
+    return [dict(zip(names, row.values(), strict=True)) for row in filled.to_dict("records")]
 
 
 def by_run(curves: pd.DataFrame) -> dict[str, dict[str, dict[int, float]]]:
-    """Arrange points as run key -> metric -> round -> value, leaving out those that `curve_of` leaves out."""
+    """Arrange points as run key -> metric -> round -> value, without those `curve_of` omits."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     filled = curves[curves["value"].abs() <= LARGEST]
     columns = (filled[name].tolist() for name in ("run_key", "metric", "round", "value"))

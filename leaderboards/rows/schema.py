@@ -1,4 +1,4 @@
-"""The columns of `runs` and `curves`: names, types, units and meanings, and the keys of a run and its environment.
+"""The columns of `runs` and `curves`, and the keys of a run and its environment.
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`)
 and the documentation come from them; columns of numbers come from `leaderboards.numbers`.
@@ -167,7 +167,8 @@ COLUMNS: tuple[Column, ...] = (
         "seed",
         "int64",
         "1",
-        "seed of the run's random streams; `partition_seed` of the setting may have those of data and w_0",
+        "seed of the run's random streams; "
+        "`partition_seed` of the setting may have those of data and w_0",
         "identity",
     ),
     *(number_column(number) for number in NUMBERS.values() if number.rule),
@@ -269,7 +270,10 @@ SETTING_COLUMNS = tuple(
 
 
 def own_name(algorithm: str, name: str) -> str:
-    """Name a hyper-parameter as the command line does: FedDKD's `lr` is `feddkd.lr`, because settings have an `lr`."""
+    """Name a hyper-parameter as the command line does.
+
+    FedDKD's `lr` is `feddkd.lr`, because settings have an `lr`.
+    """
     return f"{algorithm}.{name}" if name in SETTING_COLUMNS else name
 
 
@@ -285,12 +289,14 @@ def runs_schema(stored: bool = False) -> pa.Schema:
     """
     import pyarrow as pa
 
-    added = [
-        pa.field("written", pa.timestamp("us", tz="UTC"), False),
-        pa.field("forced", pa.bool_(), False),
-    ]
-    added.append(pa.field("tracked", pa.string()))
-    return pa.schema([*_fields(COLUMNS), *added * stored], metadata=file_metadata("runs"))
+    fields = _fields(COLUMNS)
+    if stored:
+        fields += [
+            pa.field("written", pa.timestamp("us", tz="UTC"), False),
+            pa.field("forced", pa.bool_(), False),
+            pa.field("tracked", pa.string()),
+        ]
+    return pa.schema(fields, metadata=file_metadata("runs"))
 
 
 def curves_schema() -> pa.Schema:
@@ -301,10 +307,15 @@ def curves_schema() -> pa.Schema:
 
 
 def file_metadata(kind: str) -> dict[str, str]:
-    """Make the parquet metadata of our files: `kind` (runs, curves or leaderboard), version, units of the columns."""
-    units = {column.name: column.unit for column in FILE_COLUMNS.get(kind, ()) if column.unit}
+    """Make the parquet metadata of our files: kind, version, and units of the columns.
+
+    `kind`: `runs`, `curves` or `leaderboard`.
+    """
     metadata = {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
-    return metadata | ({"fedkd_units": json.dumps(units)} if units else {})
+    units = {column.name: column.unit for column in FILE_COLUMNS.get(kind, ()) if column.unit}
+    if units:
+        metadata["fedkd_units"] = json.dumps(units)
+    return metadata
 
 
 def _fields(columns: Iterable[Column]) -> list[pa.Field]:
@@ -361,7 +372,9 @@ def run_key(
     setting: Mapping[str, Any],
     seed: int,
 ) -> str:
-    """Compute the identity of a run, 64 lower-case hexadecimal digits: equal for runs that must give equal numbers.
+    """Compute the identity of a run, 64 lower-case hexadecimal digits.
+
+    Runs that must give equal numbers have equal ones.
 
     The caller must cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are
     different keys.
@@ -386,7 +399,10 @@ def run_key(
 
 
 def environment_key(row: Mapping[str, Any]) -> str:
-    """Compute a row's environment key, 8 hexadecimal digits: runs equal in it and in run key agree in every digit."""
+    """Compute a row's environment key, 8 hexadecimal digits.
+
+    Runs that are equal in it and in run key agree in every digit.
+    """
     parts = {name: row[name] for name in ("device", "cpu", "threads", "backend", "pack")}
     return digest({**parts, "versions": dict(row["versions"])})[:8]
 
@@ -398,7 +414,7 @@ def identity_columns(
     setting: Mapping[str, Any],
     seed: int,
 ) -> dict[str, Any]:
-    """Make the identity columns of a row: run key, hyper-parameters, setting and seed, from those of `run_key`."""
+    """Make the identity columns of a row from the arguments of `run_key`."""
     return {
         "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
         "algorithm": algorithm,

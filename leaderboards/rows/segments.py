@@ -40,12 +40,10 @@ if TYPE_CHECKING:
 SEGMENT_NAME = re.compile(r"packed-[0-9a-f]{32}\.parquet")
 ROW_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}(-[0-9a-f]+)*\.parquet")  # key, environment
 HASHED_NAME = re.compile(r".*-[0-9a-f]{16}\.parquet|" + SEGMENT_NAME.pattern)
-TRACKED_NAME = re.compile(
-    r"[0-9a-f]{16}-[0-9a-f]{16}\.(npz|safetensors)"
-)  # key, content: in the folder `tracked`
-TRACKED = (
-    "local_accuracy_mean"  # only in runs that were asked for it; their other results are the same
-)
+# Key, content: in the folder `tracked`.
+TRACKED_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}\.(npz|safetensors)")
+# Only in runs that were asked for it; their other results are the same.
+TRACKED = "local_accuracy_mean"
 RESULTS = [
     column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED
 ]
@@ -77,9 +75,8 @@ class Folder:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._indexes: dict[
-            str, pa.Table
-        ] = {}  # by file name; only files named by their content, which never change
+        # By file name; only files named by their content, which never change.
+        self._indexes: dict[str, pa.Table] = {}
 
     def steady(self, action: Callable[[], _T]) -> _T:
         """Call `action`, again if a file vanishes meanwhile, and return its result.
@@ -96,12 +93,12 @@ class Folder:
 
     def paths(self) -> list[Path]:
         """List the paths of the files of rows, sorted by name."""
-        names, again = self._names(), self._names()
-        while {*filter(SEGMENT_NAME.fullmatch, names)} != {*filter(SEGMENT_NAME.fullmatch, again)}:
-            names, again = (
-                again,
-                self._names(),
-            )  # a listing during a compaction may miss old files and new
+        names = self._names()
+        listed_again = self._names()
+        # A listing during a compaction may miss old files and new.
+        while _segments_in(names) != _segments_in(listed_again):
+            names = listed_again
+            listed_again = self._names()
         return [self.out / "runs" / name for name in names]
 
     def segments(self) -> list[Path]:
@@ -139,6 +136,10 @@ class Folder:
         return [path.name for path in paths]
 
 
+def _segments_in(names: Iterable[str]) -> set[str]:
+    return {name for name in names if SEGMENT_NAME.fullmatch(name)}
+
+
 class Claims:
     """The names of files that segments replace, in whatever folder these files are.
 
@@ -167,18 +168,15 @@ class Claims:
         """Return whether the segments have a row as good for each row of `index`."""
         import pyarrow.compute as pc
 
+        same_key = pc.is_in(self._index["run_key"], index["run_key"].unique())
         rivals: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in _with_results(
-            self._index.filter(pc.is_in(self._index["run_key"], index["run_key"].unique()))
-        ):
+        for row in _with_results(self._index.filter(same_key)):
             rivals.setdefault((row["run_key"], row["environment"]), []).append(row)
-        return all(
-            any(
-                _as_good(rival, row)
-                for rival in rivals.get((row["run_key"], row["environment"]), ())
-            )
-            for row in _with_results(index)
-        )
+        for row in _with_results(index):
+            own_rivals = rivals.get((row["run_key"], row["environment"]), ())
+            if not any(_as_good(rival, row) for rival in own_rivals):
+                return False
+        return True
 
 
 def _stated_names(path: Path) -> list[str]:
@@ -225,7 +223,10 @@ def _age(row: Mapping[str, Any]) -> tuple[bool, Any]:
 
 
 def shared_name(path: Path) -> str:
-    """Return the name of a file of rows in other folders: always with a hash, which its name here may lack."""
+    """Return the name of a file of rows in other folders.
+
+    It always has a hash, which the name here may lack.
+    """
     if HASHED_NAME.fullmatch(path.name):
         return path.name
     return f"{path.stem}-{content_hash(path)[:16]}.parquet"
@@ -280,12 +281,24 @@ def index_of(path: Path) -> pa.Table:
 def _index_schema() -> pa.Schema:
     import pyarrow as pa
 
-    time, text = pa.timestamp("us", tz="UTC"), pa.string()
-    fields = dict.fromkeys(("run_key", "dataset", "dataset_hash", "environment", "status"), text)
-    fields |= {"finished": time, "written": time, "forced": pa.bool_(), "tracked": text}
-    return pa.schema(
-        fields | {"preferred": pa.bool_(), "file": text, "holder": text, "row": pa.int64()}
-    )
+    time = pa.timestamp("us", tz="UTC")
+    text = pa.string()
+    fields = {
+        "run_key": text,
+        "dataset": text,
+        "dataset_hash": text,
+        "environment": text,
+        "status": text,
+        "finished": time,
+        "written": time,
+        "forced": pa.bool_(),
+        "tracked": text,
+        "preferred": pa.bool_(),
+        "file": text,
+        "holder": text,
+        "row": pa.int64(),
+    }
+    return pa.schema(fields)
 
 
 # Which rows count
@@ -321,17 +334,16 @@ def _best_first(index: pa.Table) -> pa.Table:
     import pyarrow.compute as pc
 
     index = index.append_column("rank", pc.index_in(index["status"], pa.array(_BEST_FIRST)))
-    up, down = "ascending", "descending"
-    order = {
-        "run_key": up,
-        "environment": up,
-        "rank": up,
-        "preferred": down,
-        "written": down,
-        "file": up,
-        "holder": up,
-    }
-    return index.sort_by(list(order.items())).drop_columns(["rank"])
+    order = [
+        ("run_key", "ascending"),
+        ("environment", "ascending"),
+        ("rank", "ascending"),
+        ("preferred", "descending"),
+        ("written", "descending"),
+        ("file", "ascending"),
+        ("holder", "ascending"),
+    ]
+    return index.sort_by(order).drop_columns(["rank"])
 
 
 def _first_of_each(index: pa.Table, names: list[str]) -> pa.Table:
@@ -340,13 +352,15 @@ def _first_of_each(index: pa.Table, names: list[str]) -> pa.Table:
     import pyarrow as pa
 
     numbered = index.append_column("place", pa.array(np.arange(index.num_rows)))
-    return index.take(numbered.group_by(names).aggregate([("place", "min")])["place_min"].sort())
+    first = numbered.group_by(names).aggregate([("place", "min")])["place_min"]
+    return index.take(first.sort())
 
 
 def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, Any]]]]:
-    """Find rows that no reader needs, and results that disagree, among rows that share key and environment.
+    """Find rows that no reader needs, and results that disagree.
 
-    Results on different copies of the data neither disagree nor replace each other.
+    Both are among rows that share run key and environment. Results on different copies of the data
+    neither disagree nor replace each other.
 
     Returns:
         (holder, row) of the rows that no reader needs; and, for each run key and environment with
@@ -363,7 +377,8 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _with_results(rivals):
         groups.setdefault((row["run_key"], row["environment"]), []).append(row)
-    outdated, disagreeing = set[tuple[str, int]](), []
+    outdated = set[tuple[str, int]]()
+    disagreeing = []
     for best, *others in groups.values():
         forced: dict[str | None, Any] = {}  # copy of the data -> time of its last forced row
         for row in (best, *others):
@@ -409,11 +424,11 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
     starts = pa.array(np.cumsum([0, *(table.num_rows for table in tables)]))
     places = pc.add(starts.take(pc.index_in(index["holder"], holders)), index["row"])
     rows = pa.concat_tables([schema.empty_table(), *tables]).take(places)
-    lacking = pa.chunked_array([lacking_numbers(file, names) for file in files], pa.bool_()).take(
-        places
-    )
+    lacking_by_file = [lacking_numbers(file, names) for file in files]
+    lacking = pa.chunked_array(lacking_by_file, pa.bool_()).take(places)
     lacking = pc.and_(lacking, pc.not_equal(index["status"], "failed"))
-    return fill_numbers(rows, _curves_at(index, np.flatnonzero(lacking.to_numpy()).tolist()))
+    positions = np.flatnonzero(lacking.to_numpy()).tolist()
+    return fill_numbers(rows, _curves_at(index, positions))
 
 
 def _curves_at(index: pa.Table, positions: list[int]) -> Iterator[tuple[int, Curve]]:
@@ -464,18 +479,17 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
 
     texts = pa.dictionary(pa.int32(), pa.string())
     fields = [pa.field(f.name, texts if f.type == pa.string() else f.type) for f in curves_schema()]
-    tables, missing = (
-        [pa.schema([*fields, pa.field("file", texts)]).empty_table()],
-        dict[Path, int](),
-    )
-    holders: dict[
-        str, list[dict[str, str]]
-    ] = {}  # in the order of the index, which arrow's groups may not have
+    schema = pa.schema([*fields, pa.field("file", texts)])
+    tables = [schema.empty_table()]
+    missing: dict[Path, int] = {}
+    # In the order of the index, which arrow's groups may not have.
+    holders: dict[str, list[dict[str, str]]] = {}
     for row in index.select(["holder", "run_key", "file"]).to_pylist():
         holders.setdefault(row["holder"], []).append(row)
     for holder, rows in holders.items():
         path = curve_path(Path(holder))
-        keys, files = ([row[name] for row in rows] for name in ("run_key", "file"))
+        keys = [row["run_key"] for row in rows]
+        files = [row["file"] for row in rows]
         if not path.exists():
             if not Path(holder).exists():
                 raise FileNotFoundError(f"{holder} has disappeared")
@@ -489,7 +503,7 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
         else:
             table = table.filter(pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys)))
             table = table.append_column("file", pa.array(files[:1] * table.num_rows, pa.string()))
-        tables.append(fit(table, tables[0].schema))
+        tables.append(fit(table, schema))
     return pa.concat_tables(tables), missing
 
 
@@ -505,7 +519,7 @@ class Compacted:
 
 
 def compact(out: Path) -> Compacted:
-    """Write one segment to replace many files, without the rows that no reader needs; then delete these files.
+    """Write one segment to replace many files, without needless rows; then delete these files.
 
     Other processes may read, write and compact the folder meanwhile. A kill leaves duplicate rows
     and points, of which readers take one, or the curves of a file that is already deleted.
@@ -543,20 +557,16 @@ def _compact(folder: Folder) -> Compacted:
         rows = index.select(["holder", "row", "file"]).to_pylist()
         needed = [(row["holder"], row["row"]) not in outdated for row in rows]
         index = index.filter(pa.array(needed, pa.bool_()))
-        earlier = Claims(
-            folder, (path for path in taken if SEGMENT_NAME.fullmatch(path.name))
-        ).names
-        replaces = earlier | {shared_name(path) for path in taken}
+        segments = [path for path in taken if SEGMENT_NAME.fullmatch(path.name)]
+        replaces = Claims(folder, segments).names | {shared_name(path) for path in taken}
         _write_segment(folder.out, index, replaces.difference(index["file"].to_pylist()))
         for path in taken:  # rows first: readers ignore a curve without its row
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
     remaining = folder.paths()
     orphans = Claims(folder, folder.segments()).names - {path.name for path in remaining}
-    for path in part_of(folder.out, "curves").glob(
-        "[!.]*.parquet"
-    ):  # of a compaction that was killed
-        if path.name in orphans:
+    for path in part_of(folder.out, "curves").glob("[!.]*.parquet"):
+        if path.name in orphans:  # of a compaction that was killed
             path.unlink(missing_ok=True)
     return Compacted(len(paths), len(remaining))
 
@@ -574,22 +584,19 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
         rows = rows.append_column(name, index[name])
     file = pa.field("file", pa.string(), nullable=False)
     metadata = {**file_metadata("runs"), _REPLACES: json.dumps(sorted(replaces))}
-    runs, curves = (
-        pa.schema([*runs_schema(stored=True), file], metadata=metadata),
-        curves_schema().append(file),
-    )
-    parts = (_points_in_order(index.slice(at, _RUNS)) for at in range(0, index.num_rows, _RUNS))
-    write_by_content(
-        out,
-        "packed",
-        (runs, curves),
-        (fit(rows.slice(at, _ROWS), runs) for at in range(0, rows.num_rows, _ROWS)),
-        (
-            fit(part.slice(at, _POINTS), curves)
-            for part in parts
-            for at in range(0, part.num_rows, _POINTS)
-        ),
-    )
+    runs = pa.schema([*runs_schema(stored=True), file], metadata=metadata)
+    curves = curves_schema().append(file)
+    row_groups = (fit(rows.slice(at, _ROWS), runs) for at in range(0, rows.num_rows, _ROWS))
+    point_groups = (fit(points, curves) for points in _point_groups(index))
+    write_by_content(out, "packed", (runs, curves), row_groups, point_groups)
+
+
+def _point_groups(index: pa.Table) -> Iterator[pa.Table]:
+    """Yield the points of the rows of an index, in its order, at most `_POINTS` at a time."""
+    for start in range(0, index.num_rows, _RUNS):
+        points = _points_in_order(index.slice(start, _RUNS))
+        for at in range(0, points.num_rows, _POINTS):
+            yield points.slice(at, _POINTS)
 
 
 def _points_in_order(index: pa.Table) -> pa.Table:

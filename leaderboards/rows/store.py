@@ -1,4 +1,4 @@
-"""A folder of results that several processes may write into, a row per run; and several folders read as one."""
+"""A folder of results that several processes may write into; and several folders read as one."""
 
 from __future__ import annotations
 
@@ -159,10 +159,10 @@ class Store:
         return names
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
-        """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` that have a row; None is all keys.
+        """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` with a row.
 
-        A key with several rows is finished if one of them is, else it has the latest status. Few
-        columns are read.
+        None is all keys. A key with several rows is finished if one of them is, else it has the
+        latest status. Few columns are read.
         """
         if not self.begun:
             return {}
@@ -175,7 +175,10 @@ class Store:
 
     @property
     def begun(self) -> bool:
-        """Return whether anything was stored; if not, a plan need not wait for imports of pandas and pyarrow."""
+        """Return whether anything was stored.
+
+        If not, a plan need not wait for imports of pandas and pyarrow.
+        """
         return part_of(self.out, "runs").exists()
 
     def runs(
@@ -184,7 +187,9 @@ class Store:
         columns: Sequence[str] | None = None,
         keys: Collection[str] | None = None,
     ) -> pd.DataFrame:
-        """Read all runs, one row per run key: the latest of `--force`, else the first finished one, else the latest.
+        """Read all runs, one row per run key.
+
+        That is the latest row of `--force`, else the first finished one, else the latest.
 
         Args:
             replicates: return a row for each environment of a run key instead.
@@ -220,7 +225,9 @@ class Store:
         tuned: Collection[str] = (),
         chosen_by: str = DEFAULT_RULE,
     ) -> Path:
-        """Make leaderboard.parquet of all runs, or of `runs`, atomically; `tuned` and `chosen_by` as its function has.
+        """Make leaderboard.parquet of all runs, or of `runs`, atomically.
+
+        `tuned` and `chosen_by` are those of `leaderboards.board.leaderboard`.
 
         Raises:
             StoreError: a run's file is broken, foreign, or of a newer schema.
@@ -238,7 +245,7 @@ class Store:
         return path
 
     def forced(self) -> dict[str, datetime]:
-        """Return run key -> when it was written, for those rows of `runs` that are from `--force`."""
+        """Return run key -> when it was written, for the rows of `runs` that are of `--force`."""
         index = self._folder.steady(lambda: self._index_of_runs(None))
         index = index.filter(index["forced"])
         return dict(zip(index["run_key"].to_pylist(), index["written"].to_pylist(), strict=True))
@@ -264,7 +271,7 @@ class Store:
         return index.sort_by("file") if replicates else one_for_each_key(index)
 
     def _superseding_file(self, row: Mapping[str, Any], table: pa.Table) -> Path | None:
-        """Find the file of a finished row that makes it unnecessary to write this one; None if there is none."""
+        """Find the file of a finished row that makes it unnecessary to write this one, if any."""
         import pyarrow.compute as pc
 
         index = self._folder.index([row["run_key"]])
@@ -302,7 +309,10 @@ def _on_copies(index: pa.Table, data_hashes: Mapping[str, str]) -> pa.Table:
 
 
 class RowFile:
-    """A file of rows, such as `reproduced.parquet`, with its `_curves` beside it, read as `Store` reads a folder."""
+    """A file of rows, such as `reproduced.parquet`, read as `Store` reads a folder.
+
+    Its curves are in the file beside it whose name ends with `_curves`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.out = path
@@ -310,7 +320,10 @@ class RowFile:
         self._curves = path.with_name(f"{path.stem}_curves.parquet").resolve()
 
     def runs(self) -> pd.DataFrame:
-        """Read the runs, as `Store.runs` does; raises StoreError if the file is broken, foreign or too new."""
+        """Read the runs, as `Store.runs` does.
+
+        Raises StoreError if the file is broken, foreign or too new.
+        """
         names = [column.name for column in COLUMNS]
         try:
             table = read_table(self._file, "runs", names)

@@ -1,6 +1,7 @@
-"""Faults of a result folder, which `python -m bench.boards validate` reports and a merge looks for first.
+"""Faults of a result folder, which `python -m bench.boards validate` reports.
 
-Nothing is changed. Rows are compared with their curves a thousand runs at a time.
+A merge looks for them first. Nothing is changed. Rows are compared with their curves a thousand
+runs at a time.
 """
 
 from __future__ import annotations
@@ -107,19 +108,26 @@ def validate(out: Path) -> Checked:
 
 
 def examine(out: Path) -> Checked:
-    """Find the files and the rows of a folder that must not be merged: rows that their curves contradict among them."""
+    """Find the files and the rows of a folder that must not be merged.
+
+    Rows that their curves contradict are among them.
+    """
     folder = Folder(out)
     return folder.steady(lambda: _examined(folder))
 
 
 def disagreements(index: pa.Table) -> list[Finding]:
-    """Return a finding for each run key and environment with finished rows of different results, naming all of them."""
+    """Return a finding for each run key and environment with different finished results.
+
+    It names all of these rows.
+    """
     _, disagreeing = judge(index)
     return [_disagreement(sorted(rows, key=lambda row: row["written"])) for rows in disagreeing]
 
 
 def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
-    path, key = Path(rows[0]["holder"]), rows[0]["run_key"][:16]
+    path = Path(rows[0]["holder"])
+    key = rows[0]["run_key"][:16]
     results = [
         f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})"
         for row in rows
@@ -135,9 +143,8 @@ def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
 def _validated(folder: Folder) -> Checked:
     checked = _examined(folder)
     checked.findings += disagreements(checked.index)
-    for path in sorted(
-        path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")
-    ):
+    files = [*(folder.out / "curves").glob("*"), *(folder.out / "runs").glob("*")]
+    for path in sorted(files):
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(
                 Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away")
@@ -182,16 +189,16 @@ def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) ->
 
 def _examined(folder: Folder) -> Checked:
     """Read all rows and curves, and compare them."""
-    checked, sound = Checked(), []
+    checked = Checked()
+    sound = []
     for path in folder.paths():
         table = checked.read(path, "runs")
         if table is None:
             continue
         sound.append(path)
         checked.rows += table.num_rows
-        checked.findings += _hash_problems(
-            path, table.schema.metadata.get(CURVES_HASH, b"").decode()
-        )
+        curves_hash = table.schema.metadata.get(CURVES_HASH, b"").decode()
+        checked.findings += _hash_problems(path, curves_hash)
         for start in range(0, table.num_rows, _AT_ONCE):
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
@@ -237,7 +244,10 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
             yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         if ROW_NAME.fullmatch(name) and not name.startswith(stem):
-            yield f"it is named {name}, but its key and environment are {stem}: by name it is not found"
+            yield (
+                f"it is named {name}, but its key and environment are {stem}: "
+                "by name it is not found"
+            )
 
 
 def _leaderboard_problems(out: Path) -> list[Finding]:
@@ -293,7 +303,10 @@ def _compare_with_curves(index: pa.Table, checked: Checked) -> None:
 
 
 def _again(name: str) -> str:
-    """Return how to repeat a run whose row is in the file `name`; a segment holds other runs as well."""
+    """Return how to repeat a run whose row is in the file `name`.
+
+    A segment holds other runs as well.
+    """
     if ROW_NAME.fullmatch(name):
         return "delete its row and curve, and give the sweep's command again"
     return "give the sweep's command again with --force"

@@ -1,9 +1,9 @@
-"""The `equations` check: each algorithm's numbers against the printed formulas, implemented a second time.
+"""The `equations` check: each algorithm's numbers against the printed formulas.
 
-A comparison uses only the hooks of the contract. It drives rounds (`run.py`) in a laboratory in
-which every number is known (`lab.py`), and compares losses, gradients, broadcast and evaluated
-models with plain tensor arithmetic in float64 (`formulas.py`), which shares no code with
-`algorithms/` but the contract's types.
+The formulas are implemented a second time. A comparison uses only the hooks of the contract. It
+drives rounds (`run.py`) in a laboratory in which every number is known (`lab.py`), and compares
+losses, gradients, broadcast and evaluated models with plain tensor arithmetic in float64
+(`formulas.py`), which shares no code with `algorithms/` but the contract's types.
 
 Each module here may define `CHECKS` and `LIMITS` by registered name:
 `CHECKS["fedprox"][0].gap(make)` for a factory `make(**hyperparameters)`.
@@ -29,10 +29,14 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{
 
 
 def equations(candidate: Candidate, finding: Finding) -> None:
-    """Run every comparison written for the algorithm; raise NotApplicable if it is not in the registry."""
+    """Run every comparison written for the algorithm.
+
+    Raises NotApplicable if it is not in the registry.
+    """
     if not candidate.built_in:
         raise NotApplicable("no paper of this suite has its equations")
-    largest, checks = 0.0, CHECKS.get(candidate.entry.name, ())
+    largest = 0.0
+    checks = CHECKS.get(candidate.entry.name, ())
     for check in checks:
         where = f"{check.title} ({check.source})"
         with finding.case(where):

@@ -1,4 +1,4 @@
-"""FedAvg, and methods that change a term of its local loss, the averaged names, or the evaluated model.
+"""FedAvg, and methods that change a term of its loss, the averaged names, or the evaluated model.
 
 FedProx, FedMAX, FedLC, FedRS, FedBN, T1 and the references. B batch, C classes, D features.
 """
@@ -31,12 +31,14 @@ from bench.selftest.equations.run import History, Loss, Run, ce, fedavg_loss, lo
 from bench.selftest.toy import gap
 
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
-FEDPROX, FEDPROX_CODE = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code"
+FEDPROX = "Li et al. 2020 (FedProx), Algorithm 2"
+FEDPROX_CODE = "Chen et al. 2020, code"
 FEDMAX = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}  # by direction
 FEDLC = "Zhang et al. 2022, section 4"
 FEDRS = "Li and Zhan 2021, section 4"
 FEDREPO = "Li and Zhan 2021, code (FedRepo)"
-FEDBN, T1 = "Li et al. 2021 (FedBN), Algorithm 1", "FedKF, section 4.1"
+FEDBN = "Li et al. 2021 (FedBN), Algorithm 1"
+T1 = "FedKF, section 4.1"
 LACKING = 3  # a client that has half of the classes, although its batches contain all
 
 
@@ -69,10 +71,14 @@ FEDPROX_CHECKS = (
 
 
 def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **others: Any) -> Loss:
-    """Return CE + beta KL between the softmax a of the last layer's input and the uniform U over its D entries."""
+    """Return CE + beta KL between a and U.
+
+    a is the softmax of the last layer's input, U is uniform over its D entries.
+    """
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
-        a, log_u = forward(w, samples.x).features, -math.log(FEATURES)
+        a = forward(w, samples.x).features
+        log_u = -math.log(FEATURES)
         if fedmax_direction == "a_u":
             terms = softmax(a) * (log_softmax(a) - log_u)
         else:
@@ -119,7 +125,10 @@ def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: s
 
 
 def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
-    """Compare two clients' losses, by logits (B, C) that depend on their samples of each class, in rounds 1 and 3."""
+    """Compare two clients' losses in rounds 1 and 3.
+
+    `logits` makes logits (B, C) that depend on their samples of each class.
+    """
     for cohorts in ((), TWO):
         run = replace(run)
         run.clients[LACKING].y.remainder_(CLASSES // 2)
@@ -149,7 +158,10 @@ def shared(params: Params) -> Params:
 
 
 def personal(run: Run, **options: Any) -> Iterator[float]:
-    """Compare FedBN's broadcast and evaluated models and clients' starts, before the first round and after each."""
+    """Compare FedBN's broadcast and evaluated models and clients' starts.
+
+    They are compared before the first round and after each.
+    """
     local_models = dict.fromkeys(SIZES, run.initial)
     yield run.model_gap(shared(run.initial))
     for clients in TWO:
@@ -168,7 +180,10 @@ def fedbn_check(**options: Any) -> Check:
 
 
 def alone(run: Run) -> Iterator[float]:
-    """Compare each client's start with its last model; inf if the server sends or evaluates anything."""
+    """Compare each client's start with its last model.
+
+    The gap is inf if the server sends or evaluates anything.
+    """
     local_models = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         local_models |= run.round(clients)
@@ -187,7 +202,10 @@ ALONE = Check(
 
 
 def latest(run: Run, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
-    """Compare T1's evaluated models after each round: the base's mean, and the mean of all clients' latest models."""
+    """Compare T1's evaluated models after each round.
+
+    These are the base's mean, and the mean of all clients' latest models.
+    """
     slots = dict.fromkeys(SIZES, run.initial) if t1_unvisited == "w0" else {}
     for clients in TWO:
         ended = run.round(clients)
@@ -207,10 +225,8 @@ def t1_checks(**options: Any) -> tuple[Check, ...]:
 
 
 FEDAVG_ROUND_3 = loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, TWO)
-FEDLC_GAPS, FEDRS_GAPS = (
-    partial(counted, logits=fedlc_logits),
-    partial(counted, logits=fedrs_logits),
-)
+FEDLC_GAPS = partial(counted, logits=fedlc_logits)
+FEDRS_GAPS = partial(counted, logits=fedrs_logits)
 GRADED_GAPS = partial(counted, logits=graded_logits)
 GRADED = {"missing_scale": 0.3, "scaling": "graded"}
 

@@ -30,6 +30,11 @@ def minus(left: Params, right: Params) -> Params:
     return {name: left[name] - right[name] for name in TRAINED}
 
 
+def scaled(factor: float, params: Params) -> Params:
+    """Multiply each entry by a number."""
+    return {name: factor * value for name, value in params.items()}
+
+
 def zero(params: Params) -> Params:
     """Return zeros in the shape of the trained entries."""
     return {name: torch.zeros_like(params[name]) for name in TRAINED}
@@ -45,19 +50,21 @@ def scaffold(run: Run, server_lr: float) -> Iterator[float]:
 
     Only the gradient is compared, because the paper prints a step without an objective.
     """
-    w, c = run.initial, zero(run.initial)
+    w = run.initial
+    c = zero(run.initial)
     c_k = {k: zero(w) for k in SIZES}
-    samples, params = batch("compared"), model(run.net, "compared")
+    samples = batch("compared")
+    params = model(run.net, "compared")
     g = loss_and_grad_of(run.net, lambda w: masked(ce(w, samples), samples.weight), params).grad
     for clients in THREE:
         for k in SIZES:
             got = run.visit(k, STEPS[k]).step_loss(params, samples).grad
             yield gap(got, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
-        lr, ended = run.lr, run.round(clients, STEPS)
-        new = {
-            k: {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED}
-            for k, y in ended.items()
-        }
+        lr = run.lr
+        ended = run.round(clients, STEPS)
+        new = {}
+        for k, y in ended.items():
+            new[k] = {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED}
         w_delta = plain({k: minus(y, w) for k, y in ended.items()})
         c_delta = plain({k: minus(new[k], c_k[k]) for k in new})
         w = weighted(ended, SIZES) | {n: w[n] + server_lr * w_delta[n] for n in TRAINED}
@@ -78,32 +85,28 @@ def fednova(run: Run) -> Iterator[float]:
     w = run.initial
     for clients in TWO:
         ended = run.round(clients, STEPS)
-        share = {k: SIZES[k] / sum(SIZES[j] for j in ended) for k in ended}
-        effective = sum(share[k] * length(STEPS[k]) for k in ended)
-        move = weighted(
-            {
-                k: {n: d / length(STEPS[k]) for n, d in minus(w, y).items()}
-                for k, y in ended.items()
-            },
-            SIZES,
-        )
+        total = sum(SIZES[k] for k in ended)
+        effective = sum(SIZES[k] / total * length(STEPS[k]) for k in ended)
+        d = {k: scaled(1 / length(STEPS[k]), minus(w, y)) for k, y in ended.items()}
+        move = weighted(d, SIZES)
         w = weighted(ended, SIZES) | {n: w[n] - effective * move[n] for n in TRAINED}
         yield run.model_gap(w)
 
 
 def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
-    """Check F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2; h_k and the server's h follow the local models."""
-    w, h = run.initial, zero(run.initial)
+    """Check F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2.
+
+    h_k and the server's h follow the local models.
+    """
+    w = run.initial
+    h = zero(run.initial)
     h_k = {k: zero(w) for k in SIZES}
 
     def loss(k: int) -> Any:
         def of_client(v: Params, samples: Batch, history: History) -> Tensor:
+            risk = masked(ce(v, samples), samples.weight)
             moved = minus(v, history.received)
-            return (
-                masked(ce(v, samples), samples.weight)
-                - inner(h_k[k], v)
-                + alpha_dyn / 2 * inner(moved, moved)
-            )
+            return risk - inner(h_k[k], v) + alpha_dyn / 2 * inner(moved, moved)
 
         return of_client
 
@@ -111,14 +114,10 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
         for k in SIZES:
             yield local_gap(run, History([w]), k, loss(k))
         ended = run.round(clients)
-        moves = {k: minus(y, w) for k, y in ended.items()}
-        h_k |= {
-            k: {n: h_k[k][n] - alpha_dyn * move[n] for n in TRAINED} for k, move in moves.items()
-        }
-        h = {
-            n: h[n] - alpha_dyn / len(SIZES) * sum_of(move[n] for move in moves.values())
-            for n in TRAINED
-        }
+        for k, y in ended.items():
+            move = scaled(alpha_dyn, minus(y, w))
+            h_k[k] = minus(h_k[k], move)
+            h = minus(h, scaled(1 / len(SIZES), move))
         mean = plain(ended)
         w = weighted(ended, SIZES) | {n: mean[n] - h[n] / alpha_dyn for n in TRAINED}
         yield run.model_gap(w)
@@ -126,7 +125,8 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
 
 def fedavgm(run: Run, server_lr: float, server_momentum: float) -> Iterator[float]:
     """Check v <- beta v + sum p_k (w_t - w_k); w <- w - eta v."""
-    w, v = run.initial, zero(run.initial)
+    w = run.initial
+    v = zero(run.initial)
     for clients in THREE:
         mean = weighted(run.round(clients), SIZES)
         v = {n: server_momentum * v[n] + w[n] - mean[n] for n in TRAINED}
@@ -135,8 +135,12 @@ def fedavgm(run: Run, server_lr: float, server_momentum: float) -> Iterator[floa
 
 
 def fedadam(run: Run, server_lr: float, beta1: float, beta2: float, tau: float) -> Iterator[float]:
-    """Check w <- w + eta m / (sqrt(v) + tau), uncorrected moments of Delta = sum p_k (w_k - w_t), v from tau^2."""
-    w, m = run.initial, zero(run.initial)
+    """Check w <- w + eta m / (sqrt(v) + tau).
+
+    m and v are uncorrected moments of Delta = sum p_k (w_k - w_t); v begins at tau^2.
+    """
+    w = run.initial
+    m = zero(run.initial)
     v = {n: torch.full_like(w[n], tau**2) for n in TRAINED}
     for clients in THREE:
         mean = weighted(run.round(clients), SIZES)
@@ -148,33 +152,38 @@ def fedadam(run: Run, server_lr: float, beta1: float, beta2: float, tau: float) 
 
 
 def qffl(run: Run, q: float) -> Iterator[float]:
-    """Check w - sum_k F_k^q d_k / sum_k (q F_k^(q-1) ||d_k||^2 + L F_k^q), d_k = L (w - w_k), L = 1 / lr.
+    """Check w - sum_k F_k^q d_k / sum_k (q F_k^(q-1) ||d_k||^2 + L F_k^q).
 
-    The local risk F_k is the mean cross entropy on all of a client's samples, in evaluation mode.
+    Here d_k = L (w - w_k) and L = 1 / lr. The local risk F_k is the mean cross entropy on all of a
+    client's samples, in evaluation mode.
     """
     w = run.initial
     for clients in TWO:
-        lipschitz, ended, risk = 1 / run.lr, run.round(clients), {}
+        lipschitz = 1 / run.lr
+        ended = run.round(clients)
+        risk = {}
         for k in ended:
             data = run.clients[k]
             losses = cross_entropy(forward(w, data.x, training=False).logits, data.y)
             risk[k] = masked(losses, data.weight) + 1e-10
-        d = {k: {n: lipschitz * move for n, move in minus(w, y).items()} for k, y in ended.items()}
+        d = {k: scaled(lipschitz, minus(w, y)) for k, y in ended.items()}
         h = sum_of(
             q * risk[k] ** (q - 1) * inner(d[k], d[k]) + lipschitz * risk[k] ** q for k in ended
         )
-        step = {n: sum_of(risk[k] ** q * d[k][n] for k in ended) / h for n in TRAINED}
+        step = zero(w)
+        for k in ended:
+            step = {n: step[n] + risk[k] ** q * d[k][n] / h for n in TRAINED}
         w = weighted(ended, SIZES) | minus(w, step)
         yield run.model_gap(w)
 
 
 CLIENTS_AND_SERVER = "every client, server step, 3 rounds"
-KARIMIREDDY, ACAR = (
-    "Karimireddy et al. 2020, Algorithm 1, option II",
-    "Acar et al. 2021, Algorithm 1",
-)
-WANG, HSU = "Wang et al. 2020 (FedNova), section 4", "Hsu et al. 2019, section 4.3"
-REDDI, QFFL = "Reddi et al. 2021, Algorithm 2", "Li et al. 2020 (q-FFL), "
+KARIMIREDDY = "Karimireddy et al. 2020, Algorithm 1, option II"
+ACAR = "Acar et al. 2021, Algorithm 1"
+WANG = "Wang et al. 2020 (FedNova), section 4"
+HSU = "Hsu et al. 2019, section 4.3"
+REDDI = "Reddi et al. 2021, Algorithm 2"
+QFFL = "Li et al. 2020 (q-FFL), "
 NOVA = "server step, unequal step counts, momentum"
 FEDAVG_LOSS = loss_check("loss and gradient, round 1", "the cross entropy", fedavg_loss)
 

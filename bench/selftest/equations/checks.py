@@ -1,4 +1,4 @@
-"""Comparisons of an algorithm with its paper, limits at which it equals another one, and commonly used comparisons."""
+"""Comparisons of an algorithm with its paper, and limits at which it equals another one."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ class Check:
 
     title: str  # what is compared, unique within an algorithm
     source: str  # where the formula is printed
-    gaps: Callable[
-        ..., Iterable[float]
-    ]  # drives a run, as `gaps(run, **options)`; yields absolute gaps
+    # Drives a run, as `gaps(run, **options)`; yields absolute gaps.
+    gaps: Callable[..., Iterable[float]]
     options: Options = field(default_factory=dict)  # hyper-parameters of the run
     norm: bool = True  # whether the network has BatchNorm
     lrs: tuple[float, ...] = (0.1,)  # local learning rate of each round, the last one repeated
     momentum: float = 0.0  # of the local optimiser
 
     def gap(self, make: Make) -> float:
-        """Return the largest absolute difference between the algorithm of `make(**hyperparameters)` and the formula."""
-        return max(
-            self.gaps(Run(make, self.options, self.norm, self.lrs, self.momentum), **self.options)
-        )
+        """Return the largest absolute difference between an algorithm and the formula.
+
+        `make(**hyperparameters)` builds the algorithm.
+        """
+        run = Run(make, self.options, self.norm, self.lrs, self.momentum)
+        return max(self.gaps(run, **self.options))
 
 
 @dataclass(frozen=True)
@@ -51,31 +52,37 @@ class Limit:
     other: str = "fedavg"  # the algorithm that it then equals
     other_values: Options = field(default_factory=dict)
     rows: tuple[str, str] = ("", "")  # the suffix of the row that is compared, for each algorithm
-    tolerance: float = (
-        0.0  # 0 if both do the same arithmetic, which is then compared in float32, bit for bit
-    )
+    # 0 if both do the same arithmetic, which is then compared in float32, bit for bit.
+    tolerance: float = 0.0
     rounds: int = 3  # during which they are equal
-    without_batchnorm: bool = (
-        False  # compare on models without BatchNorm, even if the algorithm needs it
-    )
+    # Compare on models without BatchNorm, even if the algorithm needs it.
+    without_batchnorm: bool = False
     sizes: tuple[int, ...] = TOY_SIZES  # samples of each client
     other_sizes: tuple[int, ...] = TOY_SIZES  # samples of each of the other algorithm's clients
     fields: Options = field(default_factory=dict)  # of the setting
 
     @staticmethod
     def of_equal_clients(rounds: int = 3, **values: Any) -> Limit:
-        """Make the limit that is FedAvg if all clients have equally many samples, and so take equally many steps."""
+        """Make the limit that is FedAvg if all clients have equally many samples.
+
+        They then take equally many steps.
+        """
         return Limit(
             values, tolerance=ROUNDING, rounds=rounds, sizes=EQUAL_SIZES, other_sizes=EQUAL_SIZES
         )
 
     def __str__(self) -> str:
         parts = [f"{name}={value}" for name, value in {**self.values, **self.fields}.items()]
-        parts += [f"row {self.rows[0]}"] if self.rows[0] else []
-        clients = {EQUAL_SIZES: "equal clients", ONE_CLIENT: "one client"}
-        parts += [clients[self.sizes]] if self.sizes in clients else []
-        parts += ["round 1"] if self.rounds == 1 else []
-        parts += ["no BatchNorm"] if self.without_batchnorm else []
+        if self.rows[0]:
+            parts.append(f"row {self.rows[0]}")
+        if self.sizes == EQUAL_SIZES:
+            parts.append("equal clients")
+        if self.sizes == ONE_CLIENT:
+            parts.append("one client")
+        if self.rounds == 1:
+            parts.append("round 1")
+        if self.without_batchnorm:
+            parts.append("no BatchNorm")
         others = ", ".join(f"{name}={value}" for name, value in self.other_values.items())
         return f"{', '.join(parts) or 'as it is'} = {self.other} {others}".rstrip()
 
@@ -90,11 +97,11 @@ def loss_check(
     norm: bool = True,
     **options: Any,
 ) -> Check:
-    """Make a check of a client's start, loss and gradient after `cohorts` against the printed `loss(**options)`.
+    """Make a check of a client's start, loss and gradient after `cohorts`.
 
-    The server is assumed to be FedAvg's: clients receive the mean of the last round's models,
-    weighted by examples. For an algorithm with its own server step, leave `cohorts` out, and check
-    that step by a `Check` with its own gaps.
+    They are compared with the printed `loss(**options)`. The server is assumed to be FedAvg's:
+    clients receive the mean of the last round's models, weighted by examples. For an algorithm with
+    its own server step, leave `cohorts` out, and check that step by a `Check` with its own gaps.
     """
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:
@@ -104,7 +111,10 @@ def loss_check(
 
 
 def mean_check(**options: Any) -> Check:
-    """Make a check that in two rounds the sent and evaluated models are the clients' mean, weighted by examples."""
+    """Make a check that in two rounds the sent and evaluated models are the clients' mean.
+
+    The mean is weighted by examples.
+    """
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:
         for clients in TWO:

@@ -1,7 +1,7 @@
-"""Distillation from the server or the other clients, and contrast: FedLSD, FedCAD, FedNTD, FedDistill+, MOON.
+"""Distillation from the server or the other clients, and contrast.
 
-B batch, C classes, K clients. Teachers run in evaluation mode and are constants; the student runs
-in training mode.
+FedLSD, FedCAD, FedNTD, FedDistill+, MOON. B batch, C classes, K clients. Teachers run in evaluation
+mode and are constants; the student runs in training mode.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from bench.selftest.equations.lab import (
 from bench.selftest.equations.run import History, Loss, Run, ce, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
-FEDLSD, FEDCAD = "FedCAD, Eq. 4", "FedCAD, Eqs. 5-6"
-FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"
+FEDLSD = "FedCAD, Eq. 4"
+FEDCAD = "FedCAD, Eqs. 5-6"
+FEDNTD = "Lee et al. 2022, Eqs. 4-6"
+MOON = "Li et al. 2021 (MOON), Eq. 3"
 FEDDISTILL = "FedGKD, section 5.1; Zhu et al. 2021, code"
 MOON_CODE = "Li et al. 2021 (MOON), code"
 PASSES = 2  # training steps of a client in a round
@@ -51,9 +53,10 @@ LABELS: Mapping[int, tuple[int, ...]] = {
 def fedlsd_loss(
     distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False
 ) -> Loss:
-    """Return Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 if `kd_t_squared`.
+    """Return Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T.
 
-    The weight a is a number, or (C,) by class.
+    With `kd_t_squared` the last term is multiplied by T^2. The weight a is a number, or (C,) by
+    class.
     """
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
@@ -66,7 +69,10 @@ def fedlsd_loss(
 
 
 def printed_weights(received: Params, beta: float, gamma: float, temperature: float) -> Tensor:
-    """Compute Eq. 6 as printed, (C,): phi = p_y - sum_{k != y} p_k, averaged over each class's auxiliary samples."""
+    """Compute Eq. 6 as printed, (C,).
+
+    phi = p_y - sum_{k != y} p_k is averaged over each class's auxiliary samples.
+    """
     auxiliary = server_samples("auxiliary")
     p = softmax(forward(received, auxiliary.x, training=False).logits, temperature)
     weights = []
@@ -84,7 +90,7 @@ def fedcad_loss(
     phi_temperature: float | None = None,
     kd_t_squared: bool = False,
 ) -> Loss:
-    """Return Eq. 5: FedLSD's objective with the weights of Eq. 6, computed with the received model."""
+    """Return Eq. 5: FedLSD's objective with the weights of Eq. 6 of the received model."""
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         weights = printed_weights(history.received, beta, gamma, phi_temperature or temperature)
@@ -94,10 +100,14 @@ def fedcad_loss(
 
 
 def fedntd_loss(beta: float, temperature: float) -> Loss:
-    """Return CE + beta tau^2 KL( p^g || p ), with p^g and p over the C - 1 classes other than the true one."""
+    """Return CE + beta tau^2 KL( p^g || p ).
+
+    p^g and p are over the C - 1 classes other than the true one.
+    """
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
-        others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in samples.y.tolist()])
+        is_other = torch.arange(CLASSES) != samples.y[:, None]
+        others = is_other.nonzero()[:, 1].view(-1, CLASSES - 1)
         term = kl(
             teacher(history.received, samples).gather(1, others),
             student(w, samples).gather(1, others),
@@ -159,14 +169,20 @@ def table_gaps(
     fd_exclude_self: bool = True,
     fd_cumulative: bool = False,
 ) -> Iterator[float]:
-    """Compare each client's loss and gradient after two rounds, by an independent record of clients' latest tables."""
-    history, tables = History([run.initial]), dict[int, Table]()
+    """Compare each client's loss and gradient after two rounds.
+
+    The formula uses an independent record of clients' latest tables.
+    """
+    history = History([run.initial])
+    tables = dict[int, Table]()
     for clients in TWO:
-        visits, number = {k: run.visit(k) for k in clients}, run.number
+        visits = {k: run.visit(k) for k in clients}
+        number = run.number
         for k, visit in visits.items():
             tables[k] = tables[k] if fd_cumulative and k in tables else Table()
             for i in range(PASSES):
-                w, samples = model(run.net, "pass", number, k, i), batch("tables", number, k, i)
+                w = model(run.net, "pass", number, k, i)
+                samples = batch("tables", number, k, i)
                 samples = replace(samples, y=torch.tensor(LABELS[k])[samples.y % len(LABELS[k])])
                 visit.step_loss(w, samples)
                 tables[k].add(w, samples)
@@ -193,7 +209,10 @@ def table_check(title: str, weight: float, temperature: float, **others: bool) -
 def moon_loss(
     previous: Callable[[History], Params], mu: float, temperature: float = 0.5, **others: Any
 ) -> Loss:
-    """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))), s the feature cosine."""
+    """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))).
+
+    s is the cosine of features.
+    """
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).features
@@ -212,8 +231,9 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
 
 
 def random_previous(run: Run, mu: float, **options: Any) -> Iterator[float]:
-    """Check two clients in round 1: their previous models are two different networks, neither of them w_0."""
-    drawn, history = list[Params](), History([run.initial])
+    """Check two clients in round 1: their previous models differ, and neither is w_0."""
+    drawn = list[Params]()
+    history = History([run.initial])
     for client in (0, CLIENT):
         run.visit(client)
         drawn.append(run.fed.drawn_models[-1])

@@ -38,7 +38,8 @@ class Student:
 
     def path(self, net: LabNet, batches: list[Tensor], ended: Mapping[int, Params]) -> list[Params]:
         """Return the student after 0, 1, ... Adam steps that start from the weighted mean."""
-        adam, path = Adam(self.server_lr), [weighted(ended, SIZES)]
+        adam = Adam(self.server_lr)
+        path = [weighted(ended, SIZES)]
         for x in batches:
             w = path[-1]
             computed = loss_and_grad_of(net, partial(_divergence, ended, x), w)
@@ -48,9 +49,13 @@ class Student:
         return path
 
     def kept(self, path: list[Params], held: Data) -> Params:
-        """Return the checkpoint of the best validation accuracy; the search ends `patience` steps after it."""
+        """Return the checkpoint of the best validation accuracy.
+
+        The search ends `patience` steps after it.
+        """
         predictions = [forward(w, held.x, training=False).logits.argmax(1) for w in path]
-        scores, best = [int((labels == held.y).sum()) for labels in predictions], 0
+        scores = [int((labels == held.y).sum()) for labels in predictions]
+        best = 0
         for step in range(self.check_every, self.max_steps + 1, self.check_every):
             if scores[step] > scores[best]:
                 best = step
@@ -70,10 +75,12 @@ def distilled(run: Run, peak: int, **hyperparameters: Any) -> Iterator[float]:
 
     The validation labels are the student's own predictions after `peak` steps of round 1.
     """
-    student, validation = Student(**hyperparameters), run.fed.validation
+    student = Student(**hyperparameters)
+    validation = run.fed.validation
     batches = [run.fed.auxiliary.x] * student.max_steps
     for clients in TWO:
-        visits, ended = {k: run.visit(k) for k in clients}, {k: run.local(k) for k in clients}
+        visits = {k: run.visit(k) for k in clients}
+        ended = {k: run.local(k) for k in clients}
         path = student.path(run.net, batches, ended)
         if run.number == 1:
             validation.y.copy_(forward(path[peak], validation.x, training=False).logits.argmax(1))
@@ -83,22 +90,20 @@ def distilled(run: Run, peak: int, **hyperparameters: Any) -> Iterator[float]:
 
 def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
     """Check batches of 5 of the 12 auxiliary samples, whichever samples they hold."""
-    student, batches = Student(**hyperparameters), list[Tensor]()
+    student = Student(**hyperparameters)
+    batches = list[Tensor]()
     ended = {k: run.local(k) for k in TWO[0]}
-    visits, x, validation = (
-        {k: run.visit(k) for k in ended},
-        run.fed.auxiliary.x,
-        run.fed.validation,
-    )
+    visits = {k: run.visit(k) for k in ended}
+    x = run.fed.auxiliary.x
+    validation = run.fed.validation
     late = student.path(run.net, [x] * student.max_steps, ended)[-1]
-    validation.y.copy_(
-        forward(late, validation.x, training=False).logits.argmax(1)
-    )  # makes the last checkpoint best
+    # Makes the last checkpoint best.
+    validation.y.copy_(forward(late, validation.x, training=False).logits.argmax(1))
     with patch.object(run.net, "on_train", lambda inputs: batches.append(unwrapped(inputs))):
         run.close(visits, ended)
-    auxiliary = all(
-        any(torch.equal(row, sample) for sample in x) for batch in batches for row in batch
-    )
+    rows = torch.cat(batches)
+    equal = (rows[:, None] == x[None]).flatten(2).all(2)  # (rows, auxiliary samples)
+    auxiliary = bool(equal.any(1).all())
     sizes = [len(batch) for batch in batches] == [student.server_batch_size] * student.max_steps
     yield 0.0 if auxiliary and sizes else math.inf
     yield run.model_gap(student.kept(student.path(run.net, batches, ended), validation))

@@ -37,7 +37,10 @@ class Requests:
     dkd_augmented: bool = False
 
     def distil(self, run: Run, round: int, start: Params, ended: Mapping[int, Params]) -> Params:
-        """Move wbar_{t,0} to wbar_{t,J} by plain gradients of the soft cross entropy, summed by q_k over clients."""
+        """Move wbar_{t,0} to wbar_{t,J} by plain gradients of the soft cross entropy.
+
+        They are summed by q_k over clients.
+        """
         w = start
         for j, answering in enumerate(run.cohort.answering):
             if not answering:
@@ -55,12 +58,14 @@ class Requests:
         return w
 
     def complete(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
-        """Return whether the round had its J requests, answered as `dkd_dropout` says, within 4 standard errors.
+        """Return whether the round had its J requests, answered as `dkd_dropout` says.
 
-        The algorithm draws the clients that answer. The draw must be neither the same in all
-        requests of a round nor the same for all clients of a request.
+        The share of answers may be 4 standard errors off. The algorithm draws the clients that
+        answer. The draw must be neither the same in all requests of a round nor the same for all
+        clients of a request.
         """
-        answering, p = run.cohort.answering, self.dkd_dropout
+        answering = run.cohort.answering
+        p = self.dkd_dropout
         steps = self.steps if round > self.warmup_rounds else 0
         total = steps * len(ended)
         missing = total - sum(map(len, answering))
@@ -72,7 +77,10 @@ class Requests:
         )
 
     def _gradient(self, w: Params, local: Params, batch: Batch) -> Params:
-        """Differentiate (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c by w, completed by w_k."""
+        """Differentiate (1/B) sum_x -sum_c softmax(Phi(x; w_k))_c log softmax(Phi(x; w))_c by w.
+
+        Entries that w lacks are those of w_k.
+        """
         leaves = {n: v.clone().requires_grad_() for n, v in w.items() if "running" not in n}
         student = forward(
             {**local, **w, **leaves}, batch.x, self.dkd_student_mode == "train"
@@ -98,14 +106,14 @@ def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Ite
 
 
 def equals(run: Run, personal: bool, **options: Any) -> Iterator[float]:
-    """Check equal local models: their mean is the same model, and every request's gradient is zero."""
+    """Check equal local models: their mean is the same model, every request's gradient zero."""
     same = model(run.net, "same")
     run.close({k: run.visit(k) for k in TWO[0]}, dict.fromkeys(TWO[0], same))
     yield run.model_gap(sent(same, personal))
 
 
 def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
-    """Make checks of decays, warm-up, the student's mode, requests' sizes, weights, answers, augmentation, and limits.
+    """Make checks of all options: decays, warm-up, mode, sizes, weights, answers, and limits.
 
     Args:
         personal: whether clients keep their BatchNorm layers.

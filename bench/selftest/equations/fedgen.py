@@ -1,10 +1,11 @@
-"""FedGen: clients' last layer learns from a generator of features, which is trained through the round's heads.
+"""FedGen: clients' last layer learns from a generator of features.
 
-B batch of a client, b of the server, C classes, D features, K clients. The algorithm itself draws
-the labels of generated features, so they are inferred: of all C^B labellings, the one for which the
-printed formula is nearest to the computed loss; of all C^b, the one for which Adam's step on the
-printed loss is nearest to the generator's new values. Features are recorded when they pass through
-`head`, and the server's noise when it is drawn.
+The generator is trained through the round's heads. B batch of a client, b of the server, C classes,
+D features, K clients. The algorithm itself draws the labels of generated features, so they are
+inferred: of all C^B labellings, the one for which the printed formula is nearest to the computed
+loss; of all C^b, the one for which Adam's step on the printed loss is nearest to the generator's
+new values. Features are recorded when they pass through `head`, and the server's noise when it is
+drawn.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ from bench.selftest.equations.run import (
 )
 from bench.selftest.toy import gap
 
-SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"
+SOURCE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1"
+CODE = "Zhu et al. 2021, code"
 EQ_4 = "Zhu et al. 2021, Eq. 4"
 NOISE = 7  # unlike any other width here, so that the noise is recognised by its shape
 SMALL: Mapping[str, Any] = {"noise_dim": NOISE, "hidden_dim": 8, "generator_steps": 1}
@@ -94,11 +96,11 @@ def fit_labels(
     hard: Tensor,
     soft: Tensor,
 ) -> tuple[Tensor, float]:
-    """Infer the labels (B,) y~ that fit a client's step best, and return the gap of its loss and gradient with them.
+    """Infer the labels (B,) y~ that fit a client's step best.
 
-    The two terms are mean CE(head(g(y~)), y~), as printed, on the block `hard` of features, and
-    only in the code mean
-    KL( softmax(head(g(y))) || p(x) ) on the block `soft`, generated for the batch's own labels.
+    Returns them, and the gap of its loss and gradient with them. The two terms are mean
+    CE(head(g(y~)), y~), as printed, on the block `hard` of features, and only in the code mean KL(
+    softmax(head(g(y))) || p(x) ) on the block `soft`, generated for the batch's own labels.
     """
 
     def rest(w: Params) -> Tensor:
@@ -114,8 +116,13 @@ def fit_labels(
 
 
 def fit_steps(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
-    """Take a client's steps in the coming round, each with its own noise; return the best fit of each."""
-    visit, params, results = run.visit(CLIENT), model(run.net, "compared"), []
+    """Take a client's steps in the coming round; return the best fit of each.
+
+    Each step has its own noise.
+    """
+    visit = run.visit(CLIENT)
+    params = model(run.net, "compared")
+    results = []
     for i in range(steps):
         samples = visit.step(params, batch("compared", i, padded=False))
         with recorded_features(run.net) as blocks:
@@ -136,19 +143,20 @@ def client_gaps(run: Run, cohorts: Cohorts, weights: Weights, **options: Any) ->
 
 
 def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> Iterator[float]:
-    """Check that if a round's clients hold one class, every label drawn in the next round is that class."""
+    """Check that if a round's clients hold one class, labels of the next round are that class."""
     for clients, label in (((0, 1), 1), ((2, 3), 3)):
         for client in clients:
             run.clients[client].y.fill_(label)
         run_rounds(run, (clients,))
         for labels, difference in fit_steps(run, (hard_weight, 0.0), steps=4):
-            yield difference if bool((labels == label).all()) else math.inf
+            yield difference if (labels == label).all() else math.inf
 
 
 def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
-    """Check that labels of 200 generated samples occur as often as expected, within five standard deviations.
+    """Check that labels of 200 generated samples occur as often as expected.
 
-    The last round's only client has 6, 3, 3 and 0 samples of the classes.
+    The bound is five standard deviations. The last round's only client has 6, 3, 3 and 0 samples of
+    the classes.
     """
     client_labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
     run.clients[3].y[: len(client_labels)] = client_labels  # the rows after these are padding
@@ -156,43 +164,47 @@ def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) ->
     labels = torch.cat([labels for labels, _ in fit_steps(run, (hard_weight, 0.0), steps=40)])
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
     deviation = (shares * (1 - shares) / len(labels)).sqrt()
-    yield 0.0 if bool(((frequencies - shares).abs() <= 5 * deviation + 1e-6).all()) else math.inf
+    close = (frequencies - shares).abs() <= 5 * deviation + 1e-6
+    yield 0.0 if close.all() else math.inf
 
 
 def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
-    """Check that other labels for samples 3 to 5 of the batch change the soft term's features of these alone."""
+    """Check that other labels for samples 3 to 5 change the soft term's features of these alone."""
     calls = []
     run_rounds(run, ONE)
-    visit, params = run.visit(CLIENT), model(run.net, "compared")
+    visit = run.visit(CLIENT)
+    params = model(run.net, "compared")
     samples = visit.step(params, batch("compared", padded=False))
     for shift in (torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 1])):
         with recorded_features(run.net) as blocks:
             visit.loss(params, replace(samples, y=(samples.y + shift) % CLASSES))
         calls.append(blocks)
-    moved = sorted(
-        [not torch.equal(*rows) for rows in zip(*pair, strict=True)]
-        for pair in zip(*calls, strict=True)
-    )
-    yield 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
+    moved = []
+    for before, after in zip(*calls, strict=True):  # the blocks of the hard and the soft term
+        moved.append((before != after).flatten(1).any(1).tolist())
+    expected = [[False] * 5, [False, False, True, True, True]]
+    yield 0.0 if sorted(moved) == expected else math.inf
 
 
 @dataclass(frozen=True)
 class Step:
-    """One observed generator step: features, the generator's values, and each feature entry's gradient by these."""
+    """One observed generator step.
+
+    It has features, the generator's values, and each feature entry's gradient by these.
+    """
 
     observed: Observation
     noise: Tensor  # (b, noise_dim) eps
     lr: float
     heads: Mapping[int, Params]  # the round's local models by client
-    shares: Mapping[
-        int, Tensor
-    ]  # (C,) by client: a_{k,y}, its share of the round's samples of each class
+    # (C,) by client: a_{k,y}, its share of the round's samples of each class.
+    shares: Mapping[int, Tensor]
     objective: str
 
     def gradients(
         self, labellings: Sequence[tuple[int, ...]], diversity: float
     ) -> list[list[Tensor]]:
-        """Return the loss's gradient by the generator's entries, for each labelling of the b samples."""
+        """Return the loss's gradient by the generator's entries, for each of the labellings."""
         g = self.observed.output.clone().requires_grad_()
         spread = torch.autograd.grad(diversity * self._diversity_term(g), g)[0]
         losses = (self._ensemble_term(g, torch.tensor(labels)) for labels in labellings)
@@ -208,7 +220,8 @@ class Step:
             NLL(head_k(g_b), y_b);
         broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
         """
-        rows, logits = torch.arange(BATCH), {k: head(w, g) for k, w in self.heads.items()}
+        rows = torch.arange(BATCH)
+        logits = {k: head(w, g) for k, w in self.heads.items()}
         if self.objective == "printed":
             total = sum(SIZES[k] for k in logits)
             mean = sum_of(SIZES[k] / total * z for k, z in logits.items())
@@ -221,12 +234,15 @@ class Step:
         return sum_of((self.shares[k][labels] * risk).mean() for k, risk in risks.items())
 
     def _diversity_term(self, g: Tensor) -> Tensor:
-        """Return the diversity term, exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
+        """Return exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
         noises = ((self.noise[:, None] - self.noise[None]) ** 2).mean(2)
         return (-noises * (g[:, None] - g[None]).abs().mean(2)).mean().exp()
 
     def _chain_rule(self, direction: Tensor) -> list[Tensor]:
-        """Return a loss's gradient by the generator's entries from its gradient `direction` (b, D) by the features."""
+        """Return a loss's gradient by the generator's entries.
+
+        `direction` (b, D) is its gradient by the features.
+        """
         return [
             torch.tensordot(direction.flatten(), torch.stack(p), 1)
             for p in zip(*self.observed.vjps, strict=True)
@@ -236,7 +252,7 @@ class Step:
 def one_round(
     run: Run, heads: dict[int, Params], steps: int
 ) -> tuple[list[Observation], list[Tensor]]:
-    """Let the server take its step; return the generator's outputs during it, and the noise drawn for them."""
+    """Let the server take its step; return the generator's outputs, and the noise of them."""
     observations: list[Observation] = []
 
     def note(features: Tensor) -> None:
@@ -253,14 +269,16 @@ def one_round(
     noises = draws.batches(BATCH, NOISE)
     if (len(observations), len(noises)) != (steps, steps):
         raise ValueError(
-            f"{steps} generator steps, got {len(observations)} in net.head and {len(noises)} draws of noise"
+            f"{steps} generator steps, got {len(observations)} in net.head "
+            f"and {len(noises)} draws of noise"
         )
     return observations, noises
 
 
 def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[Step]:
     """Run two rounds of different clients; return every generator step."""
-    run.fed.batch_size, steps = BATCH, []
+    run.fed.batch_size = BATCH
+    steps = []
     for clients in TWO:
         counts = {k: run.fed_of(k).client.label_counts for k in clients}
         total = sum_of(counts.values()).clamp(min=1)  # all shares of a class without samples are 0
@@ -275,21 +293,29 @@ def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[St
 def server_gaps(
     run: Run, label: int | None, objective: str = "intended", **options: Any
 ) -> Iterator[float]:
-    """Compare every generator step of two rounds; if `label` is set, all clients hold that class alone."""
+    """Compare every generator step of two rounds.
+
+    If `label` is set, all clients hold that class alone.
+    """
     labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
     if label is not None:
         for data in run.clients.values():
             data.y.fill_(label)
     adam = Adam(options["generator_lr"], options["generator_weight_decay"])
     for step, after in itertools.pairwise(two_rounds(run, options, objective)):
-        adam.lr, leaves, updated = step.lr, step.observed.leaves, after.observed.leaves
+        adam.lr = step.lr
+        leaves = step.observed.leaves
+        updated = after.observed.leaves
         gradients = step.gradients(labellings, options["diversity_weight"])
         best = min(gradients, key=lambda grads: gap(updated, adam.peek(leaves, grads)))
         yield gap(updated, adam.step(leaves, best))
 
 
 def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> Iterator[float]:
-    """Check the generator's layers: eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features."""
+    """Check the generator's layers.
+
+    eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features.
+    """
     run.fed.batch_size = BATCH
     label_dim = NOISE if label_embedding else CLASSES
     shapes = [

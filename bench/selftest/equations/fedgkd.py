@@ -18,7 +18,9 @@ from bench.selftest.equations.formulas import cross_entropy, kl, plain, softmax,
 from bench.selftest.equations.lab import CLASSES, FIVE, ONE, THREE, TWO, forward, server_samples
 from bench.selftest.equations.run import History, Loss, ce, fedavg_loss
 
-EQ_4, EQ_5, TABLE_9 = "FedGKD, Eq. 4", "FedGKD, Eq. 5", "FedGKD, Table 9"
+EQ_4 = "FedGKD, Eq. 4"
+EQ_5 = "FedGKD, Eq. 5"
+TABLE_9 = "FedGKD, Table 9"
 ALGORITHM_1 = "FedGKD, Eqs. 3-5 and Algorithm 1"
 
 
@@ -33,7 +35,10 @@ def teacher(w: Params, given: Batch) -> Tensor:
 
 
 def buffered(history: History, buffer: int, buffer_start: str) -> Params:
-    """Return the mean wbar_t of the last M global models; w_0 is one of them if the buffer starts with it."""
+    """Return the mean wbar_t of the last M global models.
+
+    w_0 is one of them if the buffer starts with it.
+    """
     models = history.globals if buffer_start == "w0" else history.globals[1:]
     return plain(dict(enumerate(models[-buffer:])))
 
@@ -49,7 +54,7 @@ def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
 
 
 def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
-    """Return Eq. 4 with the squared difference in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
+    """Return Eq. 4 with squares in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         difference = student(w, samples) - teacher(buffered(history, buffer, buffer_start), samples)
@@ -59,7 +64,7 @@ def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> L
 
 
 def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
-    """Make checks of both buffer starts, a buffer that fills, a full one, one of a single model, and the server."""
+    """Make checks of the server, of both buffer starts, and of growing and full buffers."""
     w0: dict[str, Any] = {"gamma": 0.8, "buffer_start": "w0"}
     return (
         loss_check("round 1 is without distillation", source, fedavg_loss, gamma=0.8, buffer=5),
@@ -102,13 +107,14 @@ def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
 def vote_loss(
     distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty"
 ) -> Loss:
-    """Return Eq. 5: CE + sum_m gamma_m/2 KL(p(w_m)||p(w)), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
+    """Return Eq. 5: CE + sum_m gamma_m/2 KL(p(w_m)||p(w)).
+
+    gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta).
+    """
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
-        models, data = (
-            history.globals if buffer_start == "w0" else history.globals[1:],
-            server_samples("validation"),
-        )
+        models = history.globals if buffer_start == "w0" else history.globals[1:]
+        data = server_samples("validation")
         voters = models[-buffer:]
         risks = [
             cross_entropy(forward(voter, data.x, training=False).logits, data.y).mean()

@@ -1,4 +1,4 @@
-"""FedKF: a generator of images that each client trains through the teacher, and distillation on these images.
+"""FedKF: distillation on images of a generator that each client trains through the teacher.
 
 B batch, C classes, D features, K clients. The network has no BatchNorm here: the paper does not say
 how generated images should pass through it.
@@ -44,8 +44,10 @@ from bench.selftest.equations.run import (
 )
 from bench.selftest.toy import gap
 
-SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"
-LEAST_CONTRAST = 0.15  # std of the first images' pixels: 0.25 to 0.43 over 40 seeds, 0.01 with torch's default weights
+SOURCE = "FedKF, Eqs. 1-7 and Algorithm 1"
+CODE = "FedKF, the authors' code"
+# Std of the first images' pixels: 0.25 to 0.43 over 40 seeds, 0.01 with torch's default weights.
+LEAST_CONTRAST = 0.15
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,18 @@ class Losses:
     t1_unvisited: str = "skip"
 
     def generator(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
-        """Compute Eqs. 1-4: L_G = L_IE + lambda_1 L_CE + lambda_2 L_A, plus the code's term if `adversarial`."""
+        """Compute Eqs. 1-4: L_G = L_IE + lambda_1 L_CE + lambda_2 L_A.
+
+        The code's term is added if `adversarial`.
+        """
         out = forward(teacher, x, training=False)
-        p, f = softmax(out.logits), out.features.abs()
-        entropy, activation = (p.mean(0) * p.mean(0).log()).sum(), -f.sum(1).mean()
+        p = softmax(out.logits)
+        f = out.features.abs()
+        entropy = (p.mean(0) * p.mean(0).log()).sum()
+        activation = -f.sum(1).mean()
         if self.variant == "code":
-            entropy, activation = 1 + entropy / math.log(CLASSES), -f.mean()
+            entropy = 1 + entropy / math.log(CLASSES)
+            activation = -f.mean()
         loss = (
             entropy
             + self.lambda_1 * cross_entropy(out.logits, p.argmax(1)).mean()
@@ -89,17 +97,21 @@ class Losses:
 
 @dataclass
 class GeneratedImages:
-    """The images that passed through `normalise`, and observations of those from a generator in training."""
+    """The images that passed through `normalise`, and observations of the generator in training."""
 
     images: list[Tensor] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
 
 
 class RecordedRun:
-    """A run and an independent record of its server: slots, and the means of the round (ACA) and all slots (OCA)."""
+    """A run and an independent record of its server.
+
+    The record has the slots, and the means of the round (ACA) and of all slots (OCA).
+    """
 
     def __init__(self, run: Run, **options: Any) -> None:
-        self.run, self.losses = run, Losses(**options)
+        self.run = run
+        self.losses = Losses(**options)
         self.aca = self.oca = run.initial
         self.slots = dict.fromkeys(SIZES, run.initial) if self.losses.t1_unvisited == "w0" else {}
 
@@ -109,16 +121,24 @@ class RecordedRun:
         return self.oca if self.losses.teacher == "oca" else self.aca
 
     def add(self, ended: dict[int, Params]) -> float:
-        """Record a round's local models (steps s5-s6); return the gap of the next message and the evaluated model."""
+        """Record a round's local models (steps s5-s6).
+
+        Returns the gap of the next message and the evaluated model.
+        """
         self.slots |= ended
-        self.aca, self.oca = weighted(ended, SIZES), weighted(self.slots, SIZES)
+        self.aca = weighted(ended, SIZES)
+        self.oca = weighted(self.slots, SIZES)
         sent = gap(dict(self.run.message()["params"]), self.aca)
         return max(sent, gap(self.run.algorithm.evaluated(self.run.server), {"": self.oca}))
 
     @contextmanager
     def observing(self, student: Params) -> Iterator[GeneratedImages]:
-        """Observe generated images; an observation's vjp is the gradient of L_G by the generator's trained tensors."""
-        generated, teacher = GeneratedImages(), self.teacher
+        """Observe generated images.
+
+        An observation's vjp is the gradient of L_G by the generator's trained tensors.
+        """
+        generated = GeneratedImages()
+        teacher = self.teacher
 
         def note(images: Tensor) -> None:
             generated.images.append(unwrapped(images))
@@ -136,10 +156,16 @@ class RecordedRun:
         )
 
     def steps_gap(self, steps: int) -> float:
-        """Compare steps c4-c6: the generator's Adam step, then the student on new images of the same noise."""
-        visit, adam, gaps = self.run.visit(CLIENT), Adam(self.losses.generator_lr), []
+        """Compare steps c4-c6: the generator's Adam step, then the student on new images.
+
+        The noise is the same.
+        """
+        visit = self.run.visit(CLIENT)
+        adam = Adam(self.losses.generator_lr)
+        gaps = []
         for s in range(steps):
-            params, samples = model(self.run.net, "compared", s), batch("compared", s, padded=False)
+            params = model(self.run.net, "compared", s)
+            samples = batch("compared", s, padded=False)
             with self.observing(params) as generated:
                 samples = visit.step(params, samples)
                 got = visit.loss(params, samples)
@@ -176,22 +202,23 @@ def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
 
 
 def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
-    """Compare rounds 2 and 3 of a client that trained in round 1: the student, then the generator through it.
+    """Compare rounds 2 and 3 of a client that trained in round 1.
 
-    The generator and Adam's state persist over rounds; `leaves` is the generator after its last
-    step.
+    First the student, then the generator through it. The generator and Adam's state persist over
+    rounds; `leaves` is the generator after its last step.
     """
     recorded = RecordedRun(run, **options)
-    adam, leaves = Adam(recorded.losses.generator_lr), None
+    adam = Adam(recorded.losses.generator_lr)
+    leaves = None
     yield recorded.add(run.round(ONE[0]))
     for _ in range(2):
-        visit, ended, images = run.visit(CLIENT), run.local(CLIENT), None
+        visit = run.visit(CLIENT)
+        ended = run.local(CLIENT)
+        images = None
         for s in range(3):
             last = s == 2
-            params, samples = (
-                ended if last else model(run.net, "compared", s),
-                batch("compared", s, padded=False),
-            )
+            params = ended if last else model(run.net, "compared", s)
+            samples = batch("compared", s, padded=False)
             with recorded.observing(params) as generated:
                 if last:
                     run.close({CLIENT: visit}, {CLIENT: ended})
@@ -216,18 +243,28 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
 
 
 def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
-    """Check steps c1-c2: a client's earlier rounds leave no trace in its generator, and clients draw different ones."""
-    trained, untrained = RecordedRun(run, **options), RecordedRun(replace(run), **options)
+    """Check steps c1-c2: a client's earlier rounds leave no trace in its generator.
+
+    Clients draw different generators.
+    """
+    trained = RecordedRun(run, **options)
+    untrained = RecordedRun(replace(run), **options)
     run_rounds(trained.run, ONE)
     run_rounds(untrained.run, ((0, 3),))
-    generator, other = trained.first_generator(CLIENT), trained.first_generator(0)
+    generator = trained.first_generator(CLIENT)
+    other = trained.first_generator(0)
     yield gap(generator, untrained.first_generator(CLIENT))
     yield 0.0 if gap(generator, other) > 0 else math.inf
 
 
 def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
-    """Check the generator's layers: Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution."""
-    wide, narrow, grid = 128, 64, (SIDE // 4) ** 2
+    """Check the generator's layers.
+
+    Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution.
+    """
+    wide = 128
+    narrow = 64
+    grid = (SIDE // 4) ** 2
     shapes: list[tuple[int, ...]] = [
         (wide * grid, noise_dim),
         (wide * grid,),
@@ -246,10 +283,10 @@ def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
 
 
 def first_weights(run: Run, **options: Any) -> Iterator[float]:
-    """Check that initial convolutions are N(0, 2 / (k k outputs)), the rest torch's default, and images have contrast.
+    """Check that initial convolutions are N(0, 2 / (k k outputs)), the rest torch's default.
 
-    Standard deviations must lie within five standard errors; that of all pixels must rule out
-    uniform grey images.
+    Images must have contrast. Standard deviations must lie within five standard errors; that of all
+    pixels must rule out uniform grey images.
     """
     recorded = RecordedRun(run, **options)
     for values in recorded.first_generator(CLIENT):
@@ -267,7 +304,7 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
 
 
 def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
-    """Check that round 1 does not train the generators, and that all clients begin with the same one."""
+    """Check that round 1 trains no generators, and that all clients begin with the same one."""
     recorded = RecordedRun(run, **options)
     run_rounds(run, ONE)
     yield gap(recorded.first_generator(CLIENT), recorded.first_generator(4))

@@ -32,7 +32,10 @@ def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
 
 
 def kl(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
-    """Compute sum_c p^T_c log(p^T_c / p^S_c) per sample, (B,) nats, from logits (B, C); the teacher is constant."""
+    """Compute sum_c p^T_c log(p^T_c / p^S_c) per sample, (B,) nats, from logits (B, C).
+
+    The teacher is constant.
+    """
     p = softmax(teacher.detach(), temperature)
     return (p * (p.log() - log_softmax(student, temperature))).sum(-1)
 
@@ -46,7 +49,10 @@ def weighted(models: Mapping[int, Params], sizes: Mapping[int, float]) -> Params
     """Average the clients' models, name by name: sum_k n_k w_k / sum_k n_k."""
     total = sum(sizes[k] for k in models)
     names = next(iter(models.values())).keys()
-    return {name: sum_of(sizes[k] / total * models[k][name] for k in models) for name in names}
+    mean = {}
+    for name in names:
+        mean[name] = sum_of(sizes[k] / total * models[k][name] for k in models)
+    return mean
 
 
 def plain(models: Mapping[int, Params]) -> Params:

@@ -19,8 +19,11 @@ from bench.engine.rng import stream
 from bench.engine.server_context import ServersOwn, ServerSteps
 
 SEED = 20
-SIDE, PIXELS = 4, 16
-CLASSES, FEATURES, BATCH_SIZE = 4, 6, 5
+SIDE = 4
+PIXELS = 16
+CLASSES = 4
+FEATURES = 6
+BATCH_SIZE = 5
 SIZES: Mapping[int, float] = {
     0: 9.0,
     1: 4.0,
@@ -28,7 +31,8 @@ SIZES: Mapping[int, float] = {
     3: 12.0,
     4: 6.0,
 }  # n_k; client 1 is smaller than a batch
-PIXEL_MEAN, PIXEL_STD = 0.3, 0.5
+PIXEL_MEAN = 0.3
+PIXEL_STD = 0.5
 Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round
 
 ONE: Cohorts = ((0, 2, 3),)
@@ -37,7 +41,9 @@ THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
 FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
 CLIENT = 2  # takes part in each of these sequences of rounds
 
-MOMENTUM, EPS = 0.1, 1e-5  # of BatchNorm, as in torch
+# Of BatchNorm, as in torch.
+MOMENTUM = 0.1
+EPS = 1e-5
 
 SHAPES = {
     "body.weight": (FEATURES, PIXELS),
@@ -55,12 +61,17 @@ def draw(*keys: str | int) -> torch.Generator:
 
 
 def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> Outputs:
-    """Run the network: z = W2 h + b2, h = relu(norm(W1 x + b1)), with BatchNorm as norm if `params` has it."""
+    """Run the network: z = W2 h + b2, h = relu(norm(W1 x + b1)).
+
+    norm is BatchNorm if `params` has it.
+    """
     h = x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]
     if "norm.weight" in params:
-        mean, var = params["norm.running_mean"], params["norm.running_var"]
+        mean = params["norm.running_mean"]
+        var = params["norm.running_var"]
         if training:
-            mean, var = h.mean(0), ((h - h.mean(0)) ** 2).mean(0)
+            mean = h.mean(0)
+            var = ((h - h.mean(0)) ** 2).mean(0)
         h = (h - mean) / (var + EPS).sqrt() * params["norm.weight"] + params["norm.bias"]
     h = h.relu()
     return Outputs(h @ params["head.weight"].T + params["head.bias"], h)
@@ -82,7 +93,9 @@ class LabNet:
     `normalise` returns, and `on_train` with each input in training mode.
     """
 
-    num_classes, feature_dim, input_shape = CLASSES, FEATURES, (1, SIDE, SIDE)
+    num_classes = CLASSES
+    feature_dim = FEATURES
+    input_shape = (1, SIDE, SIDE)
 
     def __init__(self, norm: bool = True) -> None:
         self.trainable: tuple[str, ...] = (*SHAPES, *(NORM if norm else ()))
@@ -177,7 +190,10 @@ def server_samples(name: str, per_class: int = 3) -> Data:
 
 
 def requested(data: Data, round: int, call: int, size: int, augmented: bool = False) -> Batch:
-    """Return a client's mini-batch for the `call`-th gradient request of a round, mirrored if `augmented`."""
+    """Return a client's mini-batch for the `call`-th gradient request of a round.
+
+    It is mirrored if `augmented`.
+    """
     count = int(data.weight.sum())
     rows = (torch.arange(min(size, count)) + 3 * round + call) % count
     x = data.x[rows]
@@ -186,7 +202,10 @@ def requested(data: Data, round: int, call: int, size: int, augmented: bool = Fa
 
 @dataclass
 class LabFed:
-    """An implementation of `algorithms.base.Fed`; `drawn_models` holds the networks that `initialised` returned."""
+    """An implementation of `algorithms.base.Fed`.
+
+    `drawn_models` holds the networks that `initialised` returned.
+    """
 
     net: LabNet
     auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
@@ -216,9 +235,10 @@ class LabFed:
 
 
 class LabCohort:
-    """An implementation of `algorithms.base.Cohort` from clients' data and final local models, in the uploads' order.
+    """An implementation of `algorithms.base.Cohort` from clients' data and final local models.
 
-    `answering` lists, for each gradient request, the clients that answered it.
+    Clients are in the uploads' order. `answering` lists, for each gradient request, the clients
+    that answered it.
     """
 
     def __init__(
@@ -229,7 +249,11 @@ class LabCohort:
         models: Mapping[int, Params],
         clients: Mapping[int, Data],
     ) -> None:
-        self.net, self.round, self.lr, self.models, self.clients = net, round, lr, models, clients
+        self.net = net
+        self.round = round
+        self.lr = lr
+        self.models = models
+        self.clients = clients
         self.ids = torch.tensor(list(models))
         self.num_examples = torch.tensor([SIZES[k] for k in models], dtype=torch.float64)
         self.answering: list[list[int]] = []
@@ -242,7 +266,8 @@ class LabCohort:
 
     def everyone(self) -> Cohort:
         """Return the cohort of all K clients."""
-        return LabCohort(self.net, self.round, self.lr, {k: {} for k in self.clients}, self.clients)
+        no_models: dict[int, Params] = {k: {} for k in self.clients}
+        return LabCohort(self.net, self.round, self.lr, no_models, self.clients)
 
     def gradients(
         self,
@@ -253,8 +278,12 @@ class LabCohort:
         augmented: bool = False,
         among: Tensor | None = None,
     ) -> Params:
-        """Return each client's gradient (m, ...) on its requested mini-batch; 0 for clients that do not answer."""
-        call, all_grads = len(self.answering), []
+        """Return each client's gradient (m, ...) on its requested mini-batch.
+
+        It is 0 for clients that do not answer.
+        """
+        call = len(self.answering)
+        all_grads: dict[str, list[Tensor]] = {}
         answering = [1] * len(self.models) if among is None else among.int().tolist()
         for k, answers in zip(self.models, answering, strict=True):
             copies = {name: value.detach().clone() for name, value in params.items()}
@@ -264,11 +293,7 @@ class LabCohort:
             minibatch = requested(self.clients[k], self.round, call, batch_size, augmented)
             value = loss(self.net, copies, self.models[k], minibatch).mean()
             grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-            all_grads.append(
-                {name: answers * grad for name, grad in zip(leaves, grads, strict=True)}
-            )
+            for name, grad in zip(leaves, grads, strict=True):
+                all_grads.setdefault(name, []).append(answers * grad)
         self.answering.append(list(compress(self.models, answering)))
-        return {
-            name: torch.stack([client_grads[name] for client_grads in all_grads])
-            for name in all_grads[0]
-        }
+        return {name: torch.stack(client_grads) for name, client_grads in all_grads.items()}

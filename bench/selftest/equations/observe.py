@@ -1,4 +1,4 @@
-"""Observation of a generator from outside: through its outputs, their graph, and the numbers that were drawn.
+"""Observation of a generator from outside: through its outputs, their graph, and drawn numbers.
 
 Nothing here knows the layers or names of an algorithm's generator. Its outputs pass through the
 network (`head`, `normalise`), and from there autograd's graph leads back to the generator's trained
@@ -29,7 +29,8 @@ def unwrapped(value: Tensor) -> Tensor:
 def leaves_of(output: Tensor) -> list[Tensor]:
     """Return the leaf tensors of the graph of `output`, in the graph's order."""
     tensors: list[Tensor] = []
-    seen, waiting = set(), [output.grad_fn]
+    seen = set()
+    waiting = [output.grad_fn]
     while waiting:
         node: Any = waiting.pop()
         if node is None or node in seen:
@@ -43,7 +44,7 @@ def leaves_of(output: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Observation:
-    """One output of a generator in training, and the values `leaves` of the generator's trained tensors.
+    """One output of a generator in training, and the values `leaves` of its trained tensors.
 
     `vjps` holds, for each direction d in the output's space, d^T (d output / d leaf) for each leaf.
     """
@@ -60,14 +61,14 @@ def observe(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) ->
     """
     if output.grad_fn is None:
         return None
-    values, leaves = unwrapped(output), leaves_of(output)
+    values = unwrapped(output)
+    leaves = leaves_of(output)
     vjps = [
         torch.autograd.grad(output, leaves, d.view_as(output), retain_graph=True)
         for d in directions(values)
     ]
-    return Observation(
-        values, tuple(map(unwrapped, leaves)), tuple(tuple(map(unwrapped, vjp)) for vjp in vjps)
-    )
+    plain_vjps = tuple(tuple(map(unwrapped, vjp)) for vjp in vjps)
+    return Observation(values, tuple(map(unwrapped, leaves)), plain_vjps)
 
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:
@@ -90,14 +91,23 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def batches(self, rows: int, width: int) -> list[Tensor]:
-        """Return the drawn blocks of (rows, width), in float64, whether drawn one by one or several at once."""
-        fitting = [drawn for drawn in self.drawn if drawn.shape[-2:] == (rows, width)]
-        return [block.double() for drawn in fitting for block in drawn.reshape(-1, rows, width)]
+        """Return the drawn blocks of (rows, width), in float64.
+
+        They may be drawn one by one or several at once.
+        """
+        blocks: list[Tensor] = []
+        for drawn in self.drawn:
+            if drawn.shape[-2:] == (rows, width):
+                blocks += drawn.double().reshape(-1, rows, width)
+        return blocks
 
 
 @dataclass
 class Adam:
-    """Adam (Kingma and Ba 2015, Algorithm 1) with betas of 0.9 and 0.999 and eps 1e-8; weight decay as an L2 term."""
+    """Adam (Kingma and Ba 2015, Algorithm 1) with betas of 0.9 and 0.999 and eps 1e-8.
+
+    Weight decay is an L2 term.
+    """
 
     lr: float
     weight_decay: float = 0.0
@@ -106,13 +116,17 @@ class Adam:
 
     def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the values after one step."""
-        self.steps, after = self.steps + 1, []
+        self.steps += 1
+        after = []
         zeros = [(torch.zeros_like(value), torch.zeros_like(value)) for value in values]
-        moments, self.moments = self.moments or zeros, []
+        moments = self.moments or zeros
+        self.moments = []
         for value, grad, (m, v) in zip(values, grads, moments, strict=True):
             g = grad + self.weight_decay * value
-            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-            m_hat, v_hat = m / (1 - 0.9**self.steps), v / (1 - 0.999**self.steps)
+            m = 0.9 * m + 0.1 * g
+            v = 0.999 * v + 0.001 * g**2
+            m_hat = m / (1 - 0.9**self.steps)
+            v_hat = v / (1 - 0.999**self.steps)
             after.append(value - self.lr * m_hat / (v_hat.sqrt() + 1e-8))
             self.moments.append((m, v))
         return tuple(after)

@@ -87,11 +87,13 @@ class Run:
         return self.lrs[min(self.server.round, len(self.lrs) - 1)]
 
     def message(self) -> Message:
-        """Return the server's message of the coming round; the hook is called once a round, as in a real run."""
+        """Return the server's message of the coming round.
+
+        The hook is called once a round, as in a real run.
+        """
         if self._sent is None:
-            self._sent = tensors(
-                self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64
-            )
+            message = self.algorithm.broadcast(self.fed, self.server)
+            self._sent = tensors(message, CPU, torch.float64)
         return self._sent
 
     def fed_of(self, client: int) -> LabFed:
@@ -115,29 +117,34 @@ class Run:
     def round(
         self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None
     ) -> dict[int, Params]:
-        """Run a round in which each client takes one step and ends at `local(client)`; return these models."""
+        """Run a round in which each client takes one step; return the models.
+
+        Each client ends at `local(client)`.
+        """
         visits = {k: self.visit(k, (steps or {}).get(k, 1.0)) for k in clients}
         for k, visit in visits.items():
             visit.step_loss(self.local(k), batch("round", self.number, k))
         return self.close(visits, {k: self.local(k) for k in clients})
 
     def close(self, visits: Mapping[int, Visit], models: dict[int, Params]) -> dict[int, Params]:
-        """Let every visited client upload, ending at its model of `models`, and the server step; return `models`."""
+        """Let every visited client upload, and the server step; return `models`.
+
+        Clients end at their model of `models`.
+        """
         number = self.number
         uploads = stack([visit.upload(models[k]) for k, visit in visits.items()])
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
-        self.server, self._sent = (
-            self.algorithm.server_step(self.fed, self.server, uploads, self.cohort),
-            None,
-        )
+        self.server = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort)
+        self._sent = None
         if self.server.round != number:
             raise ValueError(
-                f"server_step must return server.next(...): round {self.server.round} after {number}"
+                "server_step must return server.next(...): "
+                f"round {self.server.round} after {number}"
             )
         return models
 
     def model_gap(self, expected: Params) -> float:
-        """Return the largest gap of the next broadcast's params and the evaluated model from `expected`."""
+        """Return the largest gap of the next broadcast and the evaluated model from `expected`."""
         return max(
             gap(dict(self.message()["params"]), expected),
             gap(self.algorithm.evaluated(self.server)[""], expected),
@@ -148,13 +155,11 @@ class Visit:
     """One client in one round of `run`."""
 
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
-        self.run, self.client, self.message, self.memory, self.plan = (
-            run,
-            client,
-            message,
-            memory,
-            plan,
-        )
+        self.run = run
+        self.client = client
+        self.message = message
+        self.memory = memory
+        self.plan = plan
         algorithm = run.algorithm
         start = algorithm.start(
             run.fed_of(client), message, memory, draw("start", run.number, client)
@@ -164,7 +169,10 @@ class Visit:
         self._noise = draw("noise", run.number, client)
 
     def step(self, params: Params, given: Batch) -> Batch:
-        """Set the local model to `params` and call `before_step`; return the batch with noise and teachers' outputs."""
+        """Set the local model to `params` and call `before_step`; return the completed batch.
+
+        It has noise and the teachers' outputs.
+        """
         run = self.run
         noise = run.algorithm.noise(run.fed.for_clients(), self._noise, run.fed.batch_size)
         with torch.no_grad():
@@ -189,7 +197,7 @@ class Visit:
         return self.loss(params, self.step(params, given))
 
     def loss(self, params: Params, given: Batch) -> LossAndGrad:
-        """Return the mean loss and its gradient without `before_step`, on a batch with noise and teachers' outputs."""
+        """Return the mean loss and its gradient without `before_step`, on a completed batch."""
         run = self.run
         self._set_local_model(params)
         loss = run.algorithm.local_loss(
@@ -275,7 +283,9 @@ def local_gap(run: Run, history: History, client: int, loss: Loss) -> float:
     """Return the largest gap of one client's start, loss and gradient in the coming round."""
     # With these keys no sample's features are all zero, where the cosine that MOON prints is
     # undefined.
-    visit, samples, params = run.visit(client), batch("compared"), model(run.net, "compared")
+    visit = run.visit(client)
+    samples = batch("compared")
+    params = model(run.net, "compared")
     start_gap = gap(dict(visit.local["params"]), history.received)
 
     def objective(w: Params) -> Tensor:
