@@ -159,7 +159,7 @@ def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, s
         say(f"throughput: {work.name}")
         described = {
             name: getattr(work, name)
-            for name in ("model", "augmentation", "backend", "precision", "pack", "name")
+            for name in ("model", "augmentation", "backend", "precision", "pack", "epochs", "name")
         }
         record["rates"].append(described | guarded(partial(rate, work, rounds)))
 
