@@ -26,6 +26,13 @@ LIBRARIES = {
 }
 LONGEST = 600  # characters of an error in one line
 
+# Parts of messages by which torch says that cuDNN has no kernel for a convolution.
+NO_KERNEL = ("unable to find an engine", "Unable to find a valid cuDNN algorithm")
+OTHER_KERNELS = (
+    "cuDNN has no kernel for this convolution, or no memory for its workspace: try another "
+    "--precision, a smaller --pack, or --backend loop"
+)
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -109,16 +116,20 @@ def describe(error: BaseException) -> str:
 def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:
     """Return the text of an error in a client's hook.
 
-    For a missing key it has the keys of `message` and `memory`. PyTorch's request to report what it
-    does not support is left out, because that is no bug of PyTorch.
+    For a missing key it has the keys of `message` and `memory`. If cuDNN has no kernel, the text
+    says what to try. PyTorch's request to report what it does not support is left out, because that
+    is no bug of PyTorch.
     """
     if isinstance(error, KeyError):
         received = ", ".join(map(repr, message)) or "nothing"
         stored = ", ".join(map(repr, memory)) or "nothing"
         return f"{error} is missing (the message has {received}; the client's memory {stored})"
-    return re.sub(
+    text = re.sub(
         r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)
     ).strip()
+    if any(part in text for part in NO_KERNEL):
+        return f"{text} ({OTHER_KERNELS})"
+    return text
 
 
 def without_variables(error: Exception) -> Exception:

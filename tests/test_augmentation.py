@@ -70,7 +70,8 @@ def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(
 ) -> None:
     images = random_images(20, channels, height, width)
     index = torch.arange(200) % 20
-    draws = draw_crops(torch.Generator().manual_seed(height), 1, 200)[0]
+    generator = torch.Generator().manual_seed(height)
+    draws = draw_crops(generator, 1, 200, "flip_crop_rotate")[0]
     found = crops_of(images, "flip_crop_rotate")(index, draws).permute(0, 3, 1, 2)
     expected = [
         by_torchvision(images[i], *draw)
@@ -91,9 +92,26 @@ def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
     torch.testing.assert_close(x, (torch.stack(windows).double() / 255 - 0.5) / 0.25)
 
 
-def test_rotations_left_the_crops_and_flips_of_a_seed_as_they_were() -> None:
-    draws = draw_crops(stream(0, "augment", 1, 0), 2, 3)
-    assert draws[..., :3].tolist() == [
+@pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect", "flip_crop_rotate"])
+@pytest.mark.parametrize(("steps", "batch_size"), [(1, 1), (1, 7), (5, 1), (3, 64)])
+def test_draws_are_those_of_whole_tensors_of_int64(
+    steps: int, batch_size: int, augmentation: str
+) -> None:
+    """Offsets, then mirrors, then angles, as stored runs drew them."""
+    draws = draw_crops(stream(0, "augment", 1, 0), steps, batch_size, augmentation)
+    generator = stream(0, "augment", 1, 0)
+    columns = [
+        torch.randint(0, below, (steps, batch_size, width), generator=generator)
+        for below, width in ((9, 2), (2, 1), (1921, 1))
+    ]
+    expected = torch.cat(columns, dim=2)[..., : draws.shape[2]]
+    assert draws.shape[2] == (4 if augmentation == "flip_crop_rotate" else 3)
+    assert torch.equal(draws.long(), expected)
+
+
+def test_the_crops_and_flips_of_a_seed_are_what_they_were() -> None:
+    draws = draw_crops(stream(0, "augment", 1, 0), 2, 3, "flip_crop")
+    assert draws.tolist() == [
         [[0, 1, 1], [3, 4, 1], [1, 7, 1]],
         [[3, 3, 1], [1, 2, 0], [0, 7, 0]],
     ]
@@ -111,11 +129,9 @@ def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_pa
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect", "flip_crop_rotate"])
 def test_a_gpu_cuts_the_same_windows(augmentation: str) -> None:
-    pixels, draws = (
-        flat(random_images(20, 3, 32, 32)),
-        draw_crops(torch.Generator().manual_seed(0), 1, 400)[0],
-    )
-    index = torch.arange(400) % 20
+    pixels = flat(random_images(20, 3, 32, 32))
+    draws = draw_crops(torch.Generator().manual_seed(0), 1, 400, augmentation)[0]
+    index = torch.arange(400, dtype=torch.int32) % 20
     expected = Crops(pixels, 32, 32, augmentation)(index, draws)
     found = Crops(pixels.cuda(), 32, 32, augmentation)(index.cuda(), draws.cuda())
     assert torch.equal(found.cpu(), expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
 from bench.engine.pack import Pack
+from bench.engine.stacked import step_executors
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Act, Captured, traced
 from bench.selftest.candidate import candidate
@@ -98,6 +101,26 @@ def test_a_step_is_captured_for_few_sizes_of_the_stack_and_then_replayed() -> No
     stacked.advance(1)
     assert len(captures) == 5
     assert largest_gap(trained("fedavg", **options), stacked) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedgkd"])
+def test_a_larger_client_of_a_later_round_needs_no_other_capture(name: str) -> None:
+    """Buffers have room for the largest clients from round 1 on, with teachers' tables, too."""
+    captures: list[Act] = []
+    options = {
+        "sizes": (2, 3, 3, 4, 5, 12, 19),
+        "participation": 3 / 7,
+        "batch_size": 2,
+        "local_epochs": 1,
+        "seed": 1,
+    }
+    captured = simulate(name, "stacked", **options)
+    captured.trainer = on_traces(captures=captures)
+    largest = [max(captured.participants(number)) for number in (1, 2, 3, 4)]
+    assert largest[0] < max(largest)
+    captured.advance(4)
+    assert len(captures) <= 3, "one for each of 3, 2 and 1 clients"
+    assert largest_gap(trained(name, rounds=4, **options), captured) < 1e-12
 
 
 @dataclass(frozen=True)
@@ -189,11 +212,118 @@ def test_a_step_that_cannot_be_captured_is_executed_as_it_comes() -> None:
 
 def test_a_capture_without_room_is_out_of_memory() -> None:
     def fail() -> None:
-        raise RuntimeError("GET was unable to find an engine")
+        raise RuntimeError("CUDA error: out of memory")
 
     executor = Captured(lambda act: act)
     with pytest.raises(torch.OutOfMemoryError):
         executor.run((), fail, 1, None)
+
+
+class Allocator:
+    """What torch's allocator of CUDA memory keeps of captures, in torch of some version.
+
+    Attributes:
+        directed: pools to which allocations go at present.
+        uses: graphs of each pool, whose memory can be freed once it has none.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.version = torch.torch_version.TorchVersion(version)
+        self.directed: list[int] = []
+        self.uses: dict[int, int] = {}
+        self.invalid = False  # the capture that goes on
+
+    def stop(self, device: int, pool: int) -> None:
+        if pool not in self.directed:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        self.directed.remove(pool)
+
+    def release(self, device: int, pool: int) -> None:
+        self.uses[pool] -= 1
+        assert self.uses[pool] >= 0, "empty_cache would fail from now on"
+
+
+class PoolGraph:
+    """A graph of `Allocator`'s captures; `instantiates` says whether a captured one can be replayed."""
+
+    instantiates = True
+
+    def __init__(self, allocator: Allocator) -> None:
+        self._allocator, self._pool = allocator, 0
+        self._complete = False
+
+    def capture_begin(self, pool: int) -> None:
+        self._pool = pool
+        self._allocator.invalid = False
+        self._allocator.directed.append(pool)
+        self._allocator.uses[pool] = self._allocator.uses.get(pool, 0) + 1
+
+    def capture_end(self) -> None:
+        if not self._allocator.invalid or self._allocator.version >= "2.12":
+            self._allocator.stop(0, self._pool)
+        if self._allocator.invalid:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        self._complete = True
+        if not self.instantiates:
+            raise RuntimeError("CUDA error: out of memory")
+
+    def pool(self) -> int:
+        if not self._complete:
+            raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
+        return self._pool
+
+    def replay(self) -> None:
+        pass
+
+    def __del__(self) -> None:
+        if self._complete or (self._pool and self._allocator.version >= "2.14"):
+            self._allocator.release(0, self._pool)
+
+
+@pytest.fixture(params=["2.8.0", "2.11.0+cu130", "2.12.1", "2.13.0", "2.14.1+cu130"])
+def allocator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Allocator:
+    made = Allocator(request.param)
+    handles = iter(range(1, 100))
+    monkeypatch.setattr(torch, "__version__", made.version)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", made.stop, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", made.release, raising=False)
+    monkeypatch.setattr(step_executors, "_free_unused", lambda: None)
+    monkeypatch.setattr(step_executors, "_side_stream", lambda device: None)
+    for name, stand_in in {
+        "CUDAGraph": lambda: PoolGraph(made),
+        "graph_pool_handle": lambda: next(handles),
+        "synchronize": lambda: None,
+        "current_device": lambda: 0,
+        "stream": lambda stream: nullcontext(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    return made
+
+
+@pytest.mark.parametrize("failing", ["step", "invalid step", "instantiation"])
+def test_a_failed_capture_gives_its_memory_back(
+    failing: str, allocator: Allocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = step_executors.cuda_graphs()
+    replay = capture(lambda: None)
+
+    def fail() -> None:
+        allocator.invalid = failing == "invalid step"
+        if failing != "instantiation":
+            raise ValueError("of the step")
+
+    monkeypatch.setattr(PoolGraph, "instantiates", failing != "instantiation")
+    with pytest.raises(RuntimeError if failing == "instantiation" else ValueError):
+        capture(fail)
+    gc.collect()
+    assert allocator.directed == []
+    assert allocator.uses == {1: 1}, "of the graph that is still there"
+    monkeypatch.setattr(PoolGraph, "instantiates", True)
+    again = capture(lambda: None)
+    assert allocator.uses == {1: 1, 2: 1}, "torch does not accept the first pool any more"
+    del replay, again
+    gc.collect()
+    assert allocator.uses == {1: 0, 2: 0}
 
 
 def test_memories_that_differ_in_structure_are_refused() -> None:

@@ -13,10 +13,11 @@ from conftest import TINY, largest_gap, simulate, toy_split, trained
 
 from algorithms.base import Algorithm, Params
 from bench.engine import evaluate
-from bench.engine.client_round import draw_schedule
+from bench.engine.client_round import Schedule, draw_schedule, steps_of
 from bench.engine.evaluate import Evaluator, Score
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
+from bench.engine.rng import stream
 from leaderboards.numbers import curve_of, numbers_of
 
 
@@ -45,6 +46,34 @@ def test_the_step_rule_says_what_local_epochs_count(
     schedule = draw_schedule(torch.Generator().manual_seed(0), setting, (21, 13, 9, 5), client)
     assert schedule.sizes == sizes
     assert schedule.positions.shape == schedule.weight.shape == (len(sizes), 8)
+
+
+@pytest.mark.parametrize("count", [3, 8, 21])
+@pytest.mark.parametrize("whole_batches", [False, True])
+def test_each_epoch_is_an_order_of_its_own(count: int, whole_batches: bool) -> None:
+    """Three epochs in batches of 8, in int64 and one after another."""
+    drawn = Schedule.draw(stream(0, "order", 1, 0), count, 7, 8, whole_batches)
+    generator = stream(0, "order", 1, 0)
+    positions: list[list[int]] = []
+    sizes: list[int] = []
+    while len(sizes) < 7:
+        order = torch.randperm(count, generator=generator).tolist()
+        end = max(count // 8 * 8, min(count, 8)) if whole_batches else count
+        for begin in range(0, end, 8):
+            positions.append([order[place % count] for place in range(begin, begin + 8)])
+            sizes.append(min(8, count - begin))
+    weight = [[place < size for place in range(8)] for size in sizes]
+    assert drawn.positions.tolist() == positions[:7]
+    assert drawn.sizes == tuple(sizes[:7])
+    assert drawn.weight.tolist() == weight[:7]
+
+
+@pytest.mark.parametrize("rule", ["epochs", "whole_epochs", "batches", "equal"])
+def test_no_client_takes_more_steps_than_the_largest(rule: str) -> None:
+    setting = replace(TINY, step_rule=rule, batch_size=8)
+    sizes = (5, 40, 21, 8, 16)
+    counts = [steps_of(setting, size, sizes) for size in sizes]
+    assert max(counts) == steps_of(setting, max(sizes), sizes)
 
 
 def test_a_client_has_a_memory_once_it_took_part() -> None:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from conftest import identical, largest_gap, nothing_falls_back, resumed, trained
+from conftest import identical, largest_gap, nothing_falls_back, resumed, simulate, trained
 
+from algorithms.fedavg import FedAvg
 from bench.engine.loop import Loop
 from bench.engine.pack import Pack
+from bench.engine.process import give_back_gpu_memory
+from bench.engine.stacked.step_executors import cuda_graphs
 from bench.errors import Slower
 from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
@@ -89,6 +94,59 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
     assert all(
         largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack.members, strict=True)
     )
+
+
+def test_a_step_that_waits_costs_no_memory_after_its_capture_failed() -> None:
+    """A later capture succeeds, and what both took can be freed."""
+    capture, held = cuda_graphs(), []
+    give_back_gpu_memory()
+    before = torch.cuda.memory_reserved()
+
+    def waits() -> None:
+        held.append(torch.ones(2**22, device="cuda"))
+        held[-1].sum().item()
+
+    with pytest.raises(RuntimeError):
+        capture(waits)
+    held.clear()
+    totals = [torch.zeros((), device="cuda")]
+    replay = capture(lambda: totals[0].add_(1))
+    replay()
+    replay()
+    assert totals.pop().item() == 2
+    del replay
+    give_back_gpu_memory()
+    assert torch.cuda.memory_reserved() <= before
+
+
+def test_runs_of_two_precisions_take_turns() -> None:
+    """Each computes in its own, whichever was made last."""
+    options = {"model": "cnn_digits", "device": "cuda", "local_epochs": 1}
+    before = products()
+    asked: dict[str, set[tuple[str, bool]]] = {"tf32": set(), "fp32": set()}
+
+    @dataclass(frozen=True)
+    class Listens(FedAvg):
+        precision: str = "fp32"
+
+        def upload(self, *given: Any) -> Any:
+            asked[self.precision].add(products())
+            return super().upload(*given)
+
+    for backend in ("loop", "stacked"):
+        runs = [
+            simulate(Listens(precision), backend, precision=precision, **options)
+            for precision in asked
+        ]
+        for run in (*runs, *runs):
+            run.advance(1)
+    assert asked == {"tf32": {("high", True)}, "fp32": {("highest", False)}}
+    assert products() == before
+
+
+def products() -> tuple[str, bool]:
+    """How this process computes float32 products at present: matrices, and convolutions in TF32."""
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
 
 def test_short_of_memory_fewer_clients_train_at_once() -> None:

@@ -111,8 +111,9 @@ def test_what_cannot_share_a_program_trains_one_by_one() -> None:
 ERRORS = [
     torch.OutOfMemoryError("CUDA out of memory"),
     getattr(torch, "AcceleratorError", RuntimeError)("CUDA error: out of memory"),
-    RuntimeError("GET was unable to find an engine to execute this computation"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
 ]
+NO_ENGINE = RuntimeError("GET was unable to find an engine to execute this computation")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,15 @@ def test_short_of_memory_half_the_clients_go_on(
     assert all(
         largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True)
     )
+
+
+def test_no_kernel_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer clients have no kernel either: the run fails at once, and says what to try."""
+    run = simulate("fedavg", "stacked")
+    tried = limited(monkeypatch, 0, NO_ENGINE)
+    with pytest.raises(RuntimeError, match="--backend loop"):
+        run.advance(1)
+    assert len(tried) == 1
 
 
 def test_a_second_attempt_of_the_loop_sees_the_same_draws() -> None:

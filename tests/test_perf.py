@@ -95,13 +95,14 @@ def test_a_teacher_costs_a_forward_pass_of_each_sample_once() -> None:
 def test_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "perf.json"
     options = ["--algo", "fedprox", "--json", str(file)]
-    ways = ["--precision", "fp32", "tf32", "--pack", "1", "2"]
+    ways = ["--precision", "fp32", "tf32", "--pack", "1", "2", "--epochs", "3"]
     assert main(["--part", "training", "throughput", *SMALL, *options, *ways]) == 0
     record = json.loads(file.read_text())
     assert list(record["parts"]) == ["training", "throughput"]
     assert "host" not in record
     one, two, *left = record["parts"]["throughput"]["rates"]
     assert (one["name"], two["pack"]) == ("cnn_cifar, loop, fp32, pack 1", 2)
+    assert (record["parts"]["training"]["work"]["epochs"], one["epochs"]) == (3, 3)
     assert all("TF32" in entry["left_out"] for entry in left)
     # Multiply and add of each output: 5x5 convolutions to 28x28x6 and 10x10x16, then 400-120-84-10.
     # Backward every layer costs twice as much, but that the first one's inputs need no gradient.
@@ -167,6 +168,7 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--model", "resnet9"], "did you mean resnet8"),
         (["--algo", "fedprx"], "did you mean fedprox"),
         (["--trials", "1"], "--trials must be >= 2, got 1"),
+        (["--epochs", "0"], "--epochs must be >= 1, got 0"),
         (["--cohort", "11"], "--cohort must be <= --clients, got 11 and 10"),
         (["--precision", "fp32,int8"], "'int8'"),
         (["--model", ","], "--model takes at least one"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,15 +93,16 @@ DEAD = {"NodeID": "here", "Alive": False, "Resources": {}}
 
 
 class Cluster(SimpleNamespace):
-    """A cluster of these nodes, whose head answers or not."""
+    """A cluster of these nodes, whose head answers or not, and the clock of who watches it."""
 
     listed: list[dict[str, Any]]
     answers: bool = True
+    now: float = 0.0
+    asked: int = 0
 
     def nodes(self) -> list[dict[str, Any]]:
         """As `ray.nodes`."""
-        while not self.answers:
-            time.sleep(0.01)
+        self.asked += 1
         return self.listed
 
     def get_runtime_context(self) -> SimpleNamespace:
@@ -110,45 +112,73 @@ class Cluster(SimpleNamespace):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A cluster of two nodes, asked often."""
-    made = Cluster(listed=[NODE, ELSEWHERE], answers=True)
-    for name, value in {
-        "ASK_SECONDS": 0.01,
-        "SILENT_SECONDS": 0.2,
-        "ROOMLESS_SECONDS": 0.2,
-    }.items():
-        monkeypatch.setattr(ray_cluster, name, value)
+    """A cluster of two nodes."""
+    made = Cluster(listed=[NODE, ELSEWHERE], answers=True, now=0.0, asked=0)
     monkeypatch.setattr(ray_cluster, "ray", made)
     return made
 
 
-def complaint(resources: Resources, stopping: bool = False, seconds: float = 0.5) -> str:
-    """The first complaint of so many seconds, if any."""
-    watch, until = ray_cluster.Watch(resources), time.monotonic() + seconds
-    try:
-        while time.monotonic() < until and not watch.lost_reason(stopping):
-            time.sleep(0.01)
-        return watch.lost_reason(stopping)
-    finally:
-        watch.close()
+@pytest.fixture
+def still(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes by `complaint` alone, because on a busy machine a thread may not run for seconds."""
+    idle = SimpleNamespace(start=lambda: None)
+    threads = SimpleNamespace(Event=threading.Event, Thread=lambda **options: idle)
+    monkeypatch.setattr(ray_cluster, "threading", threads)
+    monkeypatch.setattr(ray_cluster, "time", SimpleNamespace(monotonic=lambda: cluster.now))
 
 
+def complaint(
+    cluster: Cluster, resources: Resources, stopping: bool = False, seconds: int = 60
+) -> str:
+    """The first complaint of so many seconds, if any; the cluster is asked once a second if it answers."""
+    watch = ray_cluster.Watch(resources)
+    for _ in range(seconds):
+        cluster.now += 1
+        if cluster.answers:
+            watch.ask()
+        if reason := watch.lost_reason(stopping):
+            return reason
+    return ""
+
+
+@pytest.mark.usefixtures("still")
 def test_a_cluster_is_waited_for_while_it_has_room_or_nodes_may_come(cluster: Cluster) -> None:
-    assert complaint(Resources(cpus=2)) == ""
-    assert complaint(Resources(cpus=8, gpus=1), stopping=True) == ""
-    assert "room" in complaint(Resources(cpus=16))
-    assert complaint(Resources(cpus=16, address="head:1")) == ""
-    assert "room" in complaint(Resources(cpus=16, address="head:1"), stopping=True)
+    assert complaint(cluster, Resources(cpus=2)) == ""
+    assert complaint(cluster, Resources(cpus=8, gpus=1), stopping=True) == ""
+    assert "room" in complaint(cluster, Resources(cpus=16))
+    assert complaint(cluster, Resources(cpus=16, address="head:1")) == ""
+    assert "room" in complaint(cluster, Resources(cpus=16, address="head:1"), seconds=400)
+    assert "room" in complaint(cluster, Resources(cpus=16, address="head:1"), stopping=True)
 
 
+@pytest.mark.usefixtures("still")
 def test_dead_nodes_and_a_silent_head_end_a_sweep(cluster: Cluster) -> None:
     cluster.listed = [NODE, ELSEWHERE | {"Alive": False}]
-    assert "room" in complaint(Resources(gpus=1))
+    assert "room" in complaint(cluster, Resources(gpus=1))
     cluster.listed = [DEAD, ELSEWHERE]
-    assert "this machine" in complaint(Resources(address="head:1"))
+    assert "this machine" in complaint(cluster, Resources(address="head:1"))
     cluster.answers = False
-    assert "head" in complaint(Resources(address="head:1"))
-    cluster.answers = True
+    assert "head" in complaint(cluster, Resources(address="head:1"))
+
+
+@pytest.mark.usefixtures("still")
+def test_time_in_which_this_process_was_suspended_does_not_count(cluster: Cluster) -> None:
+    watch = ray_cluster.Watch(Resources(cpus=2))
+    cluster.now += 3600
+    assert watch.lost_reason(stopping=False) == ""
+    cluster.now += 1
+    assert watch.lost_reason(stopping=False) == "", "it has a second to answer"
+
+
+def test_a_watched_cluster_is_asked_again_and_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster, "ASK_SECONDS", 0.01)
+    watch, until = ray_cluster.Watch(Resources(cpus=2)), time.monotonic() + 60
+    while cluster.asked < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+    watch.close()
+    assert cluster.asked >= 3
 
 
 def test_as_many_trials_run_as_nodes_hold(cluster: Cluster) -> None:

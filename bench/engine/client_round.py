@@ -28,6 +28,7 @@ from algorithms.base import (
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
+from bench.engine.process import float32_products
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
 from bench.engine.rng import seeded, stream
 from bench.engine.samples import draw_crops
@@ -59,6 +60,10 @@ class Problem:
         """Within this context, seed what the model draws by itself from the run's stream of these keys."""
         return seeded(stream(self.seed, "own draws", *keys)) if self.draws else nullcontext()
 
+    def products(self) -> AbstractContextManager[None]:
+        """Within this context, compute float32 products in the run's precision."""
+        return float32_products(self.federation.device, self.setting.precision)
+
     @cached_property
     def clients_fed(self) -> FedView:
         """The `fed` of the clients' hooks."""
@@ -84,10 +89,10 @@ class Schedule:
     """The samples that each local step takes.
 
     Args:
-        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is
+        positions: (steps, B) int32 into the client's own samples. A short last batch of an epoch is
             filled up with other samples of the client, because BatchNorm would see copies of one
             sample as a constant batch. Without BatchNorm the loop leaves this padding out.
-        weight: (steps, B), 0 for padding.
+        weight: (steps, B) bool, False for padding.
         sizes: number of samples of each step, without padding.
     """
 
@@ -112,32 +117,42 @@ class Schedule:
         With `whole_batches` an epoch's short last batch is left out, unless it is the only one.
         """
         per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
-        places = torch.arange(per_epoch * batch_size)
         epochs = math.ceil(steps / per_epoch)
-        orders = [
-            torch.randperm(num_examples, generator=generator)[places % num_examples]
-            for _ in range(epochs)
-        ]
-        weight = (
-            (places < num_examples).double().view(per_epoch, batch_size).repeat(epochs, 1)[:steps]
+        orders = torch.stack(
+            [
+                torch.randperm(num_examples, generator=generator, dtype=torch.int32)
+                for _ in range(epochs)
+            ]
         )
-        sizes = tuple(int(size) for size in weight.sum(1).tolist())
-        return Schedule(torch.cat(orders).view(-1, batch_size)[:steps], weight, sizes)
+        places = torch.arange(per_epoch * batch_size)
+        positions = orders.gather(1, (places % num_examples).expand(epochs, -1))
+        weight = (places < num_examples).view(per_epoch, batch_size)
+        sizes = weight.sum(1).tolist() * epochs
+        return Schedule(
+            positions.view(-1, batch_size)[:steps],
+            weight.repeat(epochs, 1)[:steps],
+            tuple(sizes[:steps]),
+        )
 
 
 def draw_schedule(
     generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int
 ) -> Schedule:
     """Draw a client's schedule under the setting's step rule; `sizes` are the sample counts of all clients."""
-    epochs, batch_size = setting.local_epochs, setting.batch_size
+    steps = steps_of(setting, sizes[client], sizes)
     whole_batches = setting.step_rule in ("equal", "whole_epochs")
-    steps = {
-        "epochs": epochs * _batches_per_epoch(sizes[client], batch_size, False),
-        "whole_epochs": epochs * _batches_per_epoch(sizes[client], batch_size, True),
-        "batches": epochs,
-        "equal": epochs * max(1, sum(sizes) // (len(sizes) * batch_size)),
-    }[setting.step_rule]
-    return Schedule.draw(generator, sizes[client], steps, batch_size, whole_batches)
+    return Schedule.draw(generator, sizes[client], steps, setting.batch_size, whole_batches)
+
+
+def steps_of(setting: Setting, num_examples: int, sizes: Sequence[int]) -> int:
+    """Count the local steps of a client of `num_examples` samples; a larger client never takes fewer."""
+    epochs, batch_size = setting.local_epochs, setting.batch_size
+    if setting.step_rule == "batches":
+        return epochs
+    if setting.step_rule == "equal":
+        return epochs * max(1, sum(sizes) // (len(sizes) * batch_size))
+    whole_batches = setting.step_rule == "whole_epochs"
+    return epochs * _batches_per_epoch(num_examples, batch_size, whole_batches)
 
 
 def _batches_per_epoch(num_examples: int, batch_size: int, whole_batches: bool) -> int:
@@ -233,7 +248,9 @@ def make_work(
     schedule = draw_schedule(generator("order"), setting, federation.sizes, client)
     augmented = setting.augmentation != "none"
     draws = (
-        draw_crops(generator("augment"), len(schedule.sizes), setting.batch_size)
+        draw_crops(
+            generator("augment"), len(schedule.sizes), setting.batch_size, setting.augmentation
+        )
         if augmented
         else None
     )

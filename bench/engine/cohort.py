@@ -130,10 +130,10 @@ class ClientCohort:
         order = torch.randperm(len(client_index), generator=generator("gradient"))
         index = client_index[order[:batch_size].to(federation.device)]
         data, draws, key = federation.data(index), None, None
-        if augmented and self.problem.setting.augmentation != "none":
-            draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(
-                federation.device
-            )
+        augmentation = self.problem.setting.augmentation
+        if augmented and augmentation != "none":
+            drawn = draw_crops(generator("augment", "gradient"), 1, len(index), augmentation)
+            draws = drawn[0].to(federation.device)
         x = federation.train.batch(index, draws) if augmented else data.x
         if net.has_dropout:
             key = step_keys(generator("dropout", "gradient"), 1)[0].to(federation.device)

@@ -38,8 +38,10 @@ class Federation:
             samples(dataset, "test", *options),
         )
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
-        self._clients_on_cpu = tuple(torch.from_numpy(index) for index in split.clients)
-        self.clients = tuple(index.to(device) for index in self._clients_on_cpu)
+        clients = [torch.from_numpy(index) for index in split.clients]
+        self.clients = tuple(index.to(device) for index in clients)
+        # Rounds copy them for each step: half as wide, because no data set has 2**31 samples.
+        self._narrow_clients = tuple(index.int() for index in clients)
         self.validation = torch.from_numpy(split.validation).to(device)
         # The test samples of each source if clients hold one source each, else all in one part
         # (None); and the validation samples that go with each part.
@@ -86,9 +88,8 @@ class Federation:
 
         `positions` and `draws` are on the CPU.
         """
-        return Source(
-            self.train, self.clients[client], self._clients_on_cpu[client][positions], draws
-        )
+        rows = self._narrow_clients[client].index_select(0, positions.flatten())
+        return Source(self.train, self.clients[client], rows.view_as(positions), draws)
 
     def chunks(
         self, part: Samples, index: Tensor | None = None, size: int | None = None
@@ -114,9 +115,9 @@ class Source:
     Args:
         samples: the training part of the data set.
         index: (n,) the client's samples, on the training device.
-        rows: (steps, B) the samples of each step.
-        draws: (steps, B, 4) int64 of `draw_crops` for each place in the schedule, or None without
-            augmentation.
+        rows: (steps, B) int32, the samples of each step.
+        draws: (steps, B, 3 or 4) int16 of `draw_crops` for each place in the schedule, or None
+            without augmentation.
     """
 
     samples: Samples
@@ -139,7 +140,7 @@ class Source:
 
     def labels(self, step: int, size: int) -> Tensor:
         """Return the labels (size,) of a step's first samples."""
-        return self.samples.labels[self.rows[step, :size]]
+        return self.samples.labels.index_select(0, self.rows[step, :size])
 
     def take(self, step: int, size: int) -> Tensor:
         """Return the inputs (size, ...) of a step's first samples."""

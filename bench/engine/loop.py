@@ -39,7 +39,8 @@ class Loop:
         results = []
         for work in job.clients:
             try:
-                with job.problem.own_draws("client", job.round, work.client):
+                own_draws = job.problem.own_draws("client", job.round, work.client)
+                with job.problem.products(), own_draws:
                     results.append(self._client(job, work))
             except Exception as error:
                 reason = of_hook(error, job.message, work.memory)
@@ -108,7 +109,7 @@ def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
     positions = work.schedule.positions[step, :size]
     x = work.source.take(step, size)
     teacher = {
-        name: Outputs(out.logits[positions], out.features[positions])
+        name: Outputs(*(part.index_select(0, positions) for part in out))
         for name, out in work.tables.items()
     }
     with torch.no_grad():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
@@ -16,12 +18,9 @@ SIZES = (
     2**25,
 )  # bytes up to which blocks come from the heap: the second is the most that an older glibc allows
 
-SIGNS = (  # parts of messages of errors that mean out of memory
-    *("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED"),
-    # cuDNN has tried each of its kernels and none found enough workspace; it says the same if it
-    # has no kernel.
-    *("unable to find an engine", "Unable to find a valid cuDNN algorithm"),
-)
+# Parts of messages of errors that mean out of memory. That cuDNN finds no engine is none of them:
+# fewer clients at once would not find one either.
+SIGNS = ("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")
 
 
 def prepare_process(threads: int) -> None:
@@ -47,6 +46,28 @@ def keep_freed_memory() -> bool:
     return any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES) and bool(
         library.mallopt(TRIM_THRESHOLD, -1)
     )
+
+
+@contextmanager
+def float32_products(device: torch.device, precision: str) -> Iterator[None]:
+    """Within this context, let a GPU use TF32 in float32 products if and only if `precision` is `tf32`.
+
+    Torch has one such choice a process. Afterwards it is what it was before, so runs of different
+    precisions can take turns. Nothing is changed for a CPU, which has no TF32.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    matrices = torch.get_float32_matmul_precision()
+    convolutions = torch.backends.cudnn.allow_tf32
+    allowed = precision == "tf32"
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matrices)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def is_out_of_memory(error: BaseException) -> bool:

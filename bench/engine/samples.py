@@ -41,7 +41,7 @@ class Samples(Protocol):
         """Return inputs (B, ...), not augmented."""
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """Return inputs (B, ...) of a training step; draws (B, 4) are of `draw_crops`, the width is one of `widths`."""
+        """Return inputs (B, ...) of a training step; the draws are of `draw_crops`, the width is one of `widths`."""
 
     def widths(self, rows: Tensor) -> list[int] | None:
         """Return the input length of each step, whose samples are a row of (steps, B); None if inputs have one size."""
@@ -130,17 +130,17 @@ class Crops:
         self._rotations = _rotations(height, width).to(pixels.device) if rotate else None
 
     def __call__(self, index: Tensor, draws: Tensor) -> Tensor:
-        """Return the window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 4) of `draw_crops`."""
-        row, column, mirror = draws[:, :3].unbind(1)
+        """Return the window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 3 or 4) of `draw_crops`."""
+        row, column, mirror, *angle = draws.int().unbind(1)
         height, width = self._shape
-        rows = self._rows[row] + (index * (height * width)).to(self._index_dtype)[:, None]
-        columns = self._columns[column + OFFSETS * mirror]
+        first_pixels = index.to(self._index_dtype) * (height * width)
+        rows = self._rows.index_select(0, row) + first_pixels[:, None]
+        columns = self._columns.index_select(0, column + OFFSETS * mirror)
         # Positions outside an image point at the black pixel or beyond.
         places = (rows[:, :, None] + columns[:, None, :]).clamp_max_(self._black)
         if self._rotations is not None:
-            turned = self._rotations.index_select(
-                0, draws[:, 3]
-            )  # int32, which `gather` does not take
+            # int32, which `gather` does not take
+            turned = self._rotations.index_select(0, *angle)
             first = (
                 torch.arange(len(places), dtype=turned.dtype, device=places.device)[:, None]
                 * places[0].numel()
@@ -174,16 +174,21 @@ def _rotations(height: int, width: int) -> Tensor:
     return torch.where(inside, row * width + column, height * width).flatten(1)
 
 
-def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tensor:
-    """Draw (steps, batch_size, 4) int64: row and column offsets in [0, 8], mirror in {0, 1}, angle in [0, 1920].
+def draw_crops(
+    generator: torch.Generator, steps: int, batch_size: int, augmentation: str
+) -> Tensor:
+    """Draw (steps, batch_size, 3) int16: row and column offsets in [0, 8], mirror in {0, 1}.
 
-    The angle counts 1/64 degrees from -15. It is always drawn, and last, so that the crops and
-    flips of a seed are the same with and without rotation.
+    `flip_crop_rotate` has a fourth column, the angle in [0, 1920], which counts 1/64 degrees from
+    -15. It is drawn last, so that the crops and flips of a seed are the same without rotation.
     """
-    offsets = torch.randint(0, OFFSETS, (steps, batch_size, 2), generator=generator)
-    mirror = torch.randint(0, 2, (steps, batch_size, 1), generator=generator)
-    angle = torch.randint(0, ANGLES, (steps, batch_size, 1), generator=generator)
-    return torch.cat([offsets, mirror, angle], dim=2)
+    rotates = augmentation == "flip_crop_rotate"
+    draws = torch.empty(steps, batch_size, 4 if rotates else 3, dtype=torch.int16)
+    draws[..., :2].random_(0, OFFSETS, generator=generator)
+    draws[..., 2].random_(0, 2, generator=generator)
+    if rotates:
+        draws[..., 3].random_(0, ANGLES, generator=generator)
+    return draws
 
 
 class Images(Samples):

@@ -103,9 +103,6 @@ class Simulation:
         # graphs during another capture.
         weak_self = weakref.proxy(self)
         self.device = torch.device(device)
-        if self.device.type == "cuda":  # TF32 if and only if asked for; on a CPU there is none
-            torch.set_float32_matmul_precision("high" if setting.precision == "tf32" else "highest")
-            torch.backends.cudnn.allow_tf32 = setting.precision == "tf32"
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
         self._data_hash = dataset.hash
@@ -148,7 +145,7 @@ class Simulation:
         self._initial = (
             {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
         )
-        with self.problem.own_draws("server", 0):
+        with self.problem.products(), self.problem.own_draws("server", 0):
             self.server: Server = algorithm.init_server(self.fed, self._initial)
         declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
         if set(declared) != set(rows):
@@ -237,14 +234,13 @@ class Simulation:
 
     def local_model(self, row: Params, client: int) -> Params:
         """Return a personal model: the tensors of `row`, and else those that the client would start from."""
-        message = self._message()
-        client = min(
-            client, self.fed.num_clients - 1
-        )  # pooled data have a single client, whose model serves all
+        # Pooled data have a single client, whose model serves all.
+        client = min(client, self.fed.num_clients - 1)
+        fed = self.problem.fed_of(client)
         generator = stream(self.seed, "start", self.round, client)
-        local = self.algorithm.start(
-            self.problem.fed_of(client), message, self._memory(client), generator
-        )
+        with self.problem.products():
+            message = self._message()
+            local = self.algorithm.start(fed, message, self._memory(client), generator)
         return {**local["params"], **row}
 
     def _message(self) -> Message:
@@ -267,7 +263,7 @@ class Simulation:
         """Prepare the next round without changing the run."""
         number = self.round + 1
         lr = self.setting.lr * self.setting.lr_decay**self.round
-        with self.problem.own_draws("start", number):
+        with self.problem.products(), self.problem.own_draws("start", number):
             message = self._message()
             clients = [
                 make_work(self.problem, client, number, message, self._memory(client))
@@ -277,7 +273,7 @@ class Simulation:
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
-        with self.problem.own_draws("server", job.round):
+        with self.problem.products(), self.problem.own_draws("server", job.round):
             self._end(job, trained)
 
     def _end(self, job: RoundWork, trained: list[ClientResult]) -> None:

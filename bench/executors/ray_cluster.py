@@ -256,7 +256,7 @@ class Watch:
         # The node of this machine, through which Ray reaches the others, is dead.
         self._alone = False
         self._over = threading.Event()
-        threading.Thread(target=self._ask, name="watch", daemon=True).start()
+        threading.Thread(target=self._keep_asking, name="watch", daemon=True).start()
 
     def lost_reason(self, stopping: bool) -> str:
         """Say why no trial can go on; empty if one can.
@@ -288,17 +288,23 @@ class Watch:
         """Stop asking."""
         self._over.set()
 
-    def _ask(self) -> None:
+    def _keep_asking(self) -> None:
         while not self._over.wait(ASK_SECONDS):
             with suppress(Exception):  # `lost_reason` notices the silence
-                nodes = _nodes()
-                self._answered = time.monotonic()
-                live = _live(nodes)
-                if _count_places(live, self._resources):
-                    self._fitted = self._answered
-                known_ids = {node["NodeID"] for node in nodes}
-                live_ids = {node["NodeID"] for node in live}
-                self._alone = self._node in known_ids - live_ids
+                self.ask()
+
+    def ask(self) -> None:
+        """Ask the cluster once, and remember when it answered.
+
+        Waits for ever if its head is silent.
+        """
+        nodes = _nodes()
+        self._answered = time.monotonic()
+        live = _live(nodes)
+        if _count_places(live, self._resources):
+            self._fitted = self._answered
+        dead = {node["NodeID"] for node in nodes} - {node["NodeID"] for node in live}
+        self._alone = self._node in dead
 
 
 def _nodes() -> list[dict[str, Any]]:

@@ -103,6 +103,10 @@ def make_parser() -> Parser:
         help="clients that train in a round; few make it short (all)",
     )
     add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
+    epochs = (
+        "passes over them in a round (2); with many, a rate is of steps and not of a round's edges"
+    )
+    add("--epochs", type=int, default=2, metavar="E", help=epochs)
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
     several = "only throughput takes several"
     add(
@@ -174,7 +178,8 @@ def check(options: argparse.Namespace) -> None:
 def _check_numbers(options: argparse.Namespace) -> None:
     """Raise UsageError for a number out of range."""
     least = {"trials": 2, "steps": 2, "runs": 10}
-    least |= dict.fromkeys(("threads", "repetitions", "rounds", "clients", "cohort", "samples"), 1)
+    least |= dict.fromkeys(("threads", "repetitions", "rounds", "epochs"), 1)
+    least |= dict.fromkeys(("clients", "cohort", "samples"), 1)
     for option, lowest in least.items():
         if getattr(options, option) < lowest:
             raise UsageError(f"--{option} must be >= {lowest}, got {getattr(options, option)}")
@@ -279,6 +284,7 @@ def _works(options: argparse.Namespace) -> list[Workload]:
         clients=options.clients,
         cohort=options.cohort,
         samples=options.samples,
+        epochs=options.epochs,
         device=options.device,
         backend=options.backend[0],
         precision=options.precision[0],

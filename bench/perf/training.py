@@ -160,7 +160,7 @@ def cases(
 
 def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, say: Say) -> None:
     """Measure FedAvg's samples a second in each case; `rates` of the record has an entry each."""
-    fields = ("model", "augmentation", "backend", "precision", "pack", "name")
+    fields = ("model", "augmentation", "backend", "precision", "pack", "epochs", "name")
     record["rates"] = []
     for work in asked:
         say(f"throughput: {work.name}")

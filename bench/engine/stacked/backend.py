@@ -114,7 +114,8 @@ class Stacked:
     def _attempt(self, part: list[Entry], differences: Differences, structure: Any) -> Done | None:
         """Train some clients; returns None if memory ran out."""
         try:
-            return self._run(part, differences, structure)
+            with part[0][0].problem.products():
+                return self._run(part, differences, structure)
         except Exception as error:
             if is_out_of_memory(error) and len(part) > 1:
                 return None

@@ -240,11 +240,12 @@ class _Active:
         step = parent.steps.at(parent.clock, self.size)
         draws = None if step.draws is None else step.draws.flatten(0, 1)
         width = None if step.widths is None else step.widths[parent.taken]
-        x = train.batch(step.index.flatten(), draws, width)
+        index = step.index.flatten()
+        x = train.batch(index, draws, width)
         x = x.view(*step.index.shape, *x.shape[1:])
         batch = (
             x,
-            train.labels[step.index],
+            train.labels.index_select(0, index).view_as(step.index),
             step.weight,
             step.noise,
             {**step.stored, **self._ask_teachers(x)},

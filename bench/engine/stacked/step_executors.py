@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -37,7 +37,7 @@ class Eager:
 
     captures = False
 
-    def place(self, name: str, tree: Any, axes: int = 1) -> Any:
+    def place(self, name: str, tree: Any, axes: int = 1, room: Sequence[int] = ()) -> Any:
         """Return `tree` itself."""
         return tree
 
@@ -67,15 +67,15 @@ class Captured:
         # alive.
         self._replays: dict[Hashable, tuple[Act, object]] = {}
 
-    def place(self, name: str, tree: Any, axes: int = 1) -> Any:
+    def place(self, name: str, tree: Any, axes: int = 1, room: Sequence[int] = ()) -> Any:
         """Copy `tree` to the first entries of the buffer of this name, and return the buffer.
 
         A buffer may be larger at the end of its first `axes` (steps, clients), which a step cuts
-        off. If a larger one has to replace it, all captures are made anew. Each name is placed once
-        a round.
+        off. If a larger one has to replace it, all captures are made anew; so `room` has the sizes
+        of the first axes that a later round may need. Each name is placed once a round.
         """
         previous = self._buffers.get(name)
-        buffer = _buffer_for(tree, previous, axes)
+        buffer = _buffer_for(tree, previous, axes, room)
         if buffer is not previous:
             self._buffers[name] = buffer
             self._replays.clear()
@@ -126,14 +126,14 @@ class Captured:
 StepExecutor = Eager | Captured
 
 
-def _buffer_for(tree: Any, buffer: Any, axes: int) -> Any:
-    """Return `buffer` if `tree` fits into it, else zeros: as large as both if alike, else as `tree`."""
+def _buffer_for(tree: Any, buffer: Any, axes: int, room: Sequence[int]) -> Any:
+    """Return `buffer` if `tree` fits into it, else zeros with `room`: as large as both if alike, else as `tree`."""
 
     def structure(tree: Any) -> Any:
         return tree_map(lambda tensor: (tensor.dim(), tensor.shape[axes:], tensor.dtype), tree)
 
     if buffer is None or structure(buffer) != structure(tree):
-        return tree_map(torch.zeros_like, tree)
+        return tree_map(lambda tensor: tensor.new_zeros(_larger(tensor.shape, room)), tree)
     if all(
         old >= new
         for slot, value in pairs(buffer, tree)
@@ -141,8 +141,14 @@ def _buffer_for(tree: Any, buffer: Any, axes: int) -> Any:
     ):
         return buffer
     fresh = tree_map(torch.zeros_like, tree)
-    shapes = {id(new): list(map(max, new.shape, old.shape)) for new, old in pairs(fresh, buffer)}
+    shapes = {id(new): _larger(new.shape, old.shape) for new, old in pairs(fresh, buffer)}
     return tree_map(lambda tensor: tensor.new_zeros(shapes[id(tensor)]), fresh)
+
+
+def _larger(shape: Sequence[int], room: Sequence[int]) -> list[int]:
+    """Return `shape`, of which the first axes are at least those of `room`."""
+    least = [*room, *shape[len(room) :]]
+    return list(map(max, shape, least))
 
 
 def cuda_graphs() -> Callable[[Act], Act]:
@@ -163,13 +169,11 @@ def cuda_graphs() -> Callable[[Act], Act]:
             try:
                 graph.capture_begin(pool=pool)
                 step()
+                graph.capture_end()
             except BaseException:
                 graphs.clear()  # torch does not accept the pool of a failed capture again
-                with suppress(RuntimeError):  # the step's own error says more
-                    graph.capture_end()
+                _abandon(graph, pool)
                 raise
-            else:
-                graph.capture_end()
             finally:
                 if collects:
                     gc.enable()
@@ -178,6 +182,32 @@ def cuda_graphs() -> Callable[[Act], Act]:
         return graph.replay
 
     return capture
+
+
+def _abandon(graph: Any, pool: Any) -> None:
+    """End a capture that failed, and let the memory that it took from `pool` be freed with its graph.
+
+    Before 2.14, torch gives up the pool of a completed capture only. Before 2.12 it goes on
+    directing allocations to it as well, and then frees no memory at all any more.
+    """
+    with suppress(RuntimeError):  # the step's own error says more
+        graph.capture_end()
+    if torch.__version__ >= "2.14.0.dev" or _is_complete(graph):
+        return
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError):  # from 2.12 on it has been ended
+        torch._C._cuda_endAllocateToPool(device, pool)
+    with suppress(RuntimeError):
+        torch._C._cuda_releasePool(device, pool)
+
+
+def _is_complete(graph: Any) -> bool:
+    """Return whether a capture was completed; an error may have come later, when it became an executable."""
+    try:
+        graph.pool()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _free_unused() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import zip_longest
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
-from bench.engine.client_round import ClientWork, RoundWork
+from bench.engine.client_round import ClientWork, Problem, RoundWork, steps_of
 from bench.engine.loop import dropout_keys
 from bench.engine.pytree import leaves, stack, to, tree_map
 from bench.engine.stacked.step_executors import StepExecutor
@@ -25,12 +27,12 @@ class Steps:
     Entries after a client's last step are never read by a step of that client.
 
     Attributes:
-        index: (steps, n, B) training samples.
+        index: (steps, n, B) int32, training samples.
         weight: (steps, n, B), 0 for padding.
-        draws: (steps, n, B, 4) of `draw_crops`, or None.
+        draws: (steps, n, B, 3 or 4) of `draw_crops`, or None.
         noise: (steps, n, ...) draws of the algorithms' `noise` hooks; None if they draw nothing.
         keys: (steps, n, 2) of dropout masks, or None.
-        rows: (steps, n, B) positions in `tables`; None without tables.
+        rows: (steps, n, B) int32, positions in `tables`; None without tables.
         tables: by name, the teachers' stored outputs on the samples of all clients, one client
             after another.
         widths: for each step the largest of the clients' `Samples.widths`, or None.
@@ -48,11 +50,13 @@ class Steps:
     @staticmethod
     def of(entries: Sequence[tuple[RoundWork, ClientWork]], executor: StepExecutor) -> Steps:
         """Make the steps of the clients of one or several runs, in the order of the stack."""
-        problem, works = entries[0][0].problem, [work for _, work in entries]
+        problem = entries[0][0].problem
+        works = [work for _, work in entries]
         device = problem.federation.device
+        room = (_most_steps(entries),)
 
         def placed(name: str, tree: Any) -> Any:
-            return None if tree is None else executor.place(name, to(tree, device), axes=2)
+            return None if tree is None else executor.place(name, to(tree, device), 2, room)
 
         draws = [work.source.draws for work in works if work.source.draws is not None]
         widths = [work.source.widths for work in works if work.source.widths is not None]
@@ -61,18 +65,16 @@ class Steps:
             for job, work in entries
             if problem.net.has_dropout
         ]
+        weight = pad_sequence([work.schedule.weight for work in works])
         rows, tables = _tables(works)
         return Steps(
             index=placed("index", pad_sequence([work.source.rows for work in works])),
-            weight=placed(
-                "weight",
-                pad_sequence([work.schedule.weight for work in works]).to(problem.net.dtype),
-            ),
+            weight=placed("weight", weight.to(device).to(problem.net.dtype)),
             draws=placed("draws", pad_sequence(draws) if draws else None),
             noise=placed("noise", _noise(entries)),
             keys=placed("keys", pad_sequence(keys) if keys else None),
             rows=placed("rows", rows),
-            tables=executor.place("tables", tables),
+            tables=executor.place("tables", tables, room=(_most_samples(entries),)),
             widths=[max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None,
         )
 
@@ -93,9 +95,38 @@ class Steps:
     def stored(self) -> dict[str, Outputs]:
         """The teachers' stored outputs on the samples of one step, for a result of `at`."""
         rows = self.rows
-        return {
-            name: Outputs(out.logits[rows], out.features[rows]) for name, out in self.tables.items()
-        }
+        if rows is None:
+            return {}
+        places = rows.flatten()
+
+        def at(table: Tensor) -> Tensor:
+            return table.index_select(0, places).view(*rows.shape, -1)
+
+        return {name: Outputs(*map(at, out)) for name, out in self.tables.items()}
+
+
+def _most_steps(entries: Sequence[tuple[RoundWork, ClientWork]]) -> int:
+    """Return the most steps that a client of these runs may take in any round."""
+    counts = []
+    for problem, _ in _problems(entries):
+        sizes = problem.federation.sizes
+        counts.append(steps_of(problem.setting, max(sizes), sizes))
+    return max(counts)
+
+
+def _most_samples(entries: Sequence[tuple[RoundWork, ClientWork]]) -> int:
+    """Return the most samples that as many clients of these runs may have together in any round."""
+    largest = [
+        nlargest(clients, problem.federation.sizes) for problem, clients in _problems(entries)
+    ]
+    return sum(map(sum, largest))
+
+
+def _problems(entries: Sequence[tuple[RoundWork, ClientWork]]) -> list[tuple[Problem, int]]:
+    """List each run's problem once, with the number of its clients."""
+    problems = {id(job.problem): job.problem for job, _ in entries}
+    clients = Counter(id(job.problem) for job, _ in entries)
+    return [(problem, clients[key]) for key, problem in problems.items()]
 
 
 def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outputs]]:
