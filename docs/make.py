@@ -2,13 +2,15 @@
 
 A test holds them against what this would write.
 
-docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the
-search spaces and the docstrings of the algorithms, the fields in docs/sweeps.md from `Setting`, the
-README's table of algorithms and its names of data sets, partitions and models from the registries,
-and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks
-in docs/extending.md come from algorithms/base.py. The tables of leaderboards/reference, in the
-README and in docs/reference.md, are what `python -m bench.compare` prints, given the words in the
-marks around them. leaderboards/published.parquet is made of published.csv beside it.
+- docs/columns.md: from the leaderboards' schema
+- docs/algorithms.md: from the registry, the search spaces and the docstrings of the algorithms
+- the fields in docs/sweeps.md: from `Setting`
+- the names of data sets, partitions and models in docs/usage.md: from their registries
+- the reproduced results in docs/papers.md: from leaderboards/reproduced.parquet and printed numbers
+- the hooks in docs/extending.md: from algorithms/base.py
+- the tables of boards in README.md and docs/reference.md: what `python -m bench.compare` prints,
+  given the words in the marks around them
+- leaderboards/published.parquet: from published.csv beside it
 """
 
 from __future__ import annotations
@@ -184,15 +186,18 @@ def algorithms_page() -> str:
 
 
 def readme() -> str:
-    """README.md with its leaderboard, its table of algorithms, its names and its reproduced results."""
-    rows = [
-        f"| [`{entry.name}`]({_file(entry)}) | {_cells((_paper(entry), entry.summary))} |"
-        for entry in ALGORITHMS.values()
-    ]
-    table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
-    text = _between(_with_boards(README.read_text(encoding="utf-8")), "algorithms", table)
-    text = _between(text, "names", _names())
-    return _between(text, "reproduced", _reproduced())
+    """README.md with its leaderboard."""
+    return _with_boards(README.read_text(encoding="utf-8"))
+
+
+def usage_page() -> str:
+    """docs/usage.md with the names of data sets, partitions and models."""
+    return _between((DOCS / "usage.md").read_text(encoding="utf-8"), "names", _names())
+
+
+def papers_page() -> str:
+    """docs/papers.md with the reproduced results."""
+    return _between((DOCS / "papers.md").read_text(encoding="utf-8"), "reproduced", _reproduced())
 
 
 def reference_page() -> str:
@@ -327,24 +332,38 @@ def _printed(run: Mapping[str, Any]) -> float:
 
 _HEAD = """# Algorithms
 
-Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. *Defaults* says
-what an algorithm's default values follow: the paper's equations, or its authors' code where the two differ; the other
-is an option. *In papers*: what each tried or states, on which data set; `own` are this project's settings
-(`--paper fedkd`); `feddkd_emnist` are those of FedDKD's Table V, `fedkf_printed` FedKF's with Algorithm 1 as printed,
-where `fedkf` has its authors' code; these are names for `--paper`, too. *Differences* are numbered, from the method's
-own paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
+Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`.
 
-Traffic is in floats per active client and round: P the model's size (of FedDKD's gradients and SCAFFOLD's controls
-without BatchNorm's statistics), C classes, G a generator's size, M the buffer, J the steps, t the round.
+- *Defaults* says what an algorithm's default values follow: the paper's equations, or its authors' code where the two
+  differ. The other is an option.
+- *In papers* has what each paper tried or states, on which data set. `own` are this project's settings (`--paper
+  fedkd`). `feddkd_emnist` are those of FedDKD's Table V. `fedkf_printed` are FedKF's with Algorithm 1 as printed, where
+  `fedkf` has its authors' code. All of these are names for `--paper`.
+- *Differences* are numbered, from the method's own paper: points on which a paper is silent, or on which its authors'
+  code differs.
+
+`python -m bench.selftest NAME` prints an algorithm's certificate. Each formula is implemented a second time,
+independently, and compared with the first (loss, gradient, server step; 1e-10 in float64). Both backends, exact limits,
+resumption and traffic are checked, too. `--all` prints a line per algorithm.
+[Agreement with other libraries](agreement.md) compares whole runs.
+
+Traffic is in floats per active client and round:
+
+- P: the model's size (of FedDKD's gradients and SCAFFOLD's controls without BatchNorm's statistics)
+- C: classes
+- G: a generator's size
+- M: the buffer
+- J: the steps
+- t: the round
 """
 
 
 def _overview() -> str:
-    rows = ["| name | paper | equations | down | up | client keeps | needs |", "|" + "---|" * 7]
+    rows = ["| name | paper | idea | down | up | client keeps | needs |", "|" + "---|" * 7]
     for entry in ALGORITHMS.values():
         cells = (
             _paper(entry),
-            entry.equations,
+            entry.summary,
             entry.down,
             entry.up,
             entry.keeps,
@@ -462,3 +481,5 @@ if __name__ == "__main__":
     (DOCS / "extending.md").write_text(extending_page(), encoding="utf-8")
     (DOCS / "sweeps.md").write_text(sweeps_page(), encoding="utf-8")
     (DOCS / "reference.md").write_text(reference_page(), encoding="utf-8")
+    (DOCS / "usage.md").write_text(usage_page(), encoding="utf-8")
+    (DOCS / "papers.md").write_text(papers_page(), encoding="utf-8")
