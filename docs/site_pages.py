@@ -266,7 +266,7 @@ def board_cells() -> list[dict[str, Any]]:
 
 
 def navigation(site: Site) -> Iterator[str]:
-    """Yield the lines of SUMMARY.md, which lists the pages in their order."""
+    """Yield the lines of .navigation.md, which lists the pages in their order."""
     for part, documents in SECTIONS.items():
         yield f"- {part}"
         for page in documents.values():
@@ -296,7 +296,7 @@ def main(certificates_file: Path, folder: Path) -> None:
         text = f"# `{module}`: {subject}\n\n::: {module}\n"
         site.write(f"api/{module}.md", text)
     shutil.copyfile(DOCS / "site.css", folder / "site.css")
-    site.write("SUMMARY.md", "\n".join([*navigation(site), ""]))
+    site.write(".navigation.md", "\n".join([*navigation(site), ""]))
 
 
 if __name__ == "__main__":

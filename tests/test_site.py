@@ -34,11 +34,11 @@ def test_every_document_is_a_page(pages: Path) -> None:
 
 
 def test_every_page_stands_in_the_navigation(pages: Path) -> None:
-    listed = re.findall(r"\]\((.*?)\)", (pages / "SUMMARY.md").read_text())
+    listed = re.findall(r"\]\((.*?)\)", (pages / ".navigation.md").read_text())
     written = []
     for page in pages.rglob("*.md"):
         path = page.relative_to(pages)
-        if path.parts[0] not in ("source", "SUMMARY.md"):
+        if path.parts[0] not in ("source", ".navigation.md"):
             written.append(str(path))
     assert sorted(listed) == sorted(written)
 

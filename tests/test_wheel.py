@@ -115,5 +115,10 @@ def test_a_package_of_the_same_name_is_a_sentence(scripts: Path, tmp_path: Path,
     assert hidden.returncode == 2
     assert str(own) in hidden.stderr
     assert "Traceback" not in hidden.stderr
-    listed = run(scripts / "fedkd", "sweep", "--list", cwd=tmp_path)
-    assert listed.returncode == 0, listed.stderr
+    words = ("--algo", "fedavg", "--dataset", "digits", "--rounds", "1")
+    under_ray = run(scripts / "fedkd", "sweep", *words, cwd=tmp_path)
+    assert under_ray.returncode == 2
+    assert str(own) in under_ray.stderr
+    assert "Traceback" not in under_ray.stderr
+    inline = (*words, "--executor", "inline", "--out", "results")
+    assert run(scripts / "fedkd", "sweep", *inline, cwd=tmp_path).returncode == 0
