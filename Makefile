@@ -2,6 +2,7 @@
 #   make demo         runs a sweep on the embedded data set and prints its leaderboard
 #   make test         runs the tests but the slow ones, some five minutes
 #   make test-slow    runs the slow ones, among them all of `bench.selftest --all`
+#   make docs         builds the documents as a site to search, in build/site
 # One compares runs with those of other libraries, which it installs:
 #   make peers        fluke and Flower (docs/agreement.md)
 # One more needs a C compiler:
@@ -14,8 +15,9 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv-peers
+SITE := .venv/site-ready
 
-.PHONY: demo test test-slow peers pretended lint perf weight chaos clean
+.PHONY: demo test test-slow docs peers pretended lint perf weight chaos clean
 
 demo: $(READY)
 	$(BIN)/python -m bench.sweep --config docs/demo.toml
@@ -25,6 +27,17 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
+
+docs: $(SITE) build/certificates.json
+	$(BIN)/python docs/site_pages.py build/certificates.json build/pages
+	$(BIN)/zensical build --strict --clean > build/site.log 2>&1 || { cat build/site.log; exit 1; }
+	! grep '^griffe' build/site.log
+
+# They take some four minutes, so they are measured again only after a change of the code.
+build/certificates.json: $(READY) $(shell find algorithms bench search_spaces -name '*.py')
+	mkdir -p build
+	$(BIN)/python -m bench.selftest --all --json > $@.new
+	mv $@.new $@
 
 peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -q tests/test_peers.py
@@ -53,6 +66,10 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	touch $(READY)
 
+$(SITE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[docs]'
+	touch $(SITE)
+
 # An environment of their own, because they ask for other versions than ours; a .pth file lends it .venv's torch.
 $(PEERS)/ready: $(READY) requirements-peers.txt
 	$(BIN)/python -m venv --clear $(PEERS)
@@ -61,4 +78,4 @@ $(PEERS)/ready: $(READY) requirements-peers.txt
 	touch $(PEERS)/ready
 
 clean:
-	rm -rf .venv $(PEERS) demo .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf .venv $(PEERS) build demo .pytest_cache .mypy_cache .ruff_cache *.egg-info

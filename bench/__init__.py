@@ -7,9 +7,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def is_ours(name: str, file: str | None) -> bool:
+    """Return whether the file that a package is imported from is this suite's of that name."""
+    return file is not None and Path(file).resolve().parent == ROOT / name
 
 
 def _check_packages() -> None:
@@ -17,7 +22,7 @@ def _check_packages() -> None:
     for name in ("algorithms", "search_spaces", "leaderboards"):
         spec = find_spec(name)
         file = spec.origin if spec else None
-        if file is None or Path(file).resolve().parent != ROOT / name:
+        if not is_ours(name, file):
             message = (
                 f"another package {name!r}, {file}, hides fedkd-bench's: "
                 "run the command in another folder"

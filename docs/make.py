@@ -2,13 +2,15 @@
 
 A test holds them against what this would write.
 
-docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the
-search spaces and the docstrings of the algorithms, the fields in docs/sweeps.md from `Setting`, the
-README's table of algorithms and its names of data sets, partitions and models from the registries,
-and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks
-in docs/extending.md come from algorithms/base.py. The tables of leaderboards/reference, in the
-README and in docs/reference.md, are what `python -m bench.compare` prints, given the words in the
-marks around them. leaderboards/published.parquet is made of published.csv beside it.
+- docs/columns.md: from the leaderboards' schema
+- docs/algorithms.md: from the registry, the search spaces and the docstrings of the algorithms
+- the fields in docs/sweeps.md: from `Setting`
+- the names of data sets, partitions and models in docs/usage.md: from their registries
+- the reproduced results in docs/papers.md: from leaderboards/reproduced.parquet and printed numbers
+- the hooks in docs/extending.md: from algorithms/base.py
+- the tables of boards in README.md and docs/reference.md: what `python -m bench.compare` prints,
+  given the words in the marks around them
+- leaderboards/published.parquet: from published.csv beside it
 """
 
 from __future__ import annotations
@@ -150,7 +152,7 @@ def _metrics_table() -> str:
     lines = ["| metric | unit | meaning |", "|---|---|---|"]
     for metric in METRICS.values():
         meaning = ", ".join(filter(None, (metric.quantity, metric.of)))
-        lines.append(f"| `{metric.name}` | {metric.unit.name} | {_escaped(meaning)} |")
+        lines.append(f"| `{metric.name}` | {metric.unit.name} | {escaped(meaning)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -179,20 +181,23 @@ def _columns_table(columns: Iterable[Column]) -> str:
 def algorithms_page() -> str:
     """docs/algorithms.md."""
     documented: dict[type[Algorithm], str] = {}
-    sections = [_section(entry, documented) for entry in ALGORITHMS.values()]
-    return "\n".join([_HEAD, _overview(), *sections])
+    sections = [section(entry, documented) for entry in ALGORITHMS.values()]
+    return "\n".join([HEAD, overview(), *sections])
 
 
 def readme() -> str:
-    """README.md with its leaderboard, its table of algorithms, its names and its reproduced results."""
-    rows = [
-        f"| [`{entry.name}`]({_file(entry)}) | {_cells((_paper(entry), entry.summary))} |"
-        for entry in ALGORITHMS.values()
-    ]
-    table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
-    text = _between(_with_boards(README.read_text(encoding="utf-8")), "algorithms", table)
-    text = _between(text, "names", _names())
-    return _between(text, "reproduced", _reproduced())
+    """README.md with its leaderboard."""
+    return _with_boards(README.read_text(encoding="utf-8"))
+
+
+def usage_page() -> str:
+    """docs/usage.md with the names of data sets, partitions and models."""
+    return _between((DOCS / "usage.md").read_text(encoding="utf-8"), "names", _names())
+
+
+def papers_page() -> str:
+    """docs/papers.md with the reproduced results."""
+    return _between((DOCS / "papers.md").read_text(encoding="utf-8"), "reproduced", _reproduced())
 
 
 def reference_page() -> str:
@@ -245,7 +250,8 @@ def _hooks() -> Iterator[str]:
     for name, hook in vars(Algorithm).items():
         if inspect.isfunction(hook) and not name.startswith("_"):
             given = ", ".join(list(inspect.signature(hook).parameters)[1:])
-            yield f"| `{name}({given})` | {_escaped(' '.join((inspect.getdoc(hook) or '').split()))} |"
+            described = " ".join((inspect.getdoc(hook) or "").split())
+            yield f"| `{name}({given})` | {escaped(described)} |"
 
 
 def _between(text: str, name: str, made: str) -> str:
@@ -325,26 +331,43 @@ def _printed(run: Mapping[str, Any]) -> float:
     raise LookupError(f"nothing printed for {run['paper']} {run['dataset']} {run['algorithm']}")
 
 
-_HEAD = """# Algorithms
+HEAD = """# Algorithms
 
-Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. *Defaults* says
-what an algorithm's default values follow: the paper's equations, or its authors' code where the two differ; the other
-is an option. *In papers*: what each tried or states, on which data set; `own` are this project's settings
-(`--paper fedkd`); `feddkd_emnist` are those of FedDKD's Table V, `fedkf_printed` FedKF's with Algorithm 1 as printed,
-where `fedkf` has its authors' code; these are names for `--paper`, too. *Differences* are numbered, from the method's
-own paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
+Made by `python docs/make.py` from the registry, the search spaces and the docstrings in
+`algorithms/`.
 
-Traffic is in floats per active client and round: P the model's size (of FedDKD's gradients and SCAFFOLD's controls
-without BatchNorm's statistics), C classes, G a generator's size, M the buffer, J the steps, t the round.
+- *Defaults* says what an algorithm's default values follow: the paper's equations, or its authors'
+  code where the two differ. The other is an option.
+- *In papers* has what each paper tried or states, on which data set. `own` are this project's
+  settings (`--paper fedkd`). `feddkd_emnist` are those of FedDKD's Table V. `fedkf_printed` are
+  FedKF's with Algorithm 1 as printed, where `fedkf` has its authors' code. All of these are names
+  for `--paper`.
+- *Differences* are numbered, from the method's own paper: points on which a paper is silent, or on
+  which its authors' code differs.
+
+`python -m bench.selftest NAME` prints an algorithm's certificate. Each formula is implemented a
+second time, independently, and compared with the first (loss, gradient, server step; 1e-10 in
+float64). Both backends, exact limits, resumption and traffic are checked, too. `--all` prints a
+line per algorithm. [Agreement with other libraries](agreement.md) compares whole runs.
+
+Traffic is in floats per active client and round:
+
+- P: the model's size (of FedDKD's gradients and SCAFFOLD's controls without BatchNorm's statistics)
+- C: classes
+- G: a generator's size
+- M: the buffer
+- J: the steps
+- t: the round
 """
 
 
-def _overview() -> str:
-    rows = ["| name | paper | equations | down | up | client keeps | needs |", "|" + "---|" * 7]
+def overview() -> str:
+    """The table of all algorithms."""
+    rows = ["| name | paper | idea | down | up | client keeps | needs |", "|" + "---|" * 7]
     for entry in ALGORITHMS.values():
         cells = (
             _paper(entry),
-            entry.equations,
+            entry.summary,
             entry.down,
             entry.up,
             entry.keeps,
@@ -354,11 +377,13 @@ def _overview() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
+def section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
     """Write the section of one algorithm; what its classes say stands where they come up first."""
-    source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
+    file = _file(entry)
+    printed = f"{escaped(_paper(entry))}, {escaped(entry.equations)}"
+    source = f"{printed} · [{file}](../{file})"
     lines = [f"## {entry.name}", "", source, "", *_published(entry)]
-    summary = _escaped(entry.summary)
+    summary = escaped(entry.summary)
     lines += [f"{summary[:1].upper()}{summary[1:]}.", ""]
     for kind in map(type, layers(build(entry.name))):
         if kind in documented:
@@ -373,20 +398,20 @@ def _published(entry: Entry) -> list[str]:
     """Title and links of the papers, from the head of the module."""
     text = inspect.getdoc(importlib.import_module(entry.factory.partition(":")[0])) or ""
     title, links = text.splitlines()[0].rstrip("."), re.findall(r"https://\S+[^\s.]", text)
-    return [f"*{_escaped(title)}*" + "".join(f" <{link}>" for link in links), ""] if links else []
+    return [f"*{escaped(title)}*" + "".join(f" <{link}>" for link in links), ""] if links else []
 
 
 def _described(kind: type[Algorithm]) -> list[str]:
     """A docstring's text, what its defaults follow, and its numbered differences; its Args are in the table."""
     text = inspect.getdoc(kind) or ""
     body = re.split(r"\n\n(?:Args|Raises|Differences from the papers?):\n", text)[0]
-    lines = [f"**{kind.__name__}.** {_escaped(_joined(body))}"]
+    lines = [f"**{kind.__name__}.** {escaped(_joined(body))}"]
     if any("bounds" in field.metadata for field in dataclasses.fields(kind)):
-        lines += ["", f"Defaults: {_escaped(kind.about.defaults_follow)}."]
+        lines += ["", f"Defaults: {escaped(kind.about.defaults_follow)}."]
     found = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
     if found:
         points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(found[1]))
-        lines += ["", "Differences:", "", *(_escaped(_joined(point)) for point in points)]
+        lines += ["", "Differences:", "", *(escaped(_joined(point)) for point in points)]
     return lines
 
 
@@ -423,7 +448,7 @@ def _file(entry: Entry) -> str:
 
 
 def _cells(texts: Iterable[str]) -> str:
-    return " | ".join(_escaped(text) or "–" for text in texts)
+    return " | ".join(escaped(text) or "–" for text in texts)
 
 
 def _joined(text: str) -> str:
@@ -431,7 +456,7 @@ def _joined(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Formulas as they are: Markdown's own signs are escaped, except in code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(
@@ -462,3 +487,5 @@ if __name__ == "__main__":
     (DOCS / "extending.md").write_text(extending_page(), encoding="utf-8")
     (DOCS / "sweeps.md").write_text(sweeps_page(), encoding="utf-8")
     (DOCS / "reference.md").write_text(reference_page(), encoding="utf-8")
+    (DOCS / "usage.md").write_text(usage_page(), encoding="utf-8")
+    (DOCS / "papers.md").write_text(papers_page(), encoding="utf-8")

@@ -71,6 +71,7 @@ SLOW = {
     "test_golden.py",
     "test_resume.py",
     "test_start_from.py",
+    "test_wheel.py",
 }
 
 

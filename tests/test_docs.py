@@ -26,6 +26,8 @@ def test_generated_pages_are_up_to_date() -> None:
     assert (ROOT / "docs" / "extending.md").read_text() == make.extending_page()
     assert (ROOT / "docs" / "sweeps.md").read_text() == make.sweeps_page()
     assert (ROOT / "docs" / "reference.md").read_text() == make.reference_page()
+    assert (ROOT / "docs" / "usage.md").read_text() == make.usage_page()
+    assert (ROOT / "docs" / "papers.md").read_text() == make.papers_page()
     assert make.readme() == README
 
 
@@ -33,7 +35,7 @@ def test_every_algorithm_states_its_differences_and_its_file() -> None:
     page = (ROOT / "docs" / "algorithms.md").read_text()
     for entry in ALGORITHMS.values():
         assert f"\n## {entry.name}\n" in page
-        assert f"| [`{entry.name}`](algorithms/" in README
+        assert f"| [`{entry.name}`](#{entry.name}) |" in page
         for kind in () if entry.reference else map(type, layers(build(entry.name))):
             assert "Differences from the paper" in (kind.__doc__ or ""), (
                 f"{entry.name}: {kind.__name__}"
@@ -63,6 +65,13 @@ def test_links_lead_somewhere() -> None:
             assert target.startswith("http") or (page.parent / target).exists(), (
                 f"{page.name}: {target}"
             )
+
+
+def test_the_readme_is_a_front_door() -> None:
+    """Installation stands on the first screen, and the whole is read in five minutes."""
+    lines = README.splitlines()
+    assert lines.index("## Install") < 25
+    assert len(README.split()) <= 1300
 
 
 def test_versions_agree() -> None:

@@ -41,20 +41,23 @@ class Dataset:
 
     The arrays are read-only, because every run of a process shares them.
 
-    Args:
-        train_x, test_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L)
-        token ids, int32, padded
-            with 0 to the longest; of vectors (N, D), float32.
-        train_groups, test_groups: (N,) source or writer of each sample, int64 from 0; None if that
-        is not known.
+    Attributes:
+        train_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L) token ids,
+            int32, padded with 0 to the longest; of vectors (N, D), float32.
+        train_y: (N,) labels, int64, 0 to classes - 1.
+        test_x: as `train_x`.
+        test_y: as `train_y`.
+        hash: SHA-256 of the content, hexadecimal.
+        train_groups: (N,) source or writer of each sample, int64 from 0; None if that is not known.
+        test_groups: as `train_groups`.
     """
 
     name: str
     train_x: Inputs
-    train_y: Labels  # and test_y: (N,) labels, int64, 0 to classes - 1
+    train_y: Labels
     test_x: Inputs
     test_y: Labels
-    hash: str  # SHA-256 of the content, hexadecimal
+    hash: str
     train_groups: Groups | None = None
     test_groups: Groups | None = None
 

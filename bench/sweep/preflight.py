@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from algorithms.entry_points import names_of_rows
-from bench import artifacts, data
+from bench import artifacts, data, is_ours
 from bench.errors import EnvironmentProblem, Unfit, UsageError
 from bench.execution import (
     UNPACKED_SHARE,
@@ -167,11 +168,28 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
         raise UsageError(
             f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out"
         )
+    if options.executor == "ray":
+        _check_working_folder()
     return Resolved(result_folder(options.out), device, gpus, pack)
 
 
+def _check_working_folder() -> None:
+    """Refuse packages of our names in the working folder, which Ray's workers would import.
+
+    The console script itself does not, because Python does not look there for it.
+    """
+    for name in ("bench", "algorithms", "search_spaces", "leaderboards"):
+        spec = PathFinder.find_spec(name, [str(Path.cwd())])
+        file = spec.origin if spec else None  # None of a plain folder, such as one of results
+        if file is not None and not is_ours(name, file):
+            raise UsageError(
+                f"another package {name!r}, {file}, hides fedkd-bench's from Ray's workers: run the "
+                "command in another folder, or with --executor inline"
+            )
+
+
 def _check_scheduler(options: SweepOptions, request: Request, pack: int) -> None:
-    """Refuse a scheduler that has nothing to compare, and a sampler or scheduler that cannot be made."""
+    """Refuse a scheduler with nothing to compare, and a sampler or scheduler that cannot be made."""
     scheduler = request.scheduler
     seeds = request.seeds
     searched = request.search == "optuna"

@@ -1,0 +1,303 @@
+"""Writes the pages of the site: `python docs/site_pages.py CERTIFICATES FOLDER`.
+
+CERTIFICATES is what `bench.selftest --all --json` prints. The pages are the documents of the
+repository with their links turned to pages, a page for each algorithm, pages of the interfaces that
+mkdocstrings fills from docstrings, and each file that a document links to. zensical.toml builds the
+site from FOLDER.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from make import DOCS, HEAD, escaped, overview, section
+
+from algorithms import ALGORITHMS, Entry
+from bench.compare.command import main as compare
+
+ROOT = DOCS.parent
+BOARD = "reference"  # whose lines the pages of algorithms show
+METRICS = {"selected_accuracy": "selected", "mean_last10_accuracy": "last ten"}
+
+# A document of the repository -> its page, in the order of the navigation.
+SECTIONS = {
+    "Use": {
+        "README.md": "index.md",
+        "docs/usage.md": "usage.md",
+        "docs/sweeps.md": "sweeps.md",
+        "docs/results.md": "results.md",
+        "docs/columns.md": "columns.md",
+        "docs/figures.md": "figures.md",
+        "docs/logging.md": "logging.md",
+        "docs/cluster.md": "cluster.md",
+        "docs/extending.md": "extending.md",
+    },
+    "Findings": {
+        "docs/reference.md": "reference.md",
+        "docs/reference-v2.md": "reference-v2.md",
+        "docs/papers.md": "papers.md",
+        "docs/agreement.md": "agreement.md",
+        "docs/performance.md": "performance.md",
+    },
+    "Algorithms": {"docs/algorithms.md": "algorithms.md"},
+    "Python": {},
+    "Project": {
+        "docs/design.md": "design.md",
+        "CONTRIBUTING.md": "contributing.md",
+        "CHANGELOG.md": "changelog.md",
+        "SECURITY.md": "security.md",
+    },
+}
+# Interfaces for users, and what they hold.
+MODULES = {
+    "algorithms.base": "what an algorithm is written with",
+    "algorithms.losses": "losses per example",
+    "algorithms.params": "arithmetic of models",
+    "bench.executors": "algorithms as trainables of Ray Tune",
+    "bench.data": "data sets by name",
+    "bench.data.partition": "partitions by name",
+    "bench.models": "models by name",
+    "bench.artifacts": "tracked files of runs",
+    "leaderboards": "rows, curves and boards",
+    "leaderboards.board": "leaderboards of rows",
+    "leaderboards.confirmed": "choosing on one seed, reporting others",
+    "leaderboards.numbers": "numbers of a run",
+}
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+Place = tuple[float, float, str]  # alpha, participation, form of the model
+LINK = re.compile(r"(\[[\w/-]+\.md)?\]\(([^)\s]+)\)")  # with its text, if that is a document's name
+REMARK = re.compile(r"^<!--.*?-->$", re.DOTALL | re.MULTILINE)
+
+
+class Site:
+    """The pages in a folder.
+
+    `page_of` says which page a path of the repository has, `titles` what the documents' pages are
+    called.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.page_of: dict[str, str] = {}
+        self.titles: dict[str, str] = {}
+        for documents in SECTIONS.values():
+            for source, page in documents.items():
+                self.page_of[source] = page
+                self.titles[page] = read(source).splitlines()[0].removeprefix("# ")
+
+    def write(self, page: str, text: str) -> None:
+        """Write a page, whose links are those of the site."""
+        path = self.folder / page
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def convert(self, text: str, source: str, page: str) -> str:
+        """Turn a document of the repository into a page: its links, remarks and nested lists.
+
+        `source` is the document that links are relative to, `page` where the text will stand.
+        Markdown of the site indents what is nested by four blanks, that of the repository by two.
+        """
+        text = REMARK.sub("", text)
+        converted = []
+        end = 0
+        for fence in FENCED.finditer(text):
+            converted.append(self._prose(text[end : fence.start()], source, page))
+            converted.append(fence.group())
+            end = fence.end()
+        converted.append(self._prose(text[end:], source, page))
+        return "".join(converted)
+
+    def _prose(self, text: str, source: str, page: str) -> str:
+        text = re.sub(r"^( +)", r"\1\1", text, flags=re.MULTILINE)
+        return LINK.sub(lambda link: self._link(link[1], link[2], source, page), text)
+
+    def _link(self, text: str | None, target: str, source: str, page: str) -> str:
+        """Return a link of `source` to `target` as it stands on `page`; copy what is no page.
+
+        Raises:
+            FileNotFoundError: the link leads to nothing.
+        """
+        shown = text or ""
+        if target.startswith("http"):
+            return f"{shown}]({target})"
+        path, _, anchor = target.partition("#")
+        file = os.path.normpath(PurePosixPath(source).parent / path) if path else source
+        if file == "docs/algorithms.md" and anchor in ALGORITHMS:
+            leads_to = f"algorithms/{anchor}.md"
+            anchor = ""
+        else:
+            leads_to = self._page(file)
+        if text and leads_to in self.titles:
+            shown = f"[{self.titles[leads_to]}"
+        there = relative(leads_to, page)
+        return f"{shown}]({there}#{anchor})" if anchor else f"{shown}]({there})"
+
+    def _page(self, file: str) -> str:
+        if file not in self.page_of:
+            if (ROOT / file).suffix in (".png", ".svg"):
+                self.page_of[file] = self._picture(file)
+            else:
+                self.page_of[file] = self._listing(file)
+        return self.page_of[file]
+
+    def _picture(self, file: str) -> str:
+        page = f"images/{Path(file).name}"
+        (self.folder / "images").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, self.folder / page)
+        return page
+
+    def _listing(self, file: str) -> str:
+        """Write a file of the repository as a page that the search leaves out."""
+        page = f"source/{file}.md"
+        language = {".py": "python", ".toml": "toml", ".cff": "yaml"}.get(Path(file).suffix, "text")
+        head = "---\nsearch:\n  exclude: true\n---\n"
+        self.write(page, f"{head}# {file}\n\n````{language}\n{read(file)}````\n")
+        return page
+
+
+def read(file: str) -> str:
+    """Return the text of a file of the repository."""
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
+def relative(target: str, page: str) -> str:
+    """Return the path from one page to another."""
+    return os.path.relpath(target, PurePosixPath(page).parent)
+
+
+def algorithm_page(
+    entry: Entry, cells: Sequence[Mapping[str, Any]], certificates: Mapping[str, Any]
+) -> str:
+    """Write the page of an algorithm: its section of docs/algorithms.md, results, certificate."""
+    described = section(entry, {}).replace(f"## {entry.name}", f"# {entry.name}", 1)
+    lines = [described, "## On the reference board", "", *board_lines(entry, cells)]
+    lines += ["", "## Certificate", "", *certificate_lines(entry.name, certificates)]
+    return "\n".join([*lines, ""])
+
+
+def board_lines(entry: Entry, cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the algorithm's lines on the board, beside FedAvg's on the same model."""
+    name = entry.name
+    defaults = {field.name: field.default for field in entry.fields}
+    tables: dict[str, dict[Place, dict[str, Mapping[str, Any]]]] = {}
+    for cell in cells:
+        if cell["mean"] is not None:
+            place = (cell["alpha"], cell["participation"], cell["variant"])
+            metrics = tables.setdefault(cell["algorithm"], {}).setdefault(place, {})
+            metrics[cell["metric"]] = cell
+    if name not in tables:
+        yield f"`{name}` is not on [the board](reference.md)."
+        return
+    yield (
+        "Test accuracy in %, mean ± standard deviation, the number of seeds in brackets, on "
+        "[the board](reference.md). Algorithms that a test cannot tell from the best share rank 1. "
+        "Hyper-parameters at their default are not shown."
+    )
+    yield ""
+    heads = ["α", "participation", "model", "hyper-parameters"]
+    for metric in METRICS.values():
+        heads += [metric, f"fedavg, {metric}"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---:|---:|---|---|" + "---:|" * 2 * len(METRICS)
+    for place, own in tables[name].items():
+        alpha, participation, model = place
+        configuration = []
+        for field, value in own["selected_accuracy"]["hyperparameters"].items():
+            if field not in defaults or value != defaults[field]:
+                configuration.append(f"{field}={value}")
+        values = [f"{alpha:g}", f"{participation:g}", f"`{model}`", ", ".join(configuration) or "–"]
+        beside = tables["fedavg"].get(place, {})
+        for metric in METRICS:
+            values.append(_accuracy(own[metric]))
+            values.append(_accuracy(beside[metric]) if beside else "–")
+        yield f"| {' | '.join(values)} |"
+
+
+def _accuracy(cell: Mapping[str, Any]) -> str:
+    if cell["state"] == "diverged":
+        return "DIVERGED"
+    spread = "" if cell["std"] is None else f" ± {100 * cell['std']:.2f}"
+    rank = f", rank {cell['rank']}" if cell["rank"] else ""
+    return f"{100 * cell['mean']:.2f}{spread} ({cell['with_value']}){rank}"
+
+
+def certificate_lines(name: str, certificates: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `bench.selftest` measured of the algorithm."""
+    yield (
+        f"What `python -m bench.selftest {name}` measured on a CPU, with version "
+        f"{certificates['package_version']} and torch {certificates['torch']}:"
+    )
+    yield ""
+    yield "| check | result | measured |"
+    yield "|---|---|---|"
+    for certificate in certificates["certificates"]:
+        if certificate["algorithm"] == name:
+            for outcome in certificate["outcomes"]:
+                measured = escaped(outcome["measured"])
+                yield f"| {outcome['check']} | {outcome['status']} | {measured} |"
+
+
+def board_cells() -> list[dict[str, Any]]:
+    """Return the cells of the board's tables, as `bench.compare --format json` prints them.
+
+    Raises:
+        ValueError: the command fails.
+    """
+    printed = StringIO()
+    words = ["--board", BOARD, "--metric", "selected", "last10", "--format", "json"]
+    with redirect_stdout(printed), redirect_stderr(StringIO()):
+        status = compare(words)
+    if status:
+        raise ValueError(f"bench.compare {' '.join(words)} ends with {status}")
+    tables = json.loads(printed.getvalue())["tables"]
+    cells: list[dict[str, Any]] = []
+    for table in tables:
+        cells += table["cells"]
+    return cells
+
+
+def navigation(site: Site) -> Iterator[str]:
+    """Yield the lines of .navigation.md, which lists the pages in their order."""
+    for part, documents in SECTIONS.items():
+        yield f"- {part}"
+        for page in documents.values():
+            yield f"    - [{site.titles[page]}]({page})"
+        if part == "Algorithms":
+            for name in ALGORITHMS:
+                yield f"    - [{name}](algorithms/{name}.md)"
+        if part == "Python":
+            for module in MODULES:
+                yield f"    - [{module}](api/{module}.md)"
+
+
+def main(certificates_file: Path, folder: Path) -> None:
+    """Write all pages into the folder, whose earlier ones go."""
+    certificates = json.loads(certificates_file.read_text(encoding="utf-8"))
+    cells = board_cells()
+    shutil.rmtree(folder, ignore_errors=True)
+    site = Site(folder)
+    for source, page in list(site.page_of.items()):
+        text = f"{HEAD}\n{overview()}" if source == "docs/algorithms.md" else read(source)
+        site.write(page, site.convert(text, source, page))
+    for entry in ALGORITHMS.values():
+        text = algorithm_page(entry, cells, certificates)
+        page = f"algorithms/{entry.name}.md"
+        site.write(page, site.convert(text, "docs/algorithms.md", page))
+    for module, subject in MODULES.items():
+        text = f"# `{module}`: {subject}\n\n::: {module}\n"
+        site.write(f"api/{module}.md", text)
+    shutil.copyfile(DOCS / "site.css", folder / "site.css")
+    site.write(".navigation.md", "\n".join([*navigation(site), ""]))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
