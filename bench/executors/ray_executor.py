@@ -19,6 +19,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 from ray.tune.search import Searcher
 
+from bench.data import own
 from bench.execution import Execution
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
@@ -130,6 +131,7 @@ def _fit(
     samples: int = 1,
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
+    trainable.own_data = dict(own.known)
     root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
     (root / name).mkdir(
         mode=0o700, parents=True
