@@ -19,6 +19,8 @@ from bench.boards import main as boards
 from bench.data import own
 from bench.data.command import main as data_command
 from bench.errors import EnvironmentProblem, UsageError
+from bench.execution import Execution
+from bench.executors.ray_executor import trainable_for
 from bench.executors.ray_trainable import unit_of
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -74,7 +76,8 @@ def test_a_folder_is_read_by_class(tmp_path: Path) -> None:
     (root / ".hidden").mkdir()
     (root / "LICENSE").write_text("beside the classes")
     name = data.named(f"folder:{root}")
-    info, dataset = data.info(name), data.load(name)
+    info = data.info(name)
+    dataset = data.load(name)
     assert (info.num_classes, info.input_shape) == (3, (3, SIDE, SIDE))
     assert (info.train_size, info.test_size) == (24, 6), "a fifth of each class is the test part"
     assert np.bincount(dataset.test_y).tolist() == [2, 2, 2]
@@ -108,7 +111,8 @@ def test_a_table_is_numbers_and_labels(tmp_path: Path) -> None:
     text = '﻿"a, b",kind,c\n1.5,10,-2\n 3 ,9,1e3\n' + "0,9,0\n0,10,0\n" * 4
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")
     name = data.named("csv:t.csv", "kind")
-    info, dataset = data.info(name), data.load(name)
+    info = data.info(name)
+    dataset = data.load(name)
     assert (info.kind, info.input_shape, info.num_classes) == ("vectors", (2,), 2)
     x = np.concatenate([dataset.train_x, dataset.test_x])
     y = np.concatenate([dataset.train_y, dataset.test_y])
@@ -122,7 +126,8 @@ def test_a_table_is_numbers_and_labels(tmp_path: Path) -> None:
 
 
 def test_content_decides_the_run_key_and_paths_do_not(tmp_path: Path) -> None:
-    first, second = images(tmp_path / "d" / "one"), tmp_path / ODD
+    first = images(tmp_path / "d" / "one")
+    second = tmp_path / ODD
     images(second.parent / "e" / "one").rename(second)
     (tmp_path / "link").symlink_to(first)
     keys = {key_of(f"folder:{path}") for path in (first, second, "link", "d/one", "d/../d/one")}
@@ -134,7 +139,8 @@ def test_content_decides_the_run_key_and_paths_do_not(tmp_path: Path) -> None:
 
 
 def test_a_changed_pixel_or_cell_is_another_run(tmp_path: Path) -> None:
-    root, file = images(tmp_path / "d"), table(tmp_path / "t.csv")
+    root = images(tmp_path / "d")
+    file = table(tmp_path / "t.csv")
     before = key_of("folder:d"), key_of("csv:t.csv", "kind")
     with Image.open(root / "cat" / "3.png") as image:
         image.putpixel((0, 0), (255, 255, 255))
@@ -213,12 +219,25 @@ def test_a_configuration_file_may_name_data(tmp_path: Path) -> None:
     assert sweep.main(["--config", "there/c.toml", "--dry-run"]) == 0, "it runs no code"
 
 
+@pytest.mark.slow
 def test_ray_and_inline_run_it_alike(shared_ray: None, tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
     words = (*SHORT, "--dataset", "csv:t.csv", "--set", "label=kind")
     assert run(tmp_path / "inline", *words) == 0
     assert sweep.main([*words, "--executor", "ray", "--out", "ray", "--quiet"]) == 0
     assert_equal_results(tmp_path / "ray", tmp_path / "inline")
+
+
+def test_a_worker_knows_what_its_driver_read(tmp_path: Path) -> None:
+    table(tmp_path / "t.csv")
+    values = {"label": ("kind",), "num_clients": ("2",), "rounds": ("2",)}
+    (unit,) = make_plan(Request(("fedavg",), "csv:t.csv", values=values)).units
+    trainable = trainable_for([[unit]], [Execution(out=str(tmp_path / "out"))])
+    trainable.own_data = dict(own.known)
+    own.known.clear()
+    worker = trainable({"index": 0})
+    assert worker.step()["round"] >= 1
+    worker.cleanup()
 
 
 def test_a_tuner_takes_it(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def info(name: str) -> DatasetInfo:
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a name is of a user's own files: `folder:PATH` or `csv:PATH`, or `folder@HASH` or `csv@HASH`."""
+    """Tell whether a name is of a user's own files, as typed or by their content."""
     return name.startswith(OWN) or is_path(name)
 
 
@@ -74,9 +74,10 @@ def is_path(name: str) -> bool:
 
 
 def named(name: str, label: str = "") -> str:
-    """Return the name by which runs know a data set: of a user's own files, which are read, one by their content.
+    """Return the name by which runs know a data set.
 
-    `label`: the column of labels of `csv:PATH`. Raises UsageError as `bench.data.own.define`.
+    A user's own files are read, and named by their content. `label`: the column of labels of
+    `csv:PATH`. Raises UsageError as `bench.data.own.define`.
     """
     if is_path(name):
         from bench.data import own

@@ -26,7 +26,7 @@ examples:
   python -m bench.data prepare sst5 distilbert            texts, and the weights of the model that reads them
   python -m bench.data prepare mnist usps --offline       from what is here, never from the network
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20
-  python -m bench.data list folder:flowers csv:iris.csv --label species    your own files, read and checked
+  python -m bench.data list folder:flowers csv:iris.csv --label species      your own files
 
 Folders that torchvision has filled are used as they are, also one or two levels deeper, or named themselves. So are
 cifar-10-python.tar.gz and cifar-100-python.tar.gz, MNIST/raw/*.gz, an unpacked tiny-imagenet-200, and Hugging Face's
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _names(args: argparse.Namespace) -> list[str]:
-    """Return the data sets that a user names, each once: their own files by the name that runs know them by."""
+    """Return the data sets that a user names, each once, by the names that runs know."""
     names: list[str] = []
     for word in args.names:
         if data.is_path(word):  # which may have commas
@@ -105,7 +105,9 @@ def _list(args: argparse.Namespace) -> None:
     from bench.data import plugins
 
     folder = data.data_dir(args.data_dir)
-    names, rows, broken = _names(args), [], []
+    names = _names(args)
+    rows = []
+    broken = []
     for name in names or dict.fromkeys([*DATASETS, *plugins.KIND.names()]):
         try:
             info, missing = data.info(name), data.source(name).missing(folder)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, drawn_test_part
 from bench.data.splits import Split
 from bench.data.table import DatasetInfo
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from bench.data.dataset import Labels
 
-TEST_SHARE = 0.2  # of a data set without a test part
 REACH = 4.0  # of the plane
 COUNT = 1_000  # points of either part
 WORDS = 1_000  # of the vocabulary of made-up texts
@@ -67,20 +66,6 @@ class Digits(Embedded):
         )
         test = drawn_test_part(labels)
         return Dataset.of("digits", (pixels[~test], labels[~test]), (pixels[test], labels[test]))
-
-
-def drawn_test_part(labels: Labels) -> NDArray[np.bool_]:
-    """Tell which of N samples are the test part of a data set that has none: 20 % of each class, rounded.
-
-    They are drawn by RandomState(0), the same for every seed, so that accuracies of different seeds
-    are measured on one test set. `labels` are (N,), as is the result.
-    """
-    rng = np.random.RandomState(0)
-    test = np.zeros(len(labels), dtype=np.bool_)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        test[members[: int(TEST_SHARE * len(members) + 0.5)]] = True
-    return test
 
 
 class Toy2d(Embedded):

@@ -1,4 +1,6 @@
-"""Data sets of a user's own files: `folder:PATH`, images by class, and `csv:PATH`, rows of numbers with a label.
+"""Data sets of a user's own files: `folder:PATH` and `csv:PATH`.
+
+These are images by class, and rows of numbers with a label.
 
 The path says where the data are, and their content what they are. `define` reads them and gives
 them the name `folder@HASH` or `csv@HASH`, by which settings, run keys and rows know them. So copies
@@ -20,15 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from bench.data import parquet
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, drawn_test_part
 from bench.data.download import cache_dir
-from bench.data.embedded import drawn_test_part
 from bench.data.files import LAYOUT, read_copy, write_copy
 from bench.data.plugins import KIND, content_version
 from bench.data.table import DatasetInfo, Normalization
@@ -79,7 +81,7 @@ class OwnFiles(ABC):
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """List the files that hold the data, in the order in which they are read; raises UsageError."""
+        """List the files that hold the data, in the order of reading; raises UsageError."""
 
     @abstractmethod
     def parts(self) -> list[Part]:
@@ -128,7 +130,7 @@ class OwnFiles(ABC):
 
 @lru_cache(maxsize=4)
 def _loaded(files: OwnFiles, stamp: str) -> tuple[DatasetInfo, Dataset]:
-    """Read the prepared copy of files with this stamp, or the files, of which a copy is then kept."""
+    """Read the prepared copy of files with this stamp, or the files, and keep a copy."""
     place = cache_dir() / f"own-{sha256(repr(files).encode()).hexdigest()[:12]}"
     dataset = read_copy(place, files.typed, [[stamp]])
     if dataset is None:
@@ -171,7 +173,7 @@ def _read(files: OwnFiles) -> Dataset:
 
 @dataclass(frozen=True)
 class ImageFolder(OwnFiles):
-    """A folder with a folder of images for each class, or with `train` and `test`, each of which has these.
+    """A folder of images for each class, in a folder, or in both `train` and `test` in it.
 
     Classes are numbered in the order of their names, and the images of a class follow theirs.
     Hidden files, and files beside the folders of classes, are not read.
@@ -183,14 +185,17 @@ class ImageFolder(OwnFiles):
 
     def files(self) -> list[Path]:
         """List the images of both parts."""
-        return [file for part in self._tree() for images in part.values() for file in images]
+        files: list[Path] = []
+        for part in self._tree():
+            files += chain.from_iterable(part.values())
+        return files
 
     def parts(self) -> list[Part]:
         """Read (N, C, H, W) pixels and (N,) labels of each part."""
         shape = self._shape(self.files())
         parts: list[Part] = []
         for tree in self._tree():
-            files = [file for images in tree.values() for file in images]
+            files = list(chain.from_iterable(tree.values()))
             counts = [len(images) for images in tree.values()]
             labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
             parts.append((self._pixels(files, shape), labels))
@@ -202,7 +207,10 @@ class ImageFolder(OwnFiles):
         return {"standard": (half, half), "none": ((0.0,) * shape[0], (1.0,) * shape[0])}
 
     def _tree(self) -> list[dict[str, list[Path]]]:
-        """List the images of each part by class, sorted; one part, unless there are `train` and `test`."""
+        """List the images of each part by class, sorted.
+
+        It is one part, unless there are `train` and `test`.
+        """
         folders, _ = self._listed(self.path)
         names = [folder.name for folder in folders]
         if not {"train", "test"} <= {*names}:
@@ -210,9 +218,11 @@ class ImageFolder(OwnFiles):
         others = [name for name in names if name not in ("train", "test")]
         if others:
             raise self.problem(
-                f"beside train and test it has {_some(others)}, which belongs to neither: move it away"
+                f"beside train and test it has {_some(others)}, which belongs to neither: "
+                "move it away"
             )
-        train, test = self._classes(self.path / "train"), self._classes(self.path / "test")
+        train = self._classes(self.path / "train")
+        test = self._classes(self.path / "test")
         different = sorted(train.keys() ^ test.keys())
         if different:
             raise self.problem(
@@ -221,18 +231,23 @@ class ImageFolder(OwnFiles):
         return [train, test]
 
     def _classes(self, folder: Path) -> dict[str, list[Path]]:
-        """List the images in the folders of a folder, by name; raises UsageError unless two or more have some."""
+        """List the images in the folders of a folder, by name of the class.
+
+        Raises UsageError unless there are two classes or more, each with images.
+        """
         folders, _ = self._listed(folder)
         if len(folders) < 2:
             raise self.problem(
-                f"a folder for each of at least two classes must be in {folder}, found {_some(folders)}"
+                f"a folder for each of at least two classes must be in {folder}, "
+                f"found {_some(folders)}"
             )
         classes: dict[str, list[Path]] = {}
         for place in folders:
             deeper, images = self._listed(place)
             if deeper:
                 raise self.problem(
-                    f"{place} must hold images, and has the folder {deeper[0].name}: put its images into {place}"
+                    f"{place} must hold images, and has the folder {deeper[0].name}: "
+                    f"put its images into {place}"
                 )
             if not images:
                 raise self.problem(f"{place} has no images: add some, or remove the folder")
@@ -240,7 +255,10 @@ class ImageFolder(OwnFiles):
         return classes
 
     def _listed(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """List the folders and the files in a folder, sorted, without hidden ones; raises UsageError for others."""
+        """List the folders and the files in a folder, sorted, without hidden ones.
+
+        Raises UsageError for links, pipes and the like.
+        """
         folders: list[Path] = []
         files: list[Path] = []
         with self.reading(folder), os.scandir(folder) as entries:
@@ -255,12 +273,16 @@ class ImageFolder(OwnFiles):
                 else:
                     what = "a link" if entry.is_symlink() else "a pipe, a socket or a device"
                     raise self.problem(
-                        f"{path} is {what}, and only folders and regular files are read: move it away"
+                        f"{path} is {what}, and only folders and regular files are read: "
+                        "move it away"
                     )
         return folders, files
 
     def _shape(self, files: Sequence[Path]) -> tuple[int, int, int]:
-        """Return channels, rows and columns of the images, one channel if all are grey; raises UsageError."""
+        """Return channels, rows and columns of the images: one channel if all are grey.
+
+        Raises UsageError if they differ in size or are too large.
+        """
         modes: set[str] = set()
         first: tuple[int, int] | None = None
         for file in files:
@@ -269,21 +291,21 @@ class ImageFolder(OwnFiles):
             first = first or size
             if size != first:
                 raise self.problem(
-                    f"images must be of one size: {file} has {_size(size)} pixels, and {files[0]} {_size(first)}; "
-                    "resize them"
+                    f"images must be of one size: {file} has {_size(size)} pixels, "
+                    f"and {files[0]} {_size(first)}; resize them"
                 )
         columns, rows = first or (0, 0)
         channels = 1 if modes <= {*GREY} else 3
         total = len(files) * channels * rows * columns
         if total > MOST_BYTES:
             raise self.problem(
-                f"its {len(files):,} images decode to {total / 1e9:,.1f} GB, and at most {MOST_BYTES / 1e9:.1f} GB are "
-                "allowed: make them smaller"
+                f"its {len(files):,} images decode to {total:,} bytes, and at most {MOST_BYTES:,} "
+                "are allowed: make them smaller"
             )
         return channels, rows, columns
 
     def _header(self, file: Path) -> tuple[str, tuple[int, int]]:
-        """Return the mode, and columns and rows, of an image, without decoding it; raises UsageError."""
+        """Return the mode, and columns and rows, of an image, without decoding it."""
         from PIL import Image, UnidentifiedImageError
 
         with self.reading(file), open_regular(file) as opened:
@@ -305,7 +327,8 @@ class ImageFolder(OwnFiles):
             )
         if size[0] * size[1] > MOST_PIXELS:
             raise self.problem(
-                f"{file} has {_size(size)} pixels, and at most {MOST_PIXELS:,} are allowed: make it smaller"
+                f"{file} has {_size(size)} pixels, and at most {MOST_PIXELS:,} are allowed: "
+                "make it smaller"
             )
         return mode, size
 
@@ -352,7 +375,10 @@ class CsvFile(OwnFiles):
         return {"none": ((), ())}
 
     def _names(self, blob: bytes) -> list[str]:
-        """Read the names of the columns; raises UsageError unless they are distinct and one is that of the labels."""
+        """Read the names of the columns.
+
+        Raises UsageError unless they are distinct, and one is that of the labels.
+        """
         with io.TextIOWrapper(io.BytesIO(blob), "utf-8-sig", newline="") as text:
             names = next(csv.reader(text), [])
         repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
@@ -360,20 +386,26 @@ class CsvFile(OwnFiles):
             raise self.problem(f"the header has {_some(repeated)} more than once: rename columns")
         if not self.label:
             raise self.problem(
-                f"which column has the labels? --set label=NAME (elsewhere --label NAME), of {_some(names)}"
+                "which column has the labels? --set label=NAME (elsewhere --label NAME), "
+                f"of {_some(names)}"
             )
         if self.label not in names:
             raise self.problem(
-                f"no column {self.label!r} for label; there is {_some(names)}{nearest(self.label, names)}"
+                f"no column {self.label!r} for label; there is {_some(names)}"
+                f"{nearest(self.label, names)}"
             )
         if len(names) < 2:
             raise self.problem(
-                f"{self.label!r} is the only column: columns of numbers, separated by commas, must be beside it"
+                f"{self.label!r} is the only column: columns of numbers, separated by commas, "
+                "must be beside it"
             )
         return names
 
     def _table(self, blob: bytes, names: Sequence[str]) -> pa.Table:
-        """Read all cells as text; raises an error of pyarrow for rows of another length, or other bytes than UTF-8."""
+        """Read all cells as text.
+
+        Raises an error of pyarrow for rows of another length, or other bytes than UTF-8.
+        """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -396,18 +428,22 @@ class CsvFile(OwnFiles):
             )
         if len(classes) > MOST_CLASSES:
             raise self.problem(
-                f"{self.label!r} has {len(classes):,} values in {len(values):,} rows, and at most {MOST_CLASSES:,} "
-                "classes are allowed: name the column of classes"
+                f"{self.label!r} has {len(classes):,} values in {len(values):,} rows, "
+                f"and at most {MOST_CLASSES:,} classes are allowed: name the column of classes"
             )
         numbers = {name: number for number, name in enumerate(classes)}
         return np.array([numbers[value] for value in values], np.int64)
 
     def _numbers(self, column: pa.ChunkedArray, name: str) -> NDArray[np.float32]:
-        """Convert a column of text to (N,) numbers; raises UsageError that names the first row with another text."""
+        """Convert a column of text to (N,) numbers.
+
+        Raises a UsageError that names the first row with another text.
+        """
         numbers = _converted(column)
         if numbers is not None:
             return numbers
-        good, bad = 0, len(column)  # rows before `good` are numbers, and some before `bad` are not
+        good = 0  # rows before it are numbers
+        bad = len(column)  # among the rows before it one is not
         while bad - good > 1:
             middle = (good + bad) // 2
             if _converted(column[good:middle]) is None:
@@ -415,8 +451,8 @@ class CsvFile(OwnFiles):
             else:
                 good = middle
         raise self.problem(
-            f"row {good + 1}, column {name!r}: {column[good].as_py()!r} is no finite number of 32 bits; mend it, or "
-            "leave the column out"
+            f"row {good + 1}, column {name!r}: {column[good].as_py()!r} is no finite number of 32 "
+            "bits; mend it, or leave the column out"
         )
 
 
@@ -488,19 +524,23 @@ def define(typed: str, label: str = "") -> DatasetInfo:
 
 
 def find(name: str) -> DatasetInfo:
-    """Return the entry of a data set by its name, or by what is typed for it; raises UsageError as `define`."""
+    """Return the entry of a data set by its name, or by what is typed for it.
+
+    Raises UsageError as `define`, or if this process does not know the name.
+    """
     if "@" not in name.partition(":")[0]:
         return define(name)
     if name not in known:
         prefix = name.partition("@")[0]
         raise UsageError(
-            f"the data set {name} is known by its content alone: say where it is, as {prefix}:PATH, with --dataset"
+            f"the data set {name} is known by its content alone: "
+            f"say where it is, as {prefix}:PATH, with --dataset"
         )
     return known[name][1]
 
 
 def source(name: str) -> Known:
-    """Return the source of a data set by its name, or by what is typed for it; raises UsageError as `define`."""
+    """Return the source of a data set by its name, or by what is typed for it, as `find`."""
     info = find(name)
     return Known(known[info.name][0], info)
 
@@ -524,8 +564,8 @@ class Known:
             raise EnvironmentProblem(str(error)) from error
         if info.name != self.info.name:
             raise EnvironmentProblem(
-                f"{self.files.typed} has changed: it is {info.name} now, and was {self.info.name}; give the command "
-                "again"
+                f"{self.files.typed} has changed: it is {info.name} now, and was {self.info.name}; "
+                "give the command again"
             )
         return dataset
 

@@ -76,7 +76,7 @@ class Request:
 
 
 def with_named_data(request: Request, notes: list[str]) -> Request:
-    """Return a request with the name that a user's own files have by content in place of their path and label.
+    """Name a user's own files by their content, in place of their path and label.
 
     A note says what was read. Raises UsageError if they cannot be read, or label is given for other
     data.
@@ -91,8 +91,8 @@ def with_named_data(request: Request, notes: list[str]) -> Request:
     info = data.info(data.named(request.dataset, *labels))
     inputs = "x".join(map(str, info.input_shape))
     notes.append(
-        f"{info.name} is {request.dataset}: {info.train_size:,} training and {info.test_size:,} test samples, "
-        f"{info.kind} of {inputs}, {info.num_classes} classes"
+        f"{info.name} is {request.dataset}: {info.train_size:,} training and "
+        f"{info.test_size:,} test samples, {info.kind} of {inputs}, {info.num_classes} classes"
     )
     values = {name: texts for name, texts in request.values.items() if name != LABEL}
     return replace(request, dataset=info.name, values=values)
@@ -204,8 +204,8 @@ def choose_setting(
     A note names other papers' settings.
 
     It is the setting of `--paper`; else of the first algorithm whose own paper has the data set;
-    else of FedGKD. The embedded digits have their own setting, and a data set from outside has the
-    default one, without a paper. Raises UsageError if the paper has no such setting, or there is no
+    else of FedGKD. The embedded digits have their own setting. A data set from outside has the
+    default one, without a paper, and a model that takes its samples. Raises UsageError if the paper has no such setting, or there is no
     such data set.
     """
     if request.paper:

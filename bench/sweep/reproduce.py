@@ -129,7 +129,8 @@ def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
     name = data.named(dataset, label)
     if name != row["dataset"]:
         raise UsageError(
-            f"--dataset {dataset} is {name}, and the run {row['run_key'][:16]} has {row['dataset']}: name its data"
+            f"--dataset {dataset} is {name}, and the run {row['run_key'][:16]} has "
+            f"{row['dataset']}: name its data"
         )
 
 
