@@ -205,8 +205,9 @@ def choose_setting(
 
     It is the setting of `--paper`; else of the first algorithm whose own paper has the data set;
     else of FedGKD. The embedded digits have their own setting. A data set from outside has the
-    default one, without a paper, and a model that takes its samples. Raises UsageError if the paper has no such setting, or there is no
-    such data set.
+    default one, without a paper, and a model that takes its samples.
+
+    Raises UsageError if the paper has no such setting, or there is no such data set.
     """
     if request.paper:
         names = [dataset for paper, dataset in SETTINGS if paper == request.paper]
