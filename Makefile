@@ -9,6 +9,7 @@
 #   make pretended    runs the tests for a GPU on a pretended one
 # And for who changes the code:
 #   make weight       how many lines, files, import circles there are (docs/design.md)
+#   make mutants      draws 60 small faults of the product and counts those that tests notice (an hour)
 #   make chaos        kills sweeps, damages what they stored, gives commands strangers' folders (five minutes)
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS ?= constraints.txt
@@ -17,7 +18,7 @@ READY := .venv/ready
 PEERS := .venv-peers
 SITE := .venv/site-ready
 
-.PHONY: demo test test-slow docs peers pretended lint perf weight chaos clean
+.PHONY: demo test test-slow docs peers pretended lint perf weight mutants chaos clean
 
 demo: $(READY)
 	$(BIN)/python -m bench.sweep --config docs/demo.toml
@@ -55,6 +56,9 @@ perf: $(READY)
 
 weight: $(READY)
 	$(BIN)/python tests/weight.py
+
+mutants: $(READY)
+	$(BIN)/python tests/mutants.py --seed $(or $(SEED),0)
 
 chaos: $(READY)
 	$(BIN)/python tests/chaos.py

@@ -71,10 +71,8 @@ class Kind:
                 stored run names it.
         """
         module, _, attribute = path.partition(":")
-        if ":" in name and _importable is not None and name not in _importable:
-            raise self.error(
-                name, f"only a stored run names it; if you trust its code, add {_option} {name}"
-            )
+        if ":" in name:
+            self.check_typed(name)
         hint = as_module(path)
         if hint:
             raise self.error(name, hint)
@@ -93,6 +91,13 @@ class Kind:
                 name, f"module {module!r} has no {attribute!r}{nearest(attribute, vars(imported))}"
             )
         return getattr(imported, attribute)
+
+    def check_typed(self, name: str) -> None:
+        """Raise ValueError if the user has not typed this name, which a stored run has."""
+        if _importable is not None and name not in _importable:
+            raise self.error(
+                name, f"only a stored run names it; if you trust it, add {_option} {name}"
+            )
 
     def load_entry(self, name: str, path: str, wanted: type[T]) -> T:
         """Return the entry, of class `wanted`, at `path` or from the function there; raises as `load`."""

@@ -75,6 +75,9 @@ SLOW = {
 }
 
 
+SLOW_SECONDS = 3600  # after which a slow test is ended
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """`--dist loadfile` gives files out in the order of collection, not by how many tests they have."""
     if hasattr(config.option, "loadscopereorder"):
@@ -88,6 +91,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
     items.sort(
         key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path)
     )

@@ -215,3 +215,15 @@ def test_the_summary_of_a_curve_by_hand() -> None:
         12.5,
     )
     assert row["amp"] is None
+
+
+@pytest.mark.parametrize("participation", [0.5, 1.0])
+def test_scores_follow_clients_that_trained(participation: float) -> None:
+    run = simulate("local", participation=participation, rounds=4)
+    for _ in range(4):
+        run.advance(1)
+        fresh = Evaluator(run.net, run.federation, run.local_model)
+        row = run.algorithm.evaluated(run.server)[""]
+        expected = fresh.measures(row, fresh.scores(row))
+        stored = {name: value for at, name, value in run.progress.curves[""] if at == run.round}
+        assert {name: stored[name] for name in expected} == pytest.approx(expected, abs=1e-12)

@@ -16,6 +16,7 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
+from algorithms.t1 import T1
 from bench.engine.loop import Loop
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
@@ -61,6 +62,17 @@ def test_those_behind_catch_up() -> None:
     assert (ahead.round, behind.round) == (2, 2)
     pack.advance(1)
     assert (ahead.round, behind.round) == (3, 3)
+
+
+def test_members_may_differ_in_their_bases_numbers() -> None:
+    methods = [T1(FedProx(mu)) for mu in (0.0, 0.5)]
+    alone = [trained(method, rounds=ROUNDS) for method in methods]
+    assert largest_gap(*alone) > 1e-3
+    pack = Pack([simulate(method, "stacked") for method in methods])
+    pack.advance(ROUNDS)
+    assert (pack.failures, pack.apart) == ({}, None)
+    for one, other in zip(alone, pack.members, strict=True):
+        assert largest_gap(one, other) < 1e-12
 
 
 class Breaks(FedAvg):

@@ -134,3 +134,11 @@ def test_a_search_by_optuna_is_shown_before_it_runs(
     )
     assert main(asked) == 0
     assert "at most 12 that Optuna chooses" in capsys.readouterr().out
+
+
+def test_what_cannot_run_here_is_noted() -> None:
+    everything = make_plan(Request(("all",)))
+    plan = make_plan(Request(("all",), left_out={"fedbn": "more samples"}))
+    assert set(plan.notes) - set(everything.notes) == {"left out: fedbn needs more samples"}
+    names = {unit.algorithm for unit in plan.units}
+    assert {unit.algorithm for unit in everything.units} - names == {"fedbn"}

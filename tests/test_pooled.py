@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +31,17 @@ def cell(*differences: float, method: str = "new") -> dict[str, dict[object, flo
         "old": dict.fromkeys(range(len(differences)), 1.0),
         method: {k: 1 + d for k, d in enumerate(differences)},
     }
+
+
+def record_beside_fedavg(rows: list[dict[str, Any]]) -> Mapping[str, Any]:
+    """The one method that is compared with FedAvg in these rows."""
+    runs = pd.DataFrame(rows)
+    metrics = [NUMBERS["mean_last10_accuracy"]]
+    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
+    sheet = pooled_against(tables, metrics[0], "fedavg")
+    assert sheet is not None
+    (record,) = sheet.records
+    return record
 
 
 def test_p_is_an_enumeration_of_signs() -> None:
@@ -126,12 +139,7 @@ def test_diverged_runs_count_as_they_ended() -> None:
             else {"mean_last10_accuracy": 0.5}
         )
         rows.append(make_row("fedprox", {"mu": 0.1}, seed=seed, diverged=seed == 0, **told))
-    runs = pd.DataFrame(rows)
-    metrics = [NUMBERS["mean_last10_accuracy"]]
-    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
-    sheet = pooled_against(tables, metrics[0], "fedavg")
-    assert sheet is not None
-    (record,) = sheet.records
+    record = record_beside_fedavg(rows)
     assert record["difference"] == pytest.approx((7 * 0.1 - 0.3) / 8)
     assert (record["diverged"], record["runs"], record["partitions"]) == (1, 8, 8)
 
@@ -150,12 +158,7 @@ def test_cells_of_one_partition_are_one_cluster() -> None:
         for alpha in (0.1, 0.5)
         for seed in range(3)
     ]
-    runs = pd.DataFrame(rows)
-    metrics = [NUMBERS["mean_last10_accuracy"]]
-    tables = tables_of(with_seeds(leaderboard(runs), runs, metrics), metrics)
-    sheet = pooled_against(tables, metrics[0], "fedavg")
-    assert sheet is not None
-    (record,) = sheet.records
+    record = record_beside_fedavg(rows)
     assert (record["partitions"], record["cells"]) == (2 * 3, 4)
     assert json.loads(json.dumps(record))["separable"] is True
 

@@ -203,6 +203,16 @@ def test_in_one_cell_it_is_mann_whitneys_u() -> None:
     assert better.probability == pytest.approx(stats.mannwhitneyu(first, second).statistic / 40)
 
 
+def test_less_may_be_better() -> None:
+    low = {"cell": {"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 5.0]}}
+    fewer = improvement(low, "a", "b", higher_is_better=False)
+    more = improvement(low, "a", "b")
+    assert fewer.probability == pytest.approx((3 + 2.5 + 1.5) / 9)
+    assert more.probability == pytest.approx(1 - fewer.probability)
+    interval = limits(fewer.interval)
+    assert interval == pytest.approx([1 - limit for limit in reversed(limits(more.interval))])
+
+
 def test_complete_separation_claims_no_certainty() -> None:
     assert improvement({"cell": VALUES["cell 1"]}, "fedavg", "fedgkd") == Improvement(1.0, None)
 

@@ -271,6 +271,9 @@ def test_of_several_rows_of_a_run_one_counts(store, rule):
         finding for finding in validate(store.out).findings if "disagree" in finding.problem
     ]
     assert bool(disagreeing) == (rule == DISAGREEING)
+    for finding in disagreeing:
+        key = store.runs(replicates=True)["run_key"].iloc[0]
+        assert f"bench.sweep reproduce {key[:16]} --out {store.out}`" in finding.next_step
 
 
 def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monkeypatch):
@@ -393,6 +396,26 @@ def test_a_full_disk_leaves_nothing_half_written(store, monkeypatch, failing):
     assert [path for path in store.out.rglob("*") if path.is_file()] == []
     store.write(make_row(), CURVE)
     assert len(store.runs()) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the paths of open files")
+def test_a_renamed_file_survives_a_power_cut(store, monkeypatch):
+    """Its content is on the disk before it has its name, and its folder afterwards."""
+    synced = []
+    fsync = os.fsync
+
+    def noting(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path, {file.name for file in path.iterdir()} if path.is_dir() else None))
+        fsync(descriptor)
+
+    monkeypatch.setattr("leaderboards.rows.files.os.fsync", noting)
+    path = store.write(make_row(), CURVE)
+    folders = {folder.name: names for folder, names in synced if names is not None}
+    assert path.name in folders["runs"]
+    assert path.name in folders["curves"]
+    files = [folder.parent.name for folder, names in synced if names is None]
+    assert sorted(files) == ["curves", "runs"]
 
 
 def test_leftovers_are_ignored_and_swept_after_a_day(store):

@@ -56,6 +56,18 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
     assert Store(tmp_path).runs().iloc[0].status == "finished"
 
 
+def test_a_run_may_end_while_the_sweep_stops(execution: Execution, tmp_path: Path) -> None:
+    finished = RunGroup([unit()], execution)
+    assert finish(finished)["status"] == "finished"
+    unfinished = RunGroup([unit(1)], execution)
+    unfinished.step()
+    (tmp_path / "stop").touch()
+    assert finished.report()["status"] == "finished"
+    assert unfinished.report()["status"] == "interrupted"
+    assert [trial.report()["done"] for trial in (finished, unfinished)] == [True, True]
+    unfinished.close()
+
+
 def free(trial: RunGroup) -> list[bool]:
     """Of each run, in the order of the trial's, whether another trial could claim it now."""
     found = []

@@ -1,7 +1,8 @@
 """Data sets by name: `info` describes one, `load` fetches and reads it, `read` reads it without fetching.
 
-`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages. The table
-imports neither numpy nor torch; the loader of a data set is imported on first use.
+`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages, and
+`bench.data.own` reads a user's own files. The table imports neither numpy nor torch; the loader of
+a data set is imported on first use.
 `bench.data.splits` gives the samples to clients.
 
 `info`, `load`, `read` and `source` raise UsageError if no data set has that name, or if one from
@@ -20,7 +21,7 @@ from typing import cast
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import DATASETS, DatasetInfo
-from bench.errors import EnvironmentProblem
+from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.words import unknown
 
 __all__ = [
@@ -31,15 +32,29 @@ __all__ = [
     "data_dir",
     "hashes",
     "info",
+    "is_own",
+    "is_path",
     "load",
+    "named",
     "read",
 ]
 
+CSV = "csv:"
+PATHS = ("folder:", CSV)  # before a path that a user types
+OWN = ("folder@", "csv@")  # before the hash of what lies there
+
 
 def info(name: str) -> DatasetInfo:
-    """Return the entry of a built-in data set, or of one from outside: an entry point's name, or `module:name`."""
+    """Return the entry of a built-in data set, or of one from outside.
+
+    `name` may be an entry point's, a `module:name`, or one of a user's own files (`is_own`).
+    """
     if name in DATASETS:
         return DATASETS[name]
+    if is_own(name):
+        from bench.data import own
+
+        return own.find(name)
     from bench.data import plugins  # looks into installed packages, which few commands need
 
     entry = plugins.find(name)
@@ -48,12 +63,38 @@ def info(name: str) -> DatasetInfo:
     return entry
 
 
+def is_own(name: str) -> bool:
+    """Tell whether a name is of a user's own files, as typed or by their content."""
+    return name.startswith(OWN) or is_path(name)
+
+
+def is_path(name: str) -> bool:
+    """Tell whether a name of a data set says where it is: `folder:PATH` or `csv:PATH`."""
+    return name.startswith(PATHS)
+
+
+def named(name: str, label: str = "") -> str:
+    """Return the name by which runs know a data set.
+
+    A user's own files are read, and named by their content. `label`: the column of labels of
+    `csv:PATH`. Raises UsageError as `bench.data.own.define`.
+    """
+    if is_path(name):
+        from bench.data import own
+
+        return own.define(name, label).name
+    if label:
+        raise UsageError(f"label={label} names a column of csv:PATH, and the data set is {name}")
+    return name
+
+
 def load(name: str, folder: Path | str | None = None, offline: bool = False) -> Dataset:
     """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
     Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original
     ones. `folder`: as for `data_dir`. `offline`: never use the network.
     """
+    name = named(name)
     data_folder = data_dir(folder)
     try:
         return _read(name, data_folder)
@@ -65,7 +106,7 @@ def load(name: str, folder: Path | str | None = None, offline: bool = False) -> 
 def read(name: str, folder: Path | str | None = None) -> Dataset | None:
     """Read a data set as `load` does, but never download it; return None if it is not on this machine."""
     try:
-        return _read(name, data_dir(folder))
+        return _read(named(name), data_dir(folder))
     except MissingData:
         return None
 
@@ -85,6 +126,10 @@ def hashes(names: Iterable[str], folder: Path | str | None = None) -> dict[str, 
 def source(name: str) -> Source:
     """Return the source of a data set."""
     entry = info(name)
+    if is_own(name):
+        from bench.data import own
+
+        return own.source(name)
     if name not in DATASETS:
         from bench.data import plugins
 
@@ -93,8 +138,11 @@ def source(name: str) -> Source:
 
 
 def version(name: str) -> str | None:
-    """Return the part of a run key that identifies the data of a data set from outside; None for a built-in one."""
-    if name in DATASETS:
+    """Return the part of a run key that identifies the data of a data set from outside.
+
+    None for a built-in one, and for a user's own files, whose name does that.
+    """
+    if name in DATASETS or is_own(name):
         return None
     from bench.data import plugins
 

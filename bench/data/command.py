@@ -15,7 +15,7 @@ from bench.data.table import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import DATA_DIR, split_list
+from bench.terminal.words import DATA_DIR, LABEL, split_list
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""
@@ -26,6 +26,7 @@ examples:
   python -m bench.data prepare sst5 distilbert            texts, and the weights of the model that reads them
   python -m bench.data prepare mnist usps --offline       from what is here, never from the network
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20
+  python -m bench.data list folder:flowers csv:iris.csv --label species      your own files
 
 Folders that torchvision has filled are used as they are, also one or two levels deeper, or named themselves. So are
 cifar-10-python.tar.gz and cifar-100-python.tar.gz, MNIST/raw/*.gz, an unpacked tiny-imagenet-200, and Hugging Face's
@@ -54,9 +55,13 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     shared = Parser(add_help=False)
     shared.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
+    shared.add_argument("--label", default="", metavar="COLUMN", help=LABEL)
     listing = commands.add_parser("list", parents=[shared], help="every data set")
     listing.add_argument(
-        "names", nargs="*", metavar="NAME", help="these only, module:name included (default all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="these only, module:name, folder:PATH and csv:PATH included (default all)",
     )
     listing.add_argument("--json", action="store_true", help="machine-readable output")
     preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare")
@@ -84,11 +89,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(lambda: action(args))
 
 
+def _names(args: argparse.Namespace) -> list[str]:
+    """Return the data sets that a user names, each once, by the names that runs know."""
+    names: list[str] = []
+    for word in args.names:
+        if data.is_path(word):  # which may have commas
+            label = args.label if word.startswith(data.CSV) else ""
+            names.append(data.named(word, label))
+        else:
+            names += split_list([word])
+    return list(dict.fromkeys(names))
+
+
 def _list(args: argparse.Namespace) -> None:
     from bench.data import plugins
 
     folder = data.data_dir(args.data_dir)
-    names, rows, broken = list(dict.fromkeys(split_list(args.names))), [], []
+    names = _names(args)
+    rows = []
+    broken = []
     for name in names or dict.fromkeys([*DATASETS, *plugins.KIND.names()]):
         try:
             info, missing = data.info(name), data.source(name).missing(folder)
@@ -124,7 +143,7 @@ def _list(args: argparse.Namespace) -> None:
 
 def _prepare(args: argparse.Namespace) -> None:
     folder = data.data_dir(args.data_dir)
-    names = list(dict.fromkeys(split_list(args.names)))
+    names = _names(args)
     infos = {name: data.info(name) for name in names if name != weights.PRETRAINED}
     if weights.PRETRAINED in names:
         file = weights.fetch(folder, args.offline)

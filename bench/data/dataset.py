@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Groups = NDArray[np.int64]
 
 
+TEST_SHARE = 0.2  # of a data set without a test part
 PAD = 0  # the token id that texts are filled up with: [PAD], the vocabulary's first piece
 
 
@@ -133,6 +134,22 @@ def resized(images: Images, side: int) -> Images:
             (side, side), Image.Resampling.BILINEAR
         )
     return pixels
+
+
+def drawn_test_part(labels: Labels) -> NDArray[np.bool_]:
+    """Tell which of N samples are the test part of a data set that has none.
+
+    It is 20 % of each class, rounded, drawn by RandomState(0): the same for every seed, so that
+    accuracies of different seeds are measured on one test set. `labels` are (N,), as is the result.
+    """
+    import numpy as np
+
+    rng = np.random.RandomState(0)
+    test = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        test[members[: int(TEST_SHARE * len(members) + 0.5)]] = True
+    return test
 
 
 def whole_numbers(values: Sequence[Any] | NDArray[Any], what: str) -> Labels:

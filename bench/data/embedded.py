@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, drawn_test_part
 from bench.data.splits import Split
 from bench.data.table import DatasetInfo
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from bench.data.dataset import Labels
 
-TEST_SHARE = 0.2  # of digits
 REACH = 4.0  # of the plane
 COUNT = 1_000  # points of either part
 WORDS = 1_000  # of the vocabulary of made-up texts
@@ -50,9 +49,7 @@ class Embedded:
 class Digits(Embedded):
     """The `Source` of digits.
 
-    The set has no test part of its own. Ours is 20 % of each class, rounded, drawn by
-    RandomState(0): the same 359 images for every seed, so that accuracies of different seeds are
-    measured on one test set.
+    The set has no test part of its own. Ours has 359 images (`drawn_test_part`).
     """
 
     def read(self, folder: Path) -> Dataset:
@@ -67,11 +64,7 @@ class Digits(Embedded):
             rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8),
             rows[:, -1].astype(np.int64),
         )
-        rng = np.random.RandomState(0)
-        test = np.zeros(len(labels), dtype=np.bool_)
-        for label in np.unique(labels):
-            members = rng.permutation(np.flatnonzero(labels == label))
-            test[members[: int(TEST_SHARE * len(members) + 0.5)]] = True
+        test = drawn_test_part(labels)
         return Dataset.of("digits", (pixels[~test], labels[~test]), (pixels[test], labels[test]))
 
 

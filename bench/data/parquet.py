@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 KINDS = (".parquet", ".jsonl")  # endings of the names of tables
 IMAGES = ("image", "img")  # names of the column of images, and of that of labels
 LABELS = ("label", "fine_label")
+# Of images. Other formats of Pillow start programs or fill memory on what a file says.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 SHARDS = re.compile(r"-of-(\d+)")  # in a name: the number of files of the part
 
 
@@ -128,7 +130,7 @@ def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:
     """
     from PIL import Image
 
-    with Image.open(io.BytesIO(blob)) as image:
+    with Image.open(io.BytesIO(blob), formats=FORMATS) as image:
         if image.size != (shape[2], shape[1]):
             raise ValueError(f"an image of {image.size[1]}x{image.size[0]} pixels")
         pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))

@@ -77,15 +77,23 @@ def version(name: str) -> str | None:
         return None
     data = source(name)
     if isinstance(data, Arrays):
-        fields = ("num_classes", "input_shape", "scale", "flip", "groups", "kind")
-        facts = {field: getattr(info, field) for field in fields}
-        facts["normalizations"] = dict(sorted(info.normalizations.items()))
         try:
-            return digest({"content": data.read(data_dir()).hash, **facts})[:16]
+            return content_version(info, data.read(data_dir()).hash)
         except MissingData:
             pass  # without the data no run was made, so the code will do
     modules = [path.partition(":")[0] for path in (KIND.path(name) or "", info.loader)]
     return f"{fingerprint(dict.fromkeys(modules)):08x}"
+
+
+def content_version(info: DatasetInfo, content: str) -> str:
+    """Return 16 hexadecimal digits of all in a data set that decides numbers.
+
+    `content`: hash of the arrays.
+    """
+    fields = ("num_classes", "input_shape", "scale", "flip", "groups", "kind")
+    facts = {field: getattr(info, field) for field in fields}
+    facts["normalizations"] = dict(sorted(info.normalizations.items()))
+    return digest({"content": content, **facts})[:16]
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import DATA_DIR
+from bench.terminal.words import DATA_DIR, LABEL
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting
@@ -53,6 +53,7 @@ def _parser() -> Parser:
         ),
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="data set")
+    parser.add_argument("--label", default="", metavar="COLUMN", help=LABEL)
     parser.add_argument("--clients", required=True, type=int, metavar="K", help="number of clients")
     parser.add_argument(
         "--alpha", type=float, metavar="A", help="Dirichlet concentration; small is non-IID"
@@ -92,15 +93,16 @@ def _show(args: argparse.Namespace) -> None:
 
 def _make_report(args: argparse.Namespace) -> dict[str, Any]:
     """Return the facts to show, by their JSON keys; `counts` are the samples of each class that each client holds."""
-    info = data.info(args.dataset)
+    name = data.named(args.dataset, args.label)
+    info = data.info(name)
     alpha = args.alpha if partition(args.partition).needs_alpha else None
     try:
         setting = Setting(
-            dataset=args.dataset, partition=args.partition, alpha=alpha, num_clients=args.clients
+            dataset=name, partition=args.partition, alpha=alpha, num_clients=args.clients
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    dataset = data.read(args.dataset, args.data_dir)
+    dataset = data.read(name, args.data_dir)
     if dataset is None:
         folder = ("--data-dir", args.data_dir) if args.data_dir else ()
         command = shell_command("bench.data", "prepare", args.dataset, *folder)

@@ -25,7 +25,7 @@ import gzip
 import hashlib
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -280,65 +280,63 @@ def _files_of(tree: Path) -> list[Path]:
     return sorted(file for file in tree.rglob("*") if file.name[0] != "." and file.is_file())
 
 
-def _idx_files(name: str, files: Iterable[tuple[str | None, str]]) -> tuple[Original, ...]:
-    """Return the four files of a relative of MNIST, with the checksum of each and of its compressed form."""
-    return tuple(
-        Original(f"{name}/raw/{part}-ubyte", md5, compressed=compressed)
-        for part, (md5, compressed) in zip(IDX_PARTS, files, strict=True)
+def _relative_of_mnist(
+    name: str, folder: str, *sums: tuple[str | None, str], repository: str = ""
+) -> Idx:
+    """Return the source of four files that are named as MNIST's are.
+
+    Args:
+        name: in `DATASETS`, which is that of the hub's configuration as well.
+        folder: of the files, which is the name of torchvision's class as well.
+        sums: the checksum of each file, if one is published, and of its compressed form.
+        repository: of tables on the hub.
+    """
+    files = tuple(
+        Original(f"{folder}/raw/{part}-ubyte", md5, compressed=compressed)
+        for part, (md5, compressed) in zip(IDX_PARTS, sums, strict=True)
+    )
+    return Idx(
+        info=DATASETS[name],
+        form=IDX_FORM,
+        files=files,
+        repository=repository,
+        configuration=name if repository else "",
+        theirs=folder,
     )
 
 
+IDX_FORM = "images and labels in the idx format"
 IDX_PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-MNIST = Idx(
-    info=DATASETS["mnist"],
-    form="images and labels in the idx format",
-    files=_idx_files(
-        "MNIST",
-        (
-            ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
-            ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
-            ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
-        ),
-    ),
+MNIST = _relative_of_mnist(
+    "mnist",
+    "MNIST",
+    ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+    ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+    ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
     repository="ylecun/mnist",
-    configuration="mnist",
-    theirs="MNIST",
 )
 # Only the compressed files of these two have published checksums.
-FASHION_MNIST = Idx(
-    info=DATASETS["fashion_mnist"],
-    form="images and labels in the idx format",
-    files=_idx_files(
-        "FashionMNIST",
-        (
-            (None, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-            (None, "25c81989df183df01b3e8a0aad5dffbe"),
-            (None, "bef4ecab320f06d8554ea6380940ec79"),
-            (None, "bb300cfdad3c16e7a12a480ee83cd310"),
-        ),
-    ),
+FASHION_MNIST = _relative_of_mnist(
+    "fashion_mnist",
+    "FashionMNIST",
+    (None, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    (None, "25c81989df183df01b3e8a0aad5dffbe"),
+    (None, "bef4ecab320f06d8554ea6380940ec79"),
+    (None, "bb300cfdad3c16e7a12a480ee83cd310"),
     repository="zalando-datasets/fashion_mnist",
-    configuration="fashion_mnist",
-    theirs="FashionMNIST",
 )
-KMNIST = Idx(
-    info=DATASETS["kmnist"],
-    form="images and labels in the idx format",
-    files=_idx_files(
-        "KMNIST",
-        (
-            (None, "bdb82020997e1d708af4cf47b453dcf7"),
-            (None, "e144d726b3acfaa3e44228e80efcd344"),
-            (None, "5c965bf0a639b31b8f53240b1b52f4d7"),
-            (None, "7320c461ea6c1c855c0b718fb2a4b134"),
-        ),
-    ),
-    theirs="KMNIST",
+KMNIST = _relative_of_mnist(
+    "kmnist",
+    "KMNIST",
+    (None, "bdb82020997e1d708af4cf47b453dcf7"),
+    (None, "e144d726b3acfaa3e44228e80efcd344"),
+    (None, "5c965bf0a639b31b8f53240b1b52f4d7"),
+    (None, "7320c461ea6c1c855c0b718fb2a4b134"),
 )
 EMNIST_LETTERS = Idx(
     info=DATASETS["emnist_letters"],
-    form="images and labels in the idx format",
+    form=IDX_FORM,
     files=tuple(
         Original(
             f"EMNIST/raw/emnist-letters-{part}-ubyte"

@@ -20,6 +20,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from bench.data import own
 from bench.execution import Execution
 from bench.executors.factories import COMPARED, make_scheduler
 from bench.executors.ray_callback import Watcher
@@ -131,6 +132,7 @@ def _fit(
     samples: int = 1,
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
+    trainable.own_data = dict(own.known)
     root = Path(sweep.execution.out) / "state"
     name = f".tune-{uuid.uuid4().hex[:8]}"
     # Tune's files are pickles: others must not write them.

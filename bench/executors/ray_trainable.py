@@ -20,6 +20,7 @@ from ray import tune
 from algorithms import Entry, entry
 from algorithms.plugins import given
 from bench import data
+from bench.data import own
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
 from bench.executors.trials import divert_warnings
@@ -42,6 +43,7 @@ class FederatedTrainable(tune.Trainable):
     algorithm: str = ""
     method: tuple[Entry, Any] | None = None  # the algorithm, if it was given as an object
     defaults: Mapping[str, Any] = {}
+    own_data: Mapping[str, Any] = {}  # `own.known` of the sweep's driver
     trial: RunGroup
 
     @classmethod
@@ -58,6 +60,7 @@ class FederatedTrainable(tune.Trainable):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.method:
             given[self.algorithm] = self.method
+        own.known.update(self.own_data)
         units, execution = self.resolve(config)
         if execution.notice_file:
             write_warnings(execution.notice_file)

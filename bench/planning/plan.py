@@ -23,6 +23,7 @@ from bench.planning.request import (
     settings_of,
     sort_values,
     supply,
+    with_named_data,
 )
 from bench.planning.run_spec import (
     Plan,
@@ -47,10 +48,13 @@ def make_plan(request: Request) -> Plan:
         from bench.planning.table_plan import make_table_plan
 
         return make_table_plan(request)
+    read_notes: list[str] = []
+    request = with_named_data(request, read_notes)
     check_names(request)
     skip_unfit = request.algorithms == ("all",)
     entries = [entry(name) for name in _names(request)]
-    notes = [f"left out: {name} needs {need}" for name, need in request.left_out.items()]
+    left_out = [f"left out: {name} needs {need}" for name, need in request.left_out.items()]
+    notes = [*read_notes, *left_out]
     paper, base = choose_setting(entries, request, notes)
     fields, hyper = sort_values(request, entries)
     rates = _tuned_rates(request, fields)

@@ -17,6 +17,7 @@ from leaderboards.selection import DEFAULT_RULE
 from search_spaces import PAPERS, SETTINGS, Grid, Setting, cast, combinations, setting_fields
 
 EMBEDDED_DATASET = "digits"
+LABEL = "label"  # in `--set label=NAME`: the column of labels of `--dataset csv:PATH`
 FALLBACK_PAPER = "fedgkd"
 AUXILIARY_PER_CLASS = 32  # FedCAD, Experiments: "using only 32 samples for each class"
 VALIDATION_FRACTION = 0.1
@@ -73,6 +74,29 @@ class Request:
         """Return the words that a message adds about a value's origin; empty for the command line."""
         origin = self.origins.get(name, "command line")
         return "" if origin == "command line" else f" (from {origin})"
+
+
+def with_named_data(request: Request, notes: list[str]) -> Request:
+    """Name a user's own files by their content, in place of their path and label.
+
+    A note says what was read. Raises UsageError if they cannot be read, or label is given for other
+    data.
+    """
+    labels = request.values.get(LABEL, ())
+    if not data.is_path(request.dataset):
+        return request
+    if len(labels) > 1:
+        raise UsageError(
+            f"label takes the name of one column, got {', '.join(labels)}{request.place_of(LABEL)}"
+        )
+    info = data.info(data.named(request.dataset, *labels))
+    inputs = "x".join(map(str, info.input_shape))
+    notes.append(
+        f"{info.name} is {request.dataset}: {info.train_size:,} training and "
+        f"{info.test_size:,} test samples, {info.kind} of {inputs}, {info.num_classes} classes"
+    )
+    values = {name: texts for name, texts in request.values.items() if name != LABEL}
+    return replace(request, dataset=info.name, values=values)
 
 
 def check_names(request: Request) -> None:
@@ -181,9 +205,10 @@ def choose_setting(
     A note names other papers' settings.
 
     It is the setting of `--paper`; else of the first algorithm whose own paper has the data set;
-    else of FedGKD. The embedded digits have their own setting, and a data set from outside has the
-    default one, without a paper. Raises UsageError if the paper has no such setting, or there is no
-    such data set.
+    else of FedGKD. The embedded digits have their own setting. A data set from outside has the
+    default one, without a paper, and a model that takes its samples.
+
+    Raises UsageError if the paper has no such setting, or there is no such data set.
     """
     if request.paper:
         names = [dataset for paper, dataset in SETTINGS if paper == request.paper]
@@ -204,10 +229,23 @@ def choose_setting(
                     f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}"
                 )
             return paper, SETTINGS[paper, request.dataset]
-    rules = data.info(request.dataset).normalizations
+    info = data.info(request.dataset)
     default = Setting()
+    rules = info.normalizations
     rule = default.normalization if default.normalization in rules else next(iter(rules))
-    return None, replace(default, dataset=request.dataset, normalization=rule)
+    model = _default_model(info)
+    return None, replace(default, dataset=request.dataset, model=model, normalization=rule)
+
+
+def _default_model(info: data.DatasetInfo) -> str:
+    """Return the setting's default model, or the first of the table that takes these images or vectors."""
+    default = Setting().model
+    if info.kind == "texts" or models.MODELS[default].fits(info.input_shape, info.kind):
+        return default
+    fitting = (
+        name for name, entry in models.MODELS.items() if entry.fits(info.input_shape, info.kind)
+    )
+    return next(fitting, default)
 
 
 def settings_of(

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.data import is_path
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET, TUNINGS
@@ -156,7 +157,12 @@ class SweepOptions:
     """
 
     algo: tuple[str, ...] = _several(RUN, "algorithms, or all", "NAME")
-    dataset: str = _option(RUN, "data set", "NAME", EMBEDDED_DATASET)
+    dataset: str = _option(
+        RUN,
+        "data set; folder:PATH has images by class, csv:PATH rows with --set label=COLUMN",
+        "NAME",
+        EMBEDDED_DATASET,
+    )
     paper: str | None = _option(
         RUN,
         "paper whose setting and grids to use (default: the first algorithm's that has the data set)",
@@ -415,7 +421,7 @@ def _check_imports(options: SweepOptions, file: str) -> None:
         for text in texts
     ]
     for name in names:
-        if ":" in name and name not in options.import_:
+        if ":" in name and not is_path(name) and name not in options.import_:
             raise UsageError(
                 f"--config {file} names {name}, whose code would run, and the file is not in the working folder: if "
                 f"you trust it, add --import {name}, or give the command in the file's folder"

@@ -12,14 +12,22 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from algorithms.entry_points import names_of_rows
-from bench import artifacts
+from bench import artifacts, data
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.words import DATA_DIR, IMPORT, checked_path, counted, result_folder, split_list
+from bench.terminal.words import (
+    DATA_DIR,
+    IMPORT,
+    LABEL,
+    checked_path,
+    counted,
+    result_folder,
+    split_list,
+)
 from leaderboards import Store
 from leaderboards.rows.files import part_of
 from leaderboards.rows.schema import READ_OFF_CURVES
@@ -45,13 +53,21 @@ def main(argv: Sequence[str]) -> int:
         help="folder of the new row (default OUT/reproduced; of the default OUT if --out is a file)",
     )
     parser.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
+    parser.add_argument(
+        "--dataset",
+        default="",
+        metavar="NAME",
+        help="folder:PATH or csv:PATH, where the data lie that the row names by their content",
+    )
+    parser.add_argument("--label", default="", metavar="COLUMN", help=LABEL)
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument("--offline", action="store_true", help="never touch the network")
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)"
     )
     arguments = parser.parse_args(argv)
-    with names_of_rows(split_list(arguments.imports)):
+    typed = (*split_list(arguments.imports), arguments.dataset)
+    with names_of_rows(typed):
         return exit_status(lambda: _reproduce(arguments))
 
 
@@ -71,7 +87,10 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             f"the run {row['run_key'][:16]} is {row['status']}, and only a finished row can be compared: give its "
             "command again to finish it, or name a finished run"
         )
+    if arguments.dataset:
+        _check_data(row, arguments.dataset, arguments.label)
     unit = unit_of_row(row)
+    data.info(unit.setting.dataset)  # raises if nobody says where data known by content lie
     if unit.setting.start_from:
         artifacts.copy([out], into, unit.setting.start_from)
     device, _ = resolve_device(arguments.device, None, remote=False)
@@ -104,6 +123,16 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         return EXIT_FAILED
     rows = Store(into).runs(replicates=True)
     return _compare(row, records(rows[rows.run_key == row["run_key"]].sort_values("finished"))[-1])
+
+
+def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
+    """Read the data that the user names; raises UsageError unless they are those of the row."""
+    name = data.named(dataset, label)
+    if name != row["dataset"]:
+        raise UsageError(
+            f"--dataset {dataset} is {name}, and the run {row['run_key'][:16]} has "
+            f"{row['dataset']}: name its data"
+        )
 
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:

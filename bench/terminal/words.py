@@ -26,6 +26,7 @@ DATA_DIR = (
     "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
 )
 IMPORT = "allow importing these `module:name` that a file refers to, which executes their code"
+LABEL = "of csv:PATH: the column of labels"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
 

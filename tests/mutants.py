@@ -1,0 +1,433 @@
+"""Draw small faults of the product and count how many the tests notice: `make mutants`, or with `--seed`, `--count`.
+
+A mutant is a copy of the product with one fault: a comparison, a constant, a sign, a branch or a
+statement is another. Its tests are those nearest to the faulty module by the graph of imports. They
+run until one fails, each with a time limit, and all within `--seconds`. A test that fails without
+the fault, too, counts for nothing. `EQUIVALENT` names the mutants that change no behaviour.
+
+The tests run in a process forked from one that has imported torch and the like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import compileall
+import copy
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("algorithms", "bench", "leaderboards", "search_spaces")
+EXIT_TESTS_FAILED = 1  # of pytest
+TEST_SECONDS = 60  # of a single test
+NEAREST = 12  # files of tests of a mutant
+SHARED = ("tests.conftest", "tests.commands")  # what nearly all tests import says little
+# Tests of modules that the product finds by name, which no statement imports.
+BY_NAME = {
+    "algorithms": ("test_equations.py", "test_engine.py", "test_docs.py", "test_selftest.py"),
+    "bench/selftest": ("test_selftest.py", "test_equations.py"),
+    "search_spaces": ("test_docs.py", "test_paper_tables.py", "test_tables.py", "test_spaces.py"),
+}
+LONGEST = 100  # characters of a fault in print
+
+# Why a mutant changes no behaviour, by file, function, what it replaces, and by what.
+EQUIVALENT: dict[tuple[str, str, str, str], str] = {}
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: `before`, at some bytes of a file, is `after`. `function` is the one that it is in."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    function: str
+    before: str
+    after: str
+
+    @property
+    def package(self) -> str:
+        """Its package, with the first one below for `bench`."""
+        parts = self.file.split("/")
+        return "/".join(parts[: 2 if parts[0] == "bench" and len(parts) > 2 else 1])
+
+    @property
+    def reason(self) -> str:
+        """Why it changes no behaviour; empty if it may."""
+        return EQUIVALENT.get((self.file, self.function, self.before, self.after), "")
+
+    def __str__(self) -> str:
+        fault = f"{self.before} -> {self.after}"
+        return f"{self.file}:{self.line} {self.function}: {fault[:LONGEST]}"
+
+
+class Finder(ast.NodeVisitor):
+    """Finds the places of a file where a fault can be put.
+
+    There is none in annotations, messages and imports for types.
+    """
+
+    def __init__(self, file: str, source: bytes) -> None:
+        self.file = file
+        self.source = source
+        self.starts = [0]
+        for line in source.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line))
+        self.functions: list[str] = []
+        self.found: list[Mutant] = []
+
+    def visit(self, node: ast.AST) -> None:
+        """Add the faults of a node, then of its parts."""
+        if isinstance(node, ast.JoinedStr | ast.AnnAssign) or _for_types(node):
+            value = getattr(node, "value", None)
+            if value is not None:
+                self.visit(value)
+            return
+        for fault in faults_of(node):
+            self._add(*fault)
+        named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if named:
+            self.functions.append(node.name)
+        for part in _parts(node):
+            self.visit(part)
+        if named:
+            self.functions.pop()
+
+    def _add(self, node: ast.AST, after: str) -> None:
+        start = self.starts[node.lineno - 1] + node.col_offset
+        end = self.starts[node.end_lineno - 1] + node.end_col_offset
+        before = " ".join(self.source[start:end].decode().split())
+        function = ".".join(self.functions)
+        self.found.append(Mutant(self.file, node.lineno, start, end, function, before, after))
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node's parts that run when the product does."""
+    if isinstance(node, ast.FunctionDef):
+        yield from node.body
+    elif isinstance(node, ast.Raise):
+        return
+    else:
+        yield from ast.iter_child_nodes(node)
+
+
+def faults_of(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the faults of a node: what is replaced, and by what."""
+    changed = copy.deepcopy(node)
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        changed.ops[0] = COMPARISONS[type(node.ops[0])]()
+        yield node, f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.BoolOp):
+        changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield node, f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield node, f"({ast.unparse(node.operand)})"
+    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _of_text(node):
+        changed.op = ARITHMETIC[type(node.op)]()
+        yield node, f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield node, str(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield node, repr(node.value + 1)
+    elif isinstance(node, ast.If | ast.IfExp | ast.While):
+        yield node.test, f"(not ({ast.unparse(node.test)}))"
+    elif isinstance(node, ast.AugAssign | ast.Raise) or _is_call(node):
+        yield node, "pass"
+
+
+def _of_text(node: ast.BinOp) -> bool:
+    """Tell whether an operation is on text, which another one refuses at once."""
+    sides = (node.left, node.right)
+    return any(
+        isinstance(side, ast.JoinedStr)
+        or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+        for side in sides
+    )
+
+
+def _is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def all_mutants() -> list[Mutant]:
+    """Find every place of the product where a fault can be put."""
+    found: list[Mutant] = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            source = path.read_bytes()
+            finder = Finder(str(path.relative_to(ROOT)), source)
+            finder.visit(ast.parse(source))
+            found += finder.found
+    return found
+
+
+# Which tests are near.
+
+
+def imports() -> dict[str, set[str]]:
+    """The modules that each module of the product and of the tests imports, within functions, too."""
+    files = {}
+    for package in (*PACKAGES, "docs", "tests"):
+        for path in (ROOT / package).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            files[name.removesuffix(".__init__")] = path
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        graph[name] = {
+            module for module in _imported(ast.parse(path.read_bytes())) if module in files
+        }
+    return graph
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that import statements may mean: those of tests and docs lack the folder."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            yield from (name, f"tests.{name}", f"docs.{name}")
+
+
+def near_tests(mutant: Mutant, graph: dict[str, set[str]]) -> list[str]:
+    """List the files of tests nearest to the mutant's module, those that name its function first."""
+    module = mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    importers: dict[str, set[str]] = {}
+    for name, imported in graph.items():
+        for other in imported:
+            importers.setdefault(other, set()).add(name)
+    distances = {module: 0}
+    waiting = deque([module])
+    while waiting:
+        name = waiting.popleft()
+        for importer in sorted(importers.get(name, ())):
+            if importer not in distances and importer not in SHARED:
+                distances[importer] = distances[name] + 1
+                waiting.append(importer)
+    function = mutant.function.rpartition(".")[2].lstrip("_") or "\0"
+    ranked = []
+    for name, distance in distances.items():
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        if path.name.startswith("test_"):
+            text = path.read_text()
+            ranked.append((distance - (function in text), len(text), f"tests/{path.name}"))
+    by_name = [f"tests/{file}" for file in BY_NAME.get(mutant.package, ())]
+    nearest = [file for _, _, file in sorted(ranked)]
+    return list(dict.fromkeys([*by_name, *nearest]))[:NEAREST]
+
+
+# Running them.
+
+
+class Copy:
+    """A copy of the tree, in which one mutant at a time stands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+        )
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).exists():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+        for package in PACKAGES:
+            compileall.compile_dir(self.root / package, quiet=2)
+        self.sound: set[str] = set()
+
+    def put(self, mutant: Mutant) -> None:
+        """Put a mutant in its place; later calls of `restore` take it away."""
+        source = (ROOT / mutant.file).read_bytes()
+        changed = source[: mutant.start] + mutant.after.encode() + source[mutant.end :]
+        self._write(mutant.file, changed)
+
+    def restore(self, mutant: Mutant) -> None:
+        """Take a mutant away."""
+        self._write(mutant.file, (ROOT / mutant.file).read_bytes())
+
+    def _write(self, file: str, source: bytes) -> None:
+        path = self.root / file
+        path.write_bytes(source)
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
+
+    def failing(self, tests: Sequence[str], seconds: float) -> str | None:
+        """Run tests until one fails, and return its name; None if all pass.
+
+        `no end` is returned after so many seconds.
+        """
+        report = self.root / "failed.json"
+        report.unlink(missing_ok=True)
+        child = os.fork()
+        if child == 0:
+            _run_tests(self.root, tests, report)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ended, _ = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return json.loads(report.read_text()) if report.exists() else "no report"
+            time.sleep(0.1)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "no end"
+
+
+def _run_tests(root: Path, tests: Sequence[str], report: Path) -> None:
+    """Run pytest in this forked process, write the first failing test's name, end the process."""
+    os.setsid()
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    import pytest
+
+    class Failures:
+        """Keeps the name of the first test that failed, or of the file that could not be read."""
+
+        first: str | None = None
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                self.first = self.first or report.nodeid
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.failed:
+                self.first = self.first or report.nodeid
+
+    failures = Failures()
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}"]
+    status = pytest.main([*options, *tests], plugins=[failures])
+    failed = failures.first
+    if failed is None and status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        failed = "pytest itself"
+    report.write_text(json.dumps(failed))
+    os._exit(0)
+
+
+def verdict(mutant: Mutant, tree: Copy, files: Sequence[str], seconds: float) -> str:
+    """Return the test that notices a mutant, or an empty text."""
+    end = time.monotonic() + seconds
+    for file in files:
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        tree.put(mutant)
+        try:
+            failed = tree.failing([file], left)
+        finally:
+            tree.restore(mutant)
+        if failed == "no end":
+            break
+        if failed and _is_sound(failed, tree, seconds):
+            return failed
+    return ""
+
+
+def _is_sound(test: str, tree: Copy, seconds: float) -> bool:
+    """Tell whether a test passes without a fault."""
+    name = test if "::" in test or test.endswith(".py") else ""
+    if name not in tree.sound and name and tree.failing([name], seconds) is None:
+        tree.sound.add(name)
+    return not name or name in tree.sound
+
+
+def main() -> int:
+    """Draw, run and count; return 1 if fewer than 95 % of the real mutants are noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument("--count", type=int, default=60, help="mutants (60)")
+    parser.add_argument("--first", type=int, default=0, help="skip so many of the draw (0)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for each mutant (300)")
+    parser.add_argument("--list", action="store_true", help="print the mutants and their tests")
+    options = parser.parse_args()
+    mutants = all_mutants()
+    drawn = random.Random(options.seed).sample(mutants, options.count)[options.first :]
+    graph = imports()
+    if options.list:
+        for mutant in drawn:
+            tests = " ".join(near_tests(mutant, graph))
+            sys.stdout.write(f"{mutant}{mutant.reason and ' (equivalent)'}\n    {tests}\n")
+        return 0
+    for library in ("numpy", "pandas", "pyarrow.parquet", "scipy.stats", "torch", "pytest"):
+        __import__(library)  # once, before the forks
+    counts: Counter[tuple[str, str]] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Copy(Path(folder))
+        for mutant in drawn:
+            outcome = "equivalent"
+            if not mutant.reason:
+                test = verdict(mutant, tree, near_tests(mutant, graph), options.seconds)
+                outcome = "noticed" if test else "survived"
+                sys.stdout.write(f"{outcome}: {mutant} {test}\n")
+                sys.stdout.flush()
+            counts[mutant.package, outcome] += 1
+    return _report(counts, len(mutants), options.seed)
+
+
+def _report(counts: Counter[tuple[str, str]], places: int, seed: int) -> int:
+    """Print the counts by package; return the exit status."""
+    outcomes = ("equivalent", "noticed", "survived")
+    sys.stdout.write(f"seed {seed}, of {places:,} places\n")
+    totals = Counter({outcome: 0 for outcome in outcomes})
+    for package in sorted({package for package, _ in counts}):
+        numbers = {outcome: counts[package, outcome] for outcome in outcomes}
+        totals.update(numbers)
+        sys.stdout.write(f"{package:20} {_line(numbers)}\n")
+    sys.stdout.write(f"{'all':20} {_line(totals)}\n")
+    real = totals["noticed"] + totals["survived"]
+    sys.stdout.write(f"noticed {totals['noticed'] / max(real, 1):.0%}, goal 95%\n")
+    return int(totals["noticed"] < 0.95 * real)
+
+
+def _line(numbers: dict[str, int]) -> str:
+    parts = [f"{count} {outcome}" for outcome, count in numbers.items()]
+    return f"{sum(numbers.values())} drawn: {', '.join(parts)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
