@@ -14,14 +14,15 @@ from leaderboards.problems import CONFIGURATION, REFERENCES, cell_of
 from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.selection import DEFAULT_RULE, RULES, selectable
-from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
+from leaderboards.stats.best import from_best
+from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
-SHARED = (
+TESTED = (  # metrics in which it is tested whether a row can be the best of its cell
     "best_accuracy",
     "final_accuracy",
     "selected_accuracy",
-)  # metrics whose ranks are tested as well
+)
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
@@ -68,9 +69,11 @@ def leaderboard(
         (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
         1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
         below 0, of accuracies not above 1); `_rank` by means among the selected rows of the cell (1
-        is best, ties share the smaller rank; diverged and reference rows have none, and, except for
-        costs, neither have rows of fewer than 3 seeds beside others with 3); for metrics in
-        `SHARED` also `_shared_rank`, shared by rows that no test separates (`seeds.shared_ranks`).
+        is best, ties share the smaller rank; rows with a diverged run share the last rank; reference
+        rows have none, and, except for costs, neither have rows of fewer than 3 seeds beside others
+        with 3); for metrics in `TESTED` also `_excluded`: whether a test over seeds excludes the
+        row from being the best of its cell (`stats.best.from_best`), empty for rows without a rank
+        by their mean.
         If a finished run may lack a metric, `_count` is the number of runs that have it, and the
         other statistics are empty unless all runs do.
     """
@@ -90,16 +93,18 @@ def leaderboard(
     board["selected"] = board.index.isin(
         _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
     )
-    ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
+    rivals = board["selected"] & ~board["algorithm"].isin(REFERENCES)
+    ranked = rivals & ~board["diverged"]
+    last = rivals & board["diverged"]
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
     ranks = {
-        f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
+        f"{metric.name}_rank": _ranks(
+            board, enough if metric.differs_by_seed else ranked, last, metric
+        )
         for metric in metrics.values()
     }
-    ranks |= {
-        f"{name}_shared_rank": _shared_ranks(board[enough], runs, metrics[name]) for name in SHARED
-    }
+    ranks |= {f"{name}_excluded": _excluded(board[enough], runs, metrics[name]) for name in TESTED}
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
@@ -308,40 +313,38 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
     ]  # the first of equals, hence the sorting
 
 
-def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Number) -> pd.Series:
+def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Number) -> pd.Series:
+    """Rank the rows in `ranked` by their means in their cells; the rows in `last` share the rank after them."""
     means = board[f"{metric.name}_mean"].where(ranked & bool(metric.better))
-    return (
-        means.groupby(board["cell"])
-        .rank(method="min", ascending=not metric.higher_is_better)
-        .astype("Int64")
-    )
+    cells = means.groupby(board["cell"])
+    ranks = cells.rank(method="min", ascending=not metric.higher_is_better)
+    after_all = cells.transform("count") + 1
+    return ranks.mask(last & bool(metric.better), after_all).astype("Int64")
 
 
-def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
-    """Rank rows in their cells by tests over seeds; `runs` has one run for each configuration and seed."""
+def _excluded(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
+    """Test in each cell which rows can be its best; `runs` has one run for each configuration and seed."""
     ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
     places = places.merge(
         runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]]
     )
-    ranks: dict[Any, int] = {}
+    excluded: dict[Any, bool] = {}
     for _, rows in places.groupby("cell"):
         values: dict[str, Seeds] = {
             str(i): dict(zip(group["seed"], group[metric.name], strict=True))
             for i, group in rows.groupby("place")
         }
-        ranks |= {
-            int(entry.algorithm): entry.rank
-            for entry in shared_ranks(values, metric.higher_is_better)
-        }
-    return pd.Series(ranks, dtype="Int64")
+        for entry in from_best(values, metric.higher_is_better):
+            excluded[int(entry.algorithm)] = entry.excluded
+    return pd.Series(excluded, dtype="boolean")
 
 
 def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[str]:
     statistics = [
         f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")
     ]
-    statistics += [f"{name}_shared_rank" for name in SHARED]
+    statistics += [f"{name}_excluded" for name in TESTED]
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = [
         "cell",

@@ -50,7 +50,7 @@ _LATEX = {
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Format tables as GitHub Markdown, the best of a column in bold, the second underlined."""
+    """Format tables as GitHub Markdown, the best of a column in bold."""
     return "\n".join(_markdown(table) for table in tables)
 
 
@@ -68,18 +68,10 @@ def _markdown(table: Table) -> str:
     lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
     for row in table.rows:
         code = [_markdown_code(row.hyperparameters)] * tuned
-        cells = [
-            _emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells
-        ]
+        cells = [_emphasised(cell, "**{}**", _markdown_text) for cell in row.cells]
         lines.append(_bars([_markdown_text(row.label), *code, *cells]))
-    return "\n".join(
-        [
-            *lines,
-            "",
-            table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)"),
-            "",
-        ]
-    )
+    remarks = [f"- {line}" for line in table.legend("**bold**")]
+    return "\n".join([*lines, "", *remarks, ""])
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -97,7 +89,7 @@ def _markdown_code(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Format tables as LaTeX with booktabs, the best of a column in bold, the second underlined.
+    """Format tables as LaTeX with booktabs, the best of a column in bold.
 
     A table is shrunk to the available width, a wide one to the width of both columns of a page.
     """
@@ -116,10 +108,7 @@ def _latex(table: Table) -> str:
         [
             _latex_text(row.label),
             *[_stacked(folded(row.hyperparameters))] * tuned,
-            *(
-                _emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text)
-                for cell in row.cells
-            ),
+            *(_emphasised(cell, r"\textbf{{}}", _latex_text) for cell in row.cells),
         ]
         for row in table.rows
     ]
@@ -132,11 +121,8 @@ def _latex(table: Table) -> str:
     ]
     lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
     lines += [" & ".join(cells) + r" \\" for cells in body]
-    below = [
-        *table.captions[1:],
-        table.legend("bold best", "=", "underlined second (may be shared)"),
-    ]
-    notes = ". ".join(_latex_text(line) for line in below if line)
+    below = [*table.captions[1:], *table.legend("bold")]
+    notes = r"\par ".join(map(_latex_text, below))
     lines += [
         r"\bottomrule",
         r"\end{tabular}}",
@@ -240,9 +226,7 @@ def _json(documents: Sequence[Any]) -> str:
     return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _emphasised(
-    cell: Cell, best: str, shared: str, second: str, escape: Callable[[str], str]
-) -> str:
-    """Put the cell's text into the template (`**{}**`) of its emphasis."""
-    template = {"best": best, "shared": shared, "second": second}.get(cell.emphasis, "{}")
-    return template.replace("{}", escape(cell.text()))
+def _emphasised(cell: Cell, best: str, escape: Callable[[str], str]) -> str:
+    """Escape the cell's text, and put it into the template `best`, such as `**{}**`, if it is the best."""
+    text = escape(cell.text())
+    return best.replace("{}", text) if cell.best else text

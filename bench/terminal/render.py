@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
 STYLES = ("table", "md", "latex", "csv", "json")
+_BEST = "*"  # behind the best mean of a column, in text without styles
 PLAIN_WIDTH = 124  # width of text that is not printed on a terminal
 
 
@@ -92,11 +93,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
         console.print(Text(text, style))
 
     width = console.width
-    legend = (
-        ("bold best", "=", "underlined second")
-        if console.is_terminal
-        else ("* best", "=", "+ second")
-    )
+    best = "bold" if console.is_terminal else _BEST
     for number, table in enumerate(tables):
         say("\n" * bool(number) + table.title, "bold")
         for line in table.captions:
@@ -108,9 +105,11 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
-        below = table.legend(*legend)
+        below = table.legend(best)
         if below:
-            say("\n" + below)
+            console.print()
+        for line in below:
+            say(line)
 
 
 def _column_chunks(table: Table, console: Console) -> Iterator[list[int]]:
@@ -170,13 +169,8 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
     aligned = []
     for text, cell in zip(texts, column, strict=True):
-        style = {"best": "bold", "second": "underline"}.get(
-            cell.emphasis, styles.get(cell.state, "")
-        )
-        signs = (
-            {"shared": "="} if console.is_terminal else {"best": "*", "shared": "=", "second": "+"}
-        )
-        sign = signs.get(cell.emphasis, "")
+        style = "bold" if cell.best else styles.get(cell.state, "")
+        sign = _BEST if cell.best and not console.is_terminal else ""
         space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (text + sign, style)))
     return aligned

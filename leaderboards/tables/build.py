@@ -13,7 +13,8 @@ from leaderboards.problems import BY, Place, Problem, Record, label_of, problems
 from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.schema import canonical_json, own_name
 from leaderboards.shell_text import typed
-from leaderboards.stats.seeds import rankable, shared_ranks
+from leaderboards.stats.best import from_best
+from leaderboards.stats.seeds import rankable
 from leaderboards.tables.captions import captions, labels_of, notes, title
 from leaderboards.tables.model import Cell, Head, Row, Table
 
@@ -171,7 +172,10 @@ def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
-    """Rank the cells of a column; cells that no test tells apart share a rank if values by seed are known."""
+    """Rank the cells of a column by means, and mark those that a test over seeds excludes from being best.
+
+    Cells with a diverged run share the last rank.
+    """
     metric = cells[0].metric
     scores = {
         i: score
@@ -185,26 +189,21 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
             {i: cell.n for i, cell in enumerate(cells) if cell.is_rival and not references[i]}
         )
         scores = {i: score for i, score in scores.items() if i in enough}
-    positions = {
-        i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()
-    }
+    ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
+    differ = len(set(scores.values())) > 1
     seeds = {str(i): cells[i].seeds for i in scores}
+    excluded: set[int] = set()
     if metric.differs_by_seed and all(seeds.values()):
-        ranks = {
-            int(place.algorithm): place.rank
-            for place in shared_ranks(seeds, metric.higher_is_better)
-        }
-    else:
-        ranks = positions
-    emphasis = {}
-    if len(set(scores.values())) > 1:
-        words = {1: "shared", 2: "second"}
-        emphasis = {i: words.get(rank, "") for i, rank in ranks.items()}
-        emphasis |= dict.fromkeys((i for i, position in positions.items() if position == 1), "best")
-    return [
-        replace(cell, rank=ranks.get(i), position=positions.get(i), emphasis=emphasis.get(i, ""))
-        for i, cell in enumerate(cells)
-    ]
+        distances = from_best(seeds, metric.higher_is_better)
+        excluded = {int(entry.algorithm) for entry in distances if entry.excluded}
+    ranked = []
+    for i, (cell, reference) in enumerate(zip(cells, references, strict=True)):
+        rank = ranks.get(i)
+        if cell.is_diverged_rival and metric.better and not reference:
+            rank = 1 + len(scores)
+        best = differ and i in scores and rank == 1
+        ranked.append(replace(cell, rank=rank, best=best, excluded=i in excluded and not best))
+    return ranked
 
 
 def _score(cell: Cell) -> float | None:
@@ -214,18 +213,23 @@ def _score(cell: Cell) -> float | None:
 
 
 def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
-    """Return an algorithm's sort key: competitors first, then fewest unranked columns, mean position, score, label."""
+    """Return an algorithm's sort key.
+
+    Competitors come first, then fewest columns without a ranked mean, then mean rank, score and
+    label.
+    """
+    best_ranks = []
+    scores = []
     columns = list(zip(*(row.cells for row in rows), strict=True))
-    best = [
-        min((cell.position for cell in cells if cell.position is not None), default=None)
-        for cells in columns
-    ]
-    positions = [position for position in best if position is not None]
-    scores = [score for cells in columns for cell in cells if (score := _score(cell)) is not None]
-    mean_position, mean_score = (
-        sum(values) / max(1, len(values)) for values in (positions, scores)
-    )
-    return rows[0].reference, len(best) - len(positions), mean_position, -mean_score, rows[0].label
+    for cells in columns:
+        with_mean = [cell for cell in cells if cell.rank is not None and cell.state == "value"]
+        if with_mean:
+            best_ranks.append(min(int(cell.rank or 0) for cell in with_mean))
+        scores += [score for score in map(_score, cells) if score is not None]
+    mean_rank = sum(best_ranks) / max(1, len(best_ranks))
+    mean_score = sum(scores) / max(1, len(scores))
+    lacking = len(columns) - len(best_ranks)
+    return rows[0].reference, lacking, mean_rank, -mean_score, rows[0].label
 
 
 def _hyperparameters(
