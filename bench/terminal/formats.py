@@ -59,7 +59,7 @@ def _markdown(table: Table) -> str:
     header = [
         "algorithm",
         *["hyper-parameters"] * tuned,
-        *(f"{h.label} {h.metric.short}".strip() for h in table.heads),
+        *(f"{h.label} {h.title}".strip() for h in table.heads),
     ]
     table = replace(table, notes=tuple(map(_markdown_text, table.notes)))
     header = [_markdown_text(text) for text in header]
@@ -102,7 +102,7 @@ def _latex(table: Table) -> str:
     header = [
         "algorithm",
         *["hyper-parameters"] * tuned,
-        *(_latex_text(head.metric.short) for head in table.heads),
+        *(_latex_text(head.title) for head in table.heads),
     ]
     body = [
         [

@@ -149,7 +149,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
     for at, column in enumerate(columns):
         label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
         grid.add_column(
-            Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True
+            Text.assemble((label, "bold"), line, table.heads[column].title), no_wrap=True
         )
     cells = [_aligned([row.cells[column] for row in table.rows], console) for column in columns]
     for row, texts in zip(table.rows, zip(*cells, strict=True), strict=True):

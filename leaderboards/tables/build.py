@@ -57,10 +57,15 @@ def tables_of(
     tables = []
     for problem in problems(records, by, tuned=tuned):
         labels = labels_of(problem)
-        heads = tuple(
-            Head(place, label, metric) for place, label in labels.items() for metric in metrics
-        )
-        rows = _ranked_rows(list(_rows(problem, heads, names, all_configurations)))
+        at_defaults = {} if all_configurations else _at_defaults(problem, defaults or {}, tuned)
+        compared = {place for (_, place), row in at_defaults.items() if not row["selected"]}
+        heads: tuple[Head, ...] = ()
+        for place, label in labels.items():
+            heads += tuple(Head(place, label, metric) for metric in metrics)
+            if place in compared:
+                heads += (Head(place, label, metrics[0], at_defaults=True),)
+        listed = list(_rows(problem, heads, names, all_configurations, at_defaults))
+        rows = _ranked_rows(listed)
         common = _common_marks(rows)
         rows = tuple(
             replace(
@@ -88,9 +93,10 @@ def _rows(
     heads: Sequence[Head],
     names: Mapping[str, Sequence[str]],
     all_configurations: bool,
+    at_defaults: Mapping[tuple[str, Place], Record],
 ) -> Iterator[Row]:
     def place_of(record: Record) -> Place:
-        return tuple(setting_of(record["setting_json"]).get(name) for name in problem.by)
+        return _place_of(record, problem)
 
     for contest in _grouped(
         problem.records, lambda r: label_of(r["algorithm"], r["model"])
@@ -111,18 +117,65 @@ def _rows(
                 )
                 for place, members in _grouped(line, place_of).items()
             }
-            cells = tuple(_cell(record_at.get(head.place), head.metric, listed) for head in heads)
+            cells = []
+            for head in heads:
+                if head.at_defaults:
+                    record = at_defaults.get((label_of(algorithm, model), head.place))
+                    cells.append(_default_cell(record, head.metric))
+                else:
+                    cells.append(_cell(record_at.get(head.place), head.metric, listed))
             configurations = [
                 record_at[place]["chosen"] if place in record_at else None
                 for place in problem.places
             ]
-            yield Row(algorithm, model, _hyperparameters(configurations, names[algorithm]), cells)
+            shown = _hyperparameters(configurations, names[algorithm])
+            yield Row(algorithm, model, shown, tuple(cells))
+
+
+def _place_of(record: Record, problem: Problem) -> Place:
+    return tuple(setting_of(record["setting_json"]).get(name) for name in problem.by)
+
+
+def _at_defaults(
+    problem: Problem, defaults: Mapping[str, Mapping[str, Any]], tuned: Sequence[str]
+) -> dict[tuple[str, Place], Record]:
+    """Find the runs with default hyper-parameters at the chosen values of the tuned fields.
+
+    Returns:
+        (label, place) -> row, where these ran; it is the selected one if they were chosen.
+    """
+    contests = _grouped(
+        problem.records,
+        lambda record: (
+            label_of(record["algorithm"], record["model"]),
+            _place_of(record, problem),
+        ),
+    )
+    found = {}
+    for key, records in contests.items():
+        algorithm = records[0]["algorithm"]
+        chosen = next((record["chosen"] for record in records if record["selected"]), None)
+        if chosen is None or algorithm not in defaults:
+            continue
+        own = {own_name(algorithm, name): value for name, value in defaults[algorithm].items()}
+        sought = {name: chosen[name] if name in tuned else own.get(name) for name in chosen}
+        for record in records:
+            if record["n"] and record["chosen"] == sought:
+                found[key] = record
+    return found
 
 
 def _cell(record: Record | None, metric: Number, listed: bool) -> Cell:
     flags = flags_of(record) if record is not None and record["n"] else []
     marks = tuple(key for key in flags if FLAGS[key].mark and (listed or key != "selected"))
     return Cell(state_of(record, metric), metric, record, marks=marks)
+
+
+def _default_cell(record: Record | None, metric: Number) -> Cell:
+    """Make the cell of the default hyper-parameters, which says so if they are the chosen ones."""
+    if record is not None and record["selected"]:
+        return Cell("value", metric, words="as chosen")
+    return _cell(record, metric, listed=False)
 
 
 def state_of(record: Record | None, metric: Number) -> str:

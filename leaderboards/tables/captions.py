@@ -19,6 +19,9 @@ SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epoch
 
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
 _DIVERGED_RUNS = "DIVERGED k/n: k of n runs did, and the algorithm is ranked last there"
+_AT_DEFAULTS = (
+    "at defaults: the default hyper-parameters at the chosen values of tuned fields, where both ran"
+)
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),
@@ -145,7 +148,8 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         and cell.metric.better
     ]
     several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
-    competitors = [row.cells for row in rows if not row.reference]
+    chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
+    competitors = [[row.cells[column] for column in chosen] for row in rows if not row.reference]
     unlike = any(
         len({frozenset(cell.seeds) for cell in line if cell.state == "value" and cell.seeds}) > 1
         for line in (*competitors, *zip(*competitors, strict=True))
@@ -180,6 +184,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         "complete rows first, by average place of their means over all columns": several
         and len(heads) > 1,
         "reference rows (last) are not ranked": any(row.reference for row in rows),
+        _AT_DEFAULTS: any(head.at_defaults for head in heads),
     }
     return tuple(line for line, holds in lines.items() if holds)
 

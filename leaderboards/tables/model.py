@@ -33,11 +33,20 @@ class Head:
         place: values of the fields that make columns.
         label: words that distinguish the place from the table's others; empty if it is the only
             one.
+        metric: the number that is printed.
+        at_defaults: whether it is of the default hyper-parameters, beside the chosen ones; such a
+            column is not ranked or compared.
     """
 
     place: Place
     label: str
     metric: Number
+    at_defaults: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading itself, without the place."""
+        return "at defaults" if self.at_defaults else self.metric.short
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,12 @@ class Table:
     by: tuple[str, ...] = BY
 
     @property
+    def results(self) -> list[tuple[int, Head]]:
+        """The columns of chosen configurations, with their positions."""
+        columns = enumerate(self.heads)
+        return [(column, head) for column, head in columns if not head.at_defaults]
+
+    @property
     def shows_hyperparameters(self) -> bool:
         """Return whether any row has hyper-parameters to show."""
         return any(row.hyperparameters for row in self.rows)
@@ -198,6 +213,8 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
     """Yield every cell of a table as a flat record with numbers as stored, for CSV, JSON and further computation."""
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
+            if head.at_defaults and cell.record is None:
+                continue  # it did not run, or is the chosen one
             record: Record = cell.record or {}
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             chosen = record.get("chosen")
@@ -210,6 +227,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
                 "variant": setting["model"] + row.model.removeprefix(base_model(row.model)),
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
                 "metric": head.metric.name,
+                "at_defaults": head.at_defaults,
                 "state": cell.state,
                 **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
                 "with_value": record.get(f"{head.metric.name}_count", record.get("n")),

@@ -12,7 +12,7 @@ from leaderboards.problems import SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
-from leaderboards.tables.model import Cell, Sheet, Table, limits, number, sheet
+from leaderboards.tables.model import Cell, Row, Sheet, Table, limits, number, sheet
 from leaderboards.tables.sheets import matching_label, p_text
 
 PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
@@ -223,14 +223,17 @@ def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:
     """List the cells of a metric in which algorithms have values."""
     cells: list[PooledCell] = []
     for table in tables:
-        for column, head in enumerate(table.heads):
-            if head.metric.name != metric.name:
-                continue
-            place = dict(zip(table.by, head.place, strict=True))
-            rows = {row.label: row.cells[column] for row in table.rows}
-            rivals = {label: cell for label, cell in rows.items() if cell.is_pooled}
-            cells.append(({**table.setting, **place}, rivals))
+        for column, head in table.results:
+            rivals = _rivals(table.rows, column)
+            if head.metric.name == metric.name and rivals:
+                place = dict(zip(table.by, head.place, strict=True))
+                cells.append(({**table.setting, **place}, rivals))
     return cells
+
+
+def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
+    """Return label -> the cell of its chosen configuration, of the rows that have values there."""
+    return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
 
 
 def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
@@ -248,13 +251,11 @@ def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, 
     """Return cell -> label -> cell of the table, of rivals that have values, in the cells that count."""
     cells: dict[Hashable, Mapping[str, Cell]] = {}
     for table in tables:
-        for column, head in enumerate(table.heads):
-            if head.metric.name != metric.name:
-                continue
-            rows = {row.label: row.cells[column] for row in table.rows if not row.reference}
-            finished = [label for label, cell in rows.items() if cell.n]
-            rivals = {label: cell for label, cell in rows.items() if cell.is_pooled}
-            if len(finished) > 1 and rivals:
+        rows = [row for row in table.rows if not row.reference]
+        for column, head in table.results:
+            finished = {row.label for row in rows if row.cells[column].n}
+            rivals = _rivals(rows, column)
+            if head.metric.name == metric.name and len(finished) > 1 and rivals:
                 cells[_cell_key(table, head.place)] = rivals
     return cells
 
@@ -273,7 +274,7 @@ def _scales(
         rows = {row.algorithm: row for row in table.rows}
         if not metric.differs_by_seed or any(name not in rows for name in _ENDS):
             continue
-        for column, head in enumerate(table.heads):
+        for column, head in table.results:
             key = _cell_key(table, head.place)
             if head.metric.name != metric.name or key not in cells:
                 continue

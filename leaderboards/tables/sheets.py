@@ -9,7 +9,7 @@ from typing import Any
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
 from leaderboards.stats.best import FromBest, from_best
-from leaderboards.stats.seeds import Comparison, corrected, paired
+from leaderboards.stats.seeds import Comparison, Seeds, corrected, paired
 from leaderboards.tables.captions import measured
 from leaderboards.tables.model import (
     EXCLUDED,
@@ -51,7 +51,7 @@ def against(table: Table, reference: str) -> Sheet | None:
     compared: dict[tuple[str, Head], Comparison] = {}
     for metric in metrics.values():  # each is a family of its own
         family: dict[tuple[str, Head], Comparison] = {}
-        for column, head in enumerate(table.heads):
+        for column, head in table.results:
             cells = {
                 row.label: row.cells[column] for row in table.rows if row.cells[column].competes
             }
@@ -79,12 +79,12 @@ def against(table: Table, reference: str) -> Sheet | None:
     return sheet(
         f"{table.title} · difference from {name}",
         [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
-        [(head.metric.short, head.label) for head in table.heads],
+        [(head.title, head.label) for _, head in table.results],
         {
-            row.label: [texts.get((row.label, head), "") for head in table.heads]
+            row.label: [texts.get((row.label, head), "") for _, head in table.results]
             for row in table.rows
         }
-        | {name: ["reference"] * len(table.heads)},
+        | {name: ["reference"] * len(table.results)},
         [
             *(_DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else ()),
             *(
@@ -105,15 +105,14 @@ def against_best(table: Table) -> Sheet | None:
     """
     texts: dict[str, list[str]] = {row.label: [] for row in table.rows}
     records = []
-    for column, head in enumerate(table.heads):
+    for column, head in table.results:
         distances: dict[str, FromBest] = {}
         if head.metric.better and head.metric.differs_by_seed:
-            ranked = {row.label: row.cells[column] for row in table.rows if not row.reference}
-            values = {
-                label: cell.seeds
-                for label, cell in ranked.items()
-                if cell.rank is not None and cell.competes and cell.seeds
-            }
+            values: dict[str, Seeds] = {}
+            for row in table.rows:
+                cell = row.cells[column]
+                if cell.rank is not None and cell.competes and cell.seeds:
+                    values[row.label] = cell.seeds
             compared = from_best(values, head.metric.higher_is_better) if len(values) > 1 else ()
             distances = {entry.algorithm: entry for entry in compared}
         for label, own in texts.items():
@@ -130,7 +129,7 @@ def against_best(table: Table) -> Sheet | None:
             "The best mean of the other algorithms is subtracted; positive is more",
             *map(measured, metrics.values()),
         ],
-        [(head.metric.short, head.label) for head in table.heads],
+        [(head.title, head.label) for _, head in table.results],
         {label: own for label, own in texts.items() if any(own)},
         _FROM_BEST,
         records,
