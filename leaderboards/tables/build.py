@@ -50,7 +50,23 @@ def tables_of(
         tuned: fields of the setting over which configurations were selected, as given to
             `board.leaderboard`.
     """
-    records = [{**record, "chosen": _configuration(record, tuned)} for record in rows_of(board)]
+    rows = rows_of(board)
+    return tables_of_records(
+        rows, metrics, all_configurations, defaults, by, intervals=intervals, tuned=tuned
+    )
+
+
+def tables_of_records(
+    rows: Iterable[Record],
+    metrics: Sequence[Number],
+    all_configurations: bool = False,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    by: Sequence[str] = BY,
+    intervals: bool = False,
+    tuned: Sequence[str] = (),
+) -> list[Table]:
+    """Make the tables of the rows of a leaderboard, with None for empty values. Arguments: as of `tables_of`."""
+    records = [{**record, "chosen": _configuration(record, tuned)} for record in rows]
     names = {
         key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()
     }
@@ -174,7 +190,7 @@ def _cell(record: Record | None, metric: Number, listed: bool) -> Cell:
 def _default_cell(record: Record | None, metric: Number) -> Cell:
     """Make the cell of the default hyper-parameters, which says so if they are the chosen ones."""
     if record is not None and record["selected"]:
-        return Cell("value", metric, words="as chosen")
+        return Cell("missing", metric, words="as chosen")
     return _cell(record, metric, listed=False)
 
 

@@ -136,7 +136,8 @@ def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) ->
 def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     """Write the lines below a table, which explain the words and marks that occur in it."""
     cells = [cell for row in rows for cell in row.cells]
-    states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
+    states = {cell.state for cell in cells if cell.words is None}
+    marks = {mark for cell in cells for mark in cell.marks}
     few = [
         cell
         for row in rows

@@ -38,6 +38,7 @@ _SCORE = (
 )
 _BETTER = "P: probability that a run is better than one of the reference in the same cell"
 TIME = NUMBERS["seconds"]  # to be among the metrics of `with_seeds`, for `Gain.time`
+BASELINE = "fedavg"  # what pictures and pages compare with
 _ENDS = ("local", "centralized")  # their means are 0 and 1 of a normalised score
 
 
@@ -294,7 +295,7 @@ def _gain_texts(gain: Gain, metric: Number) -> list[str]:
         str(entry.cells),
         ratio_text(gain.traffic),
         ratio_text(gain.time),
-        f"{gain.diverged}/{gain.runs}" if gain.diverged else "0",
+        diverged_text(gain),
     ]
 
 
@@ -313,6 +314,11 @@ def ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return "–"
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
+def diverged_text(gain: Gain) -> str:
+    """Format how many runs diverged, of all: `5/24`."""
+    return f"{gain.diverged}/{gain.runs}"
 
 
 def _ahead(entry: PooledDifference, metric: Number) -> int:
