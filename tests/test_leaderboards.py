@@ -22,7 +22,7 @@ from leaderboards.published import Candidate, printed_cells
 from leaderboards.replication import replications
 from leaderboards.rows.frames import to_pandas
 from leaderboards.tables import Table, tables_of
-from leaderboards.tables.sheets import over_cells
+from leaderboards.tables.over_cells import over_cells
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The
 # validation accuracy is the same for all seeds of a configuration.
