@@ -353,9 +353,7 @@ def test_intervals_from_the_best_are_those_of_every_pair(n: int) -> None:
     random = np.random.default_rng(n)
     partition = random.normal(size=n)
     means = {"a": 0.0, "b": 0.5, "c": -9.0, "d": 0.4, "e": -30.0}
-    values = {
-        name: tuple(mean + partition + random.normal(size=n)) for name, mean in means.items()
-    }
+    values = {name: tuple(mean + partition + random.normal(size=n)) for name, mean in means.items()}
     expected = by_pairs(values)
     found = told(from_best(by_seed(values)))
     for name, (low, high, excluded) in expected.items():
