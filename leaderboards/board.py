@@ -14,11 +14,12 @@ from leaderboards.problems import CONFIGURATION, REFERENCES, cell_of
 from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.selection import DEFAULT_RULE, RULES, selectable
-from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
+from leaderboards.stats.best import from_best
+from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
-# Metrics whose ranks are tested as well.
-SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")
+# Metrics in which it is tested whether a row can be the best of its cell.
+TESTED = ("best_accuracy", "final_accuracy", "selected_accuracy")
 HASHED_VERSIONS = 10_000  # from here on a version is a hash of code, not a number given by hand
 # Columns that `confirmed.confirmed` adds to runs.
 CHOICE = ("configurations", "configurations_diverged", "chosen_on")
@@ -74,10 +75,11 @@ def leaderboard(
         - `_low`, `_high`: 95 % interval by Student's t, from 3 seeds on; not below 0, of accuracies
           not above 1;
         - `_rank`: by means among the selected rows of the cell; 1 is best, ties share the smaller
-          rank. Diverged and reference rows have none. Except for costs, rows of fewer than 3 seeds
-          have none beside others with 3;
-        - `_shared_rank`, for metrics in `SHARED`: shared by rows that no test separates
-          (`seeds.shared_ranks`);
+          rank, and rows with a diverged run share the last one. Reference rows have none. Except
+          for costs, rows of fewer than 3 seeds have none beside others with 3;
+        - `_excluded`, for metrics in `TESTED`: whether a test over seeds excludes the row from
+          being the best of its cell (`stats.best.from_best`); empty for rows without a rank by
+          their mean;
         - `_count`, if a finished run may lack the metric: the number of runs that have it. The
           other statistics are empty unless all runs do.
     """
@@ -96,15 +98,17 @@ def leaderboard(
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     selected = _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
     board["selected"] = board.index.isin(selected)
-    ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
+    rivals = board["selected"] & ~board["algorithm"].isin(REFERENCES)
+    ranked = rivals & ~board["diverged"]
+    last = rivals & board["diverged"]
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
     ranks = {}
     for metric in metrics.values():
         competing = enough if metric.differs_by_seed else ranked
-        ranks[f"{metric.name}_rank"] = _ranks(board, competing, metric)
-    for name in SHARED:
-        ranks[f"{name}_shared_rank"] = _shared_ranks(board[enough], runs, metrics[name])
+        ranks[f"{metric.name}_rank"] = _ranks(board, competing, last, metric)
+    for name in TESTED:
+        ranks[f"{name}_excluded"] = _excluded(board[enough], runs, metrics[name])
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
@@ -304,15 +308,18 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
     return [*board.index[alone], *tried.drop_duplicates("contest").index]
 
 
-def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Number) -> pd.Series:
+def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Number) -> pd.Series:
+    """Rank the rows in `ranked` by their means in their cells; those in `last` share the next rank."""
     if not metric.better:
         return pd.Series(pd.NA, index=board.index, dtype="Int64")
     means = board[f"{metric.name}_mean"].where(ranked).groupby(board["cell"])
-    return means.rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
+    ranks = means.rank(method="min", ascending=not metric.higher_is_better)
+    after_all = means.transform("count") + 1
+    return ranks.mask(last, after_all).astype("Int64")
 
 
-def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
-    """Rank rows in their cells by tests over seeds.
+def _excluded(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
+    """Test in each cell which rows can be its best.
 
     `runs` has one run for each configuration and seed.
     """
@@ -320,15 +327,15 @@ def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> p
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
     finished = runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]]
     places = places.merge(finished)
-    ranks: dict[Any, int] = {}
+    excluded: dict[Any, bool] = {}
     for _, rows in places.groupby("cell"):
         values: dict[str, Seeds] = {
             str(i): dict(zip(group["seed"], group[metric.name], strict=True))
             for i, group in rows.groupby("place")
         }
-        entries = shared_ranks(values, metric.higher_is_better)
-        ranks |= {int(entry.algorithm): entry.rank for entry in entries}
-    return pd.Series(ranks, dtype="Int64")
+        for entry in from_best(values, metric.higher_is_better):
+            excluded[int(entry.algorithm)] = entry.excluded
+    return pd.Series(excluded, dtype="boolean")
 
 
 def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[str]:
@@ -339,6 +346,6 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     columns += ["uncertified", "versions_mixed", "data_mixed"]
     for name in metrics:
         columns += [f"{name}_{part}" for part in ("mean", "std", "low", "high", "rank")]
-    columns += [f"{name}_shared_rank" for name in SHARED]
+    columns += [f"{name}_excluded" for name in TESTED]
     columns += [f"{name}_count" for name in _may_lack(metrics)]
     return columns

@@ -99,25 +99,31 @@ def test_the_plain_table(out, capsys):
         "algorithm      hyper-parameters     best                best\n"
         f"{'─' * 66}\n"
         "fedgkd         buffer=7 gamma=0.5   65.00 ± 0.00 (3)*   69.00 (1)\n"
-        "fedavg                              62.00 ± 2.00 (3)=   70.00 (1)+\n"
+        "fedavg                              62.00 ± 2.00 (3)    70.00 (1)\n"
         f"moon (+head)                        {DASH}                   71.00 (1)*\n"
-        "fedcad_x                            50.00 ± 1.00 (3)    failed\n"
+        "fedcad_x                            50.00 ± 1.00 (3)×   failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
-        "* best, = not told apart from the best, + second; (1) a single seed, no spread; best and second by mean "
-        f"alone: a test needs\n3 seeds; means cover different seeds; --reference compares seed by seed; {DASH} not "
-        "run, or not measured; failed: no run\nfinished, and some failed; hyper-parameters tried only at their default "
-        "are not shown; algorithms that a paired t test over\nseeds (Holm, 5 %) cannot tell from the best share its "
-        "rank; complete rows first, by average place of their means over all\ncolumns; reference rows (last) are not "
-        "ranked\n"
+        "* best mean\n"
+        "× excluded from being best: another algorithm is better (paired t tests over common seeds, "
+        "Bonferroni, 5 % over the column)\n"
+        "(1) a single seed, no spread\n"
+        "best by mean alone: a test needs 3 seeds\n"
+        "algorithms ran on different seeds: --reference compares seed by seed\n"
+        f"{DASH} not run, or not measured\n"
+        "failed: no run finished, and some failed\n"
+        "hyper-parameters tried only at their default are not shown\n"
+        "complete rows first, by average place of their means over all columns\n"
+        "reference rows (last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
 
-def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
+def test_a_terminal_gets_bold_text_without_a_sign_of_the_best(out, terminal):
     shown = terminal(out)
     assert "\x1b[1m65.00 ± 0.00 (3)\x1b[0m" in shown
-    assert "62.00 ± 2.00 (3)=" in shown, "not separable from the best"
+    assert "62.00 ± 2.00 (3) " in shown, "not excluded from being best"
+    assert "50.00 ± 1.00 (3)×" in shown
     assert "\x1b[31mfailed\x1b[0m" in shown
     assert "(3)*" not in shown
 
@@ -159,7 +165,9 @@ def test_markdown(out, capsys):
         line_of(shown, "fedgkd ")
         == "| fedgkd | `buffer=7 gamma=0.5` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
     )
-    assert line_of(shown, "fedavg ") == "| fedavg |  | 62.00 ± 2.00 (3)= | <u>70.00 (1)</u> |"
+    assert line_of(shown, "fedavg ") == "| fedavg |  | 62.00 ± 2.00 (3) | 70.00 (1) |"
+    assert line_of(shown, "fedcad_x ") == "| fedcad_x |  | 50.00 ± 1.00 (3)× | failed |"
+    assert "\n- **bold** best mean\n- × excluded from being best: " in shown
     assert line_of(shown, "moon ") == f"| moon (+head) |  | {DASH} | **71.00 (1)** |"
     assert line_of(shown, "centralized ") == f"| centralized |  | 90.00 (1) | {DASH} |"
     assert len({line.count("|") for line in shown.splitlines() if line.startswith("|")}) == 1
@@ -176,7 +184,8 @@ def test_latex(out, capsys):
     assert line_of(shown, "fedgkd ").startswith(
         r"fedgkd & buffer=7 gamma=0.5 & \textbf{65.00 $\pm$ 0.00 (3)} & \textbf{64"
     )
-    assert r"62.00 $\pm$ 2.00 (3)$^=$" in line_of(shown, "fedavg ")
+    assert r"62.00 $\pm$ 2.00 (3) &" in line_of(shown, "fedavg ")
+    assert r"50.00 $\pm$ 1.00 (3)$\times$" in line_of(shown, r"fedcad\_x")
     assert line_of(shown, r"fedcad\_x").endswith(r"& failed & failed \\")
     for rule in ("toprule", "midrule", "bottomrule"):
         assert shown.count("\\" + rule) == 1
@@ -205,7 +214,9 @@ def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     found = {(r["dataset"], r["algorithm"], r["alpha"], r["metric"]): r for r in records}
     fedavg = found["cifar10", "fedavg", "0.1", "best_accuracy"]
     assert float(fedavg["mean"]) == pytest.approx(0.62)
-    assert (fedavg["n"], fedavg["rank"], fedavg["state"]) == ("3", "1", "value")
+    assert (fedavg["n"], fedavg["rank"], fedavg["state"]) == ("3", "2", "value")
+    assert fedavg["excluded"] == "False"
+    assert found["cifar10", "fedcad_x", "0.1", "best_accuracy"]["excluded"] == "True"
     assert found["cifar10", "fedcad_x", "0.5", "best_accuracy"]["state"] == "failed"
     missing = found["cifar10", "moon", "0.1", "best_accuracy"]
     assert (missing["mean"], missing["n"], missing["state"]) == ("", "", "missing")
@@ -244,7 +255,7 @@ def test_markdown_has_no_html_of_names(tmp_path, capsys):
     printed = capsys.readouterr().out
     text = re.sub("`[^`]*`", "", printed)  # without code
     assert "&lt;svg" in text
-    assert re.findall("<[^/>]*>", text) in ([], ["<u>"])
+    assert re.findall("<[^/>]*>", text) == []
 
 
 @pytest.mark.parametrize(
@@ -316,3 +327,56 @@ def test_a_board_prints_its_own_metrics(
         rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
         printed.append({row["metric"] for row in rows})
     assert printed == [{"mean_last10_accuracy", "selected_accuracy"}, {"best_accuracy"}]
+
+
+def test_each_column_is_compared_with_its_best(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--dataset", "cifar10", "--metric", "best", "--reference", "best"]
+    assert compare(out, *arguments, "--format", "csv") == 0
+    records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    found = {record["algorithm"]: record for record in records if record["alpha"] == "0.1"}
+    assert found.keys() == {"fedavg", "fedgkd", "fedcad_x"}, "no reference row"
+    differences = {name: float(record["difference"]) for name, record in found.items()}
+    expected = {"fedgkd": 0.03, "fedavg": -0.03, "fedcad_x": -0.15}
+    assert differences == pytest.approx(expected)
+    assert {name for name, record in found.items() if record["excluded"] == "True"} == {"fedcad_x"}
+    assert compare(out, *arguments) == 0
+    shown = capsys.readouterr().out.partition("difference from the best of the others")[2]
+    assert re.search(r"-15\.00 \[-\d+\.\d\d, \+0\.00\]×", line_of(shown, "fedcad_x "))
+    assert compare(out, *arguments, "--over-cells", "--algo", "fedavg", "fedgkd") == 0
+    assert "Over 2 cells" in capsys.readouterr().out
+
+
+def test_defaults_stand_beside_what_was_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FedProx's default mu, 0.01, ran at the chosen rate; FedLSD's default weight, 0.3, at another one alone."""
+    store = Store(tmp_path)
+    runs = [
+        ("fedprox", {"mu": 0.01, "prox_reduction": "sum"}, 0.1, 0.61),
+        ("fedprox", {"mu": 0.01, "prox_reduction": "sum"}, 0.2, 0.66),
+        ("fedprox", {"mu": 0.5, "prox_reduction": "sum"}, 0.1, 0.72),
+        ("fedlsd", {"distillation_weight": 0.3}, 0.1, 0.40),
+        ("fedlsd", {"distillation_weight": 0.1}, 0.2, 0.50),
+        ("fedavg", {}, 0.1, 0.70),
+    ]
+    for algorithm, hyperparameters, lr, value in runs:
+        results = dict.fromkeys(("best_accuracy", "mean_last10_val_accuracy"), value)
+        row = make_row(algorithm, hyperparameters, {"lr": lr}, 0, **results)
+        store.write(row, CURVE)
+    arguments = ("--tuned", "lr", "--metric", "best")
+    assert compare(tmp_path, *arguments) == 0
+    shown = capsys.readouterr().out
+    assert line_of(shown, "algorithm ").split()[-3:] == ["best", "at", "defaults"]
+    assert line_of(shown, "fedprox ").split()[-4:] == ["72.00", "(1)*", "61.00", "(1)"]
+    assert line_of(shown, "fedlsd ").split()[-3:] == ["50.00", "(1)", DASH]
+    assert line_of(shown, "fedavg ").endswith("as chosen")
+    assert compare(tmp_path, *arguments, "--format", "csv") == 0
+    records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    own = [r for r in records if r["at_defaults"] == "True"]
+    assert [(r["algorithm"], r["mean"], r["rank"]) for r in own] == [("fedprox", "0.61", "")]
+    assert compare(tmp_path, *arguments, "--all-configurations") == 0
+    assert "at defaults" not in capsys.readouterr().out, "they have rows of their own"
+    assert compare(tmp_path, *arguments, "--reference", "fedavg") == 0
+    assert "at defaults" not in capsys.readouterr().out.partition("difference from")[2]

@@ -233,8 +233,13 @@ def test_a_large_spread_does_not_move_an_algorithm_up(tmp_path, capsys):
     rows = csv_of(tmp_path, capsys, "--metric", "best")
     assert {row["algorithm"]: row["rank"] for row in rows} == {
         "fedgkd": "1",
-        "fedprox": "3",
-        "fedavg": "1",
+        "fedprox": "2",
+        "fedavg": "3",
+    }
+    assert {row["algorithm"]: row["excluded"] for row in rows} == {
+        "fedgkd": "False",
+        "fedprox": "True",
+        "fedavg": "False",
     }
     assert list(dict.fromkeys(row["algorithm"] for row in rows)) == ["fedgkd", "fedprox", "fedavg"]
 
@@ -275,14 +280,34 @@ def test_pooled_over_cells_by_hand(out, capsys):
     ranks = {name: float(row["average_rank"]) for name, row in found.items()}
     assert ranks == pytest.approx({"fedgkd": 5 / 3, "fedprox": 5.5 / 3, "fedavg": 2.5})
     assert [float(row["win_rate"]) for row in rows] == pytest.approx([2 / 3, 1 / 3, 0])
-    # Nine scores: two are dropped on either side, the middle five of fedavg are 54 60 62 64 70.
-    assert float(found["fedavg"]["iqm"]) == pytest.approx(0.62)
+    assert found["fedavg"]["score"] == "", "without local and centralized nothing is normalised"
     # fedgkd beats fedavg in 9 of 9 pairs at 0.1 and at 1; at 0.5, of 59 62 62 against 60 62 64: 2
     # wins, 2 ties of 9.
     assert float(found["fedgkd"]["probability_of_improvement"]) == pytest.approx(
         (1 + 3 / 9 + 1) / 3
     )
     assert found["fedavg"]["probability_of_improvement"] == ""
+
+
+def test_scores_over_cells_are_normalised_by_the_references(tmp_path, capsys):
+    """In each cell local is 0 and centralized 1, however hard the cell is."""
+    ends = {0.1: (0.10, 0.50), 1.0: (0.60, 0.80)}  # of local and centralized, by alpha
+    for alpha, (low, high) in ends.items():
+        shares = {"local": 0.0, "centralized": 1.0, "fedavg": 0.5, "fedgkd": 0.75}
+        for name, share in shares.items():
+            for seed in range(3):
+                value = low + share * (high - low) + (seed - 1) / 1000
+                row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=value)
+                Store(tmp_path).write(row, curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
+    scores = {row["algorithm"]: float(row["score"]) for row in rows}
+    assert scores == pytest.approx({"fedavg": 0.5, "fedgkd": 0.75})
+    arguments = ["--metric", "best", "--over-cells", "--reference", "fedavg"]
+    assert main(["--out", str(tmp_path), *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "simultaneous" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("fedgkd") and "0/6" in line]
+    assert line.split()[-3:] == ["1.00x", "1.00x", "0/6"], "traffic, time, diverged"
 
 
 def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
@@ -304,9 +329,9 @@ def test_variants_of_a_model_are_kept_apart(tmp_path, capsys):
                     make_row("fedavg", {}, setting, seed, best_accuracy=value), curve_to(50)
                 )
     rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
-    assert {row["algorithm"]: float(row["iqm"]) for row in rows} == {
-        "fedavg": 0.51,
-        "fedavg (+head)": 0.61,
+    assert {row["algorithm"]: float(row["average_rank"]) for row in rows} == {
+        "fedavg": 2,
+        "fedavg (+head)": 1,
     }
     assert {row["reference"] for row in rows} == {"", "fedavg"}
     (row, _) = csv_of(tmp_path, capsys, "--metric", "best", "--reference", "fedavg")

@@ -17,7 +17,7 @@ from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS
 from leaderboards.stats.pooled import PooledDifference, pooled_differences
 from leaderboards.tables import tables_of
-from leaderboards.tables.sheets import pooled_against
+from leaderboards.tables.over_cells import pooled_against
 
 Cells = dict[str, dict[str, dict[object, float]]]
 

@@ -14,11 +14,11 @@ from leaderboards.board import leaderboard
 from leaderboards.rows.frames import to_pandas
 from leaderboards.stats.aggregate import (
     Improvement,
-    critical_difference,
     improvement,
     iqm_interval,
     pooled,
 )
+from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import (
     Interval,
     Seeds,
@@ -28,7 +28,6 @@ from leaderboards.stats.seeds import (
     holm,
     paired,
     rankable,
-    shared_ranks,
     t_limits,
 )
 
@@ -40,10 +39,11 @@ from leaderboards.stats.seeds import (
 #   fedprox 36 38 40  [38: 2  ]   30 31 32  [31: 1.5]   56 58 60  [58: 1  ]   3/2   (0 + 1/2 + 1) / 3 = 1/2
 #   fedgkd  10 20 30  [20: 3  ]   20 22 24  [22: 3  ]   52 52 52  [52: 2.5]  17/6                       0
 #
-#   sorted, a quarter of the 9 (2) dropped on either side              interquartile mean
-#   fedavg   30 30 | 33 40 42 44 50 | 52 54                            209 / 5 = 41.8
-#   fedprox  30 31 | 32 36 38 40 56 | 58 60                            202 / 5 = 40.4
-#   fedgkd   10 20 | 20 22 24 30 52 | 52 52                            148 / 5 = 29.6
+#   with 20 and 60, 30 and 40, 50 and 60 as 0 and 1 of the cells; a quarter of the 9 (2) dropped on
+#   either side                                                       interquartile mean
+#   fedavg   0 0 | 0 .2 .3 .4 .5 | .55 .6                             1.4 / 5 = 0.28
+#   fedprox  0 .1 | .2 .4 .45 .5 .6 | .8 1                            2.15 / 5 = 0.43
+#   fedgkd   -1 -.8 | -.6 -.25 0 .2 .2 | .2 .25                       -0.45 / 5 = -0.09
 #
 #   runs of fedavg that beat one of fedprox, of 9 pairs, ties half cell 1: 40 beats 36 38 and ties
 #   40, 42 and 44 beat 3 each = 8.5;  cell 2: 1/2 + 1/2 + 3 = 4;  cell 3: 0
@@ -52,6 +52,7 @@ VALUES = {
     "cell 2": {"fedavg": (30, 30, 33), "fedprox": (30, 31, 32), "fedgkd": (20, 22, 24)},
     "cell 3": {"fedavg": (50, 52, 54), "fedprox": (56, 58, 60), "fedgkd": (52, 52, 52)},
 }
+SCALES = {"cell 1": (20, 60), "cell 2": (30, 40), "cell 3": (50, 60)}
 T2 = (
     math.sqrt(2) * 0.95 / math.sqrt(1 - 0.95**2)
 )  # the 0.975 quantile of Student's t with 2 degrees of freedom, 4.303
@@ -125,9 +126,36 @@ def test_pooled_values_are_those_computed_by_hand() -> None:
     assert [one.algorithm for one in result.standings] == ["fedprox", "fedavg", "fedgkd"]
     assert [one.average_rank for one in result.standings] == pytest.approx([3 / 2, 5 / 3, 17 / 6])
     assert [one.win_rate for one in result.standings] == pytest.approx([1 / 2, 1 / 2, 0])
-    assert [one.iqm for one in result.standings] == pytest.approx([40.4, 41.8, 29.6])
     assert [one.n for one in result.standings] == [9, 9, 9]
     assert (result.left_out, result.cells) == ({}, 3)
+    assert [(one.iqm, one.interval) for one in result.standings] == [(None, None)] * 3
+
+
+def test_scores_are_normalised_in_each_cell_before_they_are_pooled() -> None:
+    scores = {one.algorithm: one.iqm for one in pooled(VALUES, scales=SCALES).standings}
+    assert scores == pytest.approx({"fedavg": 0.28, "fedprox": 0.43, "fedgkd": -0.09})
+    lacking = {key: SCALES[key] for key in ("cell 1", "cell 2")}
+    assert pooled(VALUES, scales=lacking).standings == pooled(VALUES).standings
+    moved = {
+        key: {name: tuple(7 * value - 3 for value in own) for name, own in cell.items()}
+        for key, cell in VALUES.items()
+    }
+    ends = {key: (7 * zero - 3, 7 * one - 3) for key, (zero, one) in SCALES.items()}
+    again = {one.algorithm: one.iqm for one in pooled(moved, scales=ends).standings}
+    assert again == pytest.approx(scores)
+
+
+def test_a_diverged_run_makes_an_algorithm_the_last_of_its_cell() -> None:
+    result = pooled(VALUES, diverged={"cell 1": {"fedavg"}, "cell 3": {"fedprox", "fedgkd"}})
+    ranks = {one.algorithm: one.average_rank for one in result.standings}
+    assert ranks == pytest.approx(
+        {"fedavg": (3 + 1.5 + 1) / 3, "fedprox": (1 + 1.5 + 2.5) / 3, "fedgkd": (2 + 3 + 2.5) / 3}
+    )
+    wins = {one.algorithm: one.win_rate for one in result.standings}
+    assert wins == pytest.approx({"fedavg": 1.5 / 3, "fedprox": 1.5 / 3, "fedgkd": 0})
+    assert not result.left_out
+    nobody = pooled(VALUES, diverged={key: set(cell) for key, cell in VALUES.items()})
+    assert [(one.average_rank, one.win_rate) for one in nobody.standings] == [(2, 0)] * 3
 
 
 def test_where_less_is_better_ranks_turn_round() -> None:
@@ -177,13 +205,6 @@ def test_only_seeds_are_resampled_not_cells() -> None:
 def test_too_few_seeds_in_a_cell_leave_no_interval() -> None:
     assert iqm_interval([np.array([0.2, 0.3, 0.4]), np.array([0.5, 0.6])]) is None
     assert iqm_interval([]) is None
-
-
-@pytest.mark.parametrize(("algorithms", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
-def test_critical_difference_has_the_published_quantiles(algorithms: int, q: float) -> None:
-    """Demšar 2006, table 5 (a)."""
-    expected = q * math.sqrt(algorithms * (algorithms + 1) / (6 * 14))
-    assert critical_difference(algorithms, 14) == pytest.approx(expected, rel=5e-4)
 
 
 # How often one beats the other
@@ -310,76 +331,110 @@ def test_what_was_not_tested_is_not_in_the_family() -> None:
     assert corrected([b])[0].adjusted == b.p
 
 
-# Shared ranks
-
-# Five algorithms, three seeds. Differences by seed, their mean, standard deviation and p (2 degrees
-# of freedom):
-#
-#            0    1    2    mean    - a: mean, std, p                  - c: mean, std, p
-#   a       60   60   60    60      best of the first group
-#   b       59   61   57    59      -1     2     0.478  shares it
-#   c       40   40.5 39.5  40      -20    0.5   2e-4   not            best of the second group
-#   d       39.5 39.5 40    39.67   -20.3  0.289 7e-5   not            -0.33  0.764  0.529  shares it
-#   e       10   10   11    10.33   -49.7  0.577 5e-5   not            -29.7  1.041  4e-4   not: a group of its own
-GROUPS = {
-    "a": (60, 60, 60),
-    "b": (59, 61, 57),
-    "c": (40, 40.5, 39.5),
-    "d": (39.5, 39.5, 40),
-    "e": (10, 10, 11),
-}
-GROUP_RANKS = {"a": 1, "b": 1, "c": 3, "d": 3, "e": 5}
+# Who can be the best
 
 
-def ranks(values: dict[str, Seeds], higher_is_better: bool = True) -> dict[str, int]:
-    return {one.algorithm: one.rank for one in shared_ranks(values, higher_is_better)}
+def by_pairs(values: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, float, bool]]:
+    """Each algorithm's interval, and whether it is excluded, by scipy's intervals of every pair."""
 
+    def limit(first: str, second: str, side: int) -> float:
+        test = stats.ttest_rel(values[first], values[second])
+        level = 1 - 2 * 0.05 / (len(values) - 1)
+        return float(test.confidence_interval(level)[side])
 
-def test_shared_ranks_are_those_computed_by_hand() -> None:
-    places = shared_ranks(by_seed(GROUPS))
-    assert [(one.algorithm, one.rank) for one in places] == list(GROUP_RANKS.items())
-    assert not any(one.untested for one in places)
-
-
-def test_shared_ranks_depend_on_neither_order_nor_unit() -> None:
-    values = by_seed(GROUPS)
-    for order in (tuple(values), *list(permutations(values))[1::17]):
-        turned = {name: dict(reversed(list(values[name].items()))) for name in order}
-        assert shared_ranks(turned) == shared_ranks(values)
-    moved = {name: tuple(value / 128 + 3 for value in own) for name, own in GROUPS.items()}
-    assert ranks(by_seed(moved)) == GROUP_RANKS
-    less = {name: tuple(-value for value in own) for name, own in GROUPS.items()}
-    assert ranks(by_seed(less), higher_is_better=False) == GROUP_RANKS
-
-
-def test_wide_spread_shares_a_rank_that_a_better_mean_does_not() -> None:
-    assert ranks(by_seed({"a": (60, 60, 60), "b": (58, 58, 58.125), "c": (40, 55, 65)})) == {
-        "a": 1,
-        "c": 1,
-        "b": 3,
+    highest = {
+        name: min(limit(name, other, 1) for other in values if other != name) for name in values
     }
+    candidates = [name for name in values if highest[name] >= 0]
+    assert len(candidates) > 1
+    found = {}
+    for name in values:
+        low = min(limit(name, other, 0) for other in candidates if other != name)
+        found[name] = (min(0.0, low), max(0.0, highest[name]), name not in candidates)
+    return found
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_one_or_two_seeds_are_ranked_by_their_means_and_marked(n: int) -> None:
-    places = shared_ranks(by_seed({"a": (3,) * n, "b": (2,) * n, "c": (2,) * n, "d": (1,) * n}))
-    assert {one.algorithm: one.rank for one in places} == {"a": 1, "b": 2, "c": 2, "d": 4}
-    assert all(one.untested for one in places)
+def told(results: tuple[FromBest, ...]) -> dict[str, tuple[float, float, bool]]:
+    return {one.algorithm: (*limits(one.interval), one.excluded) for one in results}
 
 
-def test_a_lucky_single_seed_separates_nothing() -> None:
-    places = {one.algorithm: one for one in shared_ranks(by_seed(GROUPS) | {"lucky": {0: 61.0}})}
-    assert (places["lucky"].rank, places["lucky"].n, places["lucky"].untested) == (1, 1, True)
-    assert {name: places[name].rank - 1 for name in GROUPS} == GROUP_RANKS
-    assert all(
-        places[name].untested for name in GROUPS
-    )  # one place down by the plain order of means
+@pytest.mark.parametrize("n", [3, 5, 20])
+def test_intervals_from_the_best_are_those_of_every_pair(n: int) -> None:
+    random = np.random.default_rng(n)
+    partition = random.normal(size=n)
+    means = {"a": 0.0, "b": 0.5, "c": -9.0, "d": 0.4, "e": -30.0}
+    values = {name: tuple(mean + partition + random.normal(size=n)) for name, mean in means.items()}
+    expected = by_pairs(values)
+    found = told(from_best(by_seed(values)))
+    for name, (low, high, excluded) in expected.items():
+        assert found[name][:2] == pytest.approx((low, high))
+        assert found[name][2] == excluded
+    assert found["e"][2], "far below"
+    less = {name: tuple(-value for value in own) for name, own in values.items()}
+    turned = told(from_best(by_seed(less), higher_is_better=False))
+    for name, (low, high, excluded) in turned.items():
+        assert (-high, -low) == pytest.approx(found[name][:2])
+        assert excluded == found[name][2]
 
 
-def test_a_lone_algorithm_is_first_and_nothing_is_ranked_to_nothing() -> None:
-    (lone,) = shared_ranks({"a": {0: 1.0}})
-    assert (lone.rank, lone.untested) == (1, False)
-    assert shared_ranks({}) == ()
+def test_the_difference_is_from_the_best_mean_of_the_others() -> None:
+    found = {one.algorithm: one for one in from_best(by_seed(VALUES["cell 1"]))}
+    differences = {name: one.difference for name, one in found.items()}
+    assert differences == pytest.approx({"fedavg": 4, "fedprox": -4, "fedgkd": -22})
+
+
+def test_few_seeds_and_constant_differences_exclude_nobody() -> None:
+    few = from_best(by_seed({"a": (60, 61), "b": (10, 11)}))
+    assert [(one.interval, one.excluded) for one in few] == [(None, False)] * 2
+    for n, excluded in ((4, False), (5, True)):  # two algorithms: 2^-5 is below 5 %, 2^-4 is not
+        constant = from_best(by_seed({"a": (3,) * n, "b": (2,) * n}))
+        assert [one.excluded for one in constant] == [False, excluded]
+    apart = from_best({"a": {0: 9.0, 1: 9.1, 2: 9.3}, "b": {3: 1.0, 4: 1.1, 5: 1.3}})
+    assert not any(one.excluded for one in apart), "no common seed"
+    equal = from_best(by_seed({"a": (1, 2, 3), "b": (1, 2, 3)}))
+    assert [one.excluded for one in equal] == [False, False]
+
+
+def test_a_lone_candidate_is_ahead_of_all() -> None:
+    first, second = from_best(by_seed({"a": (60, 61, 62), "b": (10, 11.1, 12)}))
+    assert limits(first.interval)[0] > 40
+    assert limits(second.interval)[1] == 0
+    assert (first.excluded, second.excluded) == (False, True)
+
+
+def test_a_lone_algorithm_can_be_the_best_and_nothing_is_compared_to_nothing() -> None:
+    assert from_best({"a": {0: 1.0}}) == (FromBest("a", 0.0, None, False),)
+    assert from_best({}) == ()
+
+
+def test_order_does_not_matter_to_who_can_be_the_best() -> None:
+    values = by_seed(VALUES["cell 2"])
+    for names in permutations(values):
+        turned = {name: dict(reversed(list(values[name].items()))) for name in names}
+        assert sorted(from_best(turned), key=str) == sorted(from_best(values), key=str)
+
+
+@pytest.mark.slow
+def test_the_best_is_excluded_as_rarely_as_stated() -> None:
+    """Means that tie and means that do not; each table's intervals cover all differences at once."""
+    missed, excluded, tables = 0, 0, 2000
+    means = np.array([0.0, 0.0, 0.0, -0.5, -2.0, -6.0])
+    for number in range(tables):
+        random = np.random.default_rng(number)
+        partition = 2 * random.normal(size=5)
+        values = {
+            f"m{place}": dict(enumerate(mean + partition + random.normal(size=5)))
+            for place, mean in enumerate(means)
+        }
+        for place, one in enumerate(from_best(values)):
+            low, high = limits(one.interval)
+            truth = means[place] - np.delete(means, place).max()
+            if not low - 1e-9 <= truth <= high + 1e-9:
+                missed += 1
+                break
+        excluded += from_best(values)[5].excluded
+    assert missed / tables <= 0.05
+    assert excluded / tables >= 0.9, "six standard deviations below"
 
 
 # What never moves
@@ -389,7 +444,11 @@ def test_chance_is_fixed_and_order_does_not_matter() -> None:
     random = np.random.default_rng(0)
     cells = {key: {name: random.normal(size=4) for name in "abc"} for key in ("x", "y", "z")}
     turned = {key: {name: cells[key][name][::-1] for name in "cba"} for key in ("z", "x", "y")}
-    for first, second in zip(pooled(cells).standings, pooled(turned).standings, strict=True):
+    scales = {key: (-2.0, 2.0) for key in cells}
+    given = pooled(cells, scales=scales)
+    again = pooled(turned, scales=scales)
+    for first, second in zip(given.standings, again.standings, strict=True):
+        assert first.interval is not None
         assert first.interval == second.interval
         assert first.average_rank == pytest.approx(second.average_rank)
     assert improvement(cells, "a", "b").interval == improvement(turned, "a", "b").interval

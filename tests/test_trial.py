@@ -19,7 +19,7 @@ from bench.errors import EXIT_ENVIRONMENT
 from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
 from bench.terminal.console import exit_status
-from bench.trial.results import at_chance, fell_below_chance, rows_of
+from bench.trial.results import guesses, rows_of
 from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS, Setting
@@ -128,15 +128,15 @@ def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(
 
 
 def test_guessing_the_largest_class_is_guessing() -> None:
-    assert at_chance(0.10 + 0.009, 0.1, 10_000)
-    assert not at_chance(0.10 + 0.01, 0.1, 10_000)
-    assert at_chance(0.196, 0.196, 26_032), "SVHN, of which a fifth are ones"
+    assert guesses(0.10 + 0.009, 0.1, 10_000, shortened=False)
+    assert not guesses(0.10 + 0.01, 0.1, 10_000, shortened=False)
+    assert guesses(0.196, 0.196, 26_032, shortened=False), "SVHN, of which a fifth are ones"
 
 
-def test_falling_below_guessing_is_divergence() -> None:
-    assert fell_below_chance(best=0.19, final=0.0888, chance=0.1, samples=10_000)
-    assert not fell_below_chance(best=0.19, final=0.0911, chance=0.1, samples=10_000), "may guess"
-    assert not fell_below_chance(best=0.10, final=0.0888, chance=0.1, samples=10_000), "too early"
+def test_a_shortened_run_that_ends_below_guessing_has_diverged() -> None:
+    assert guesses(0.0888, 0.1, 10_000, shortened=True)
+    assert not guesses(0.0911, 0.1, 10_000, shortened=True), "it may have hardly begun"
+    assert guesses(0.0911, 0.1, 10_000, shortened=False)
 
 
 @pytest.mark.parametrize("rounds", [SETTING.rounds, Setting.rounds])

@@ -11,6 +11,7 @@ from bench.charts.panels import SIDE, panel
 from bench.charts.theme import (
     FAINT,
     HIDDEN,
+    LIGHT,
     SHOWN,
     TICKS,
     Spec,
@@ -52,6 +53,9 @@ class Keys:
     shown: Collection[str]  # those in the legend
     signs: bool = True
     columns: int = 6
+    places: Sequence[int] | None = (
+        None  # of each in the order of dashes and shapes; None: 0, 1, ...
+    )
 
     @property
     def legend(self) -> Spec:
@@ -65,6 +69,43 @@ class Keys:
                 **look,
             }
         }
+
+
+def own_colours(labels: Sequence[str], shown: Collection[str], signs: bool = True) -> Keys:
+    """Return the keys of a still picture: up to eight algorithms have a colour of their own.
+
+    An algorithm keeps the colour that it has in the order of `labels` unless another one of the
+    picture has it already; it always keeps its dash and its shape.
+
+    Args:
+        labels: every algorithm of the folders, in the order of the colours.
+        shown: those of the picture.
+        signs: whether points have signs.
+    """
+    drawn = [name for name in labels if name in shown]
+    count = len(LIGHT)
+    if len(drawn) > count:
+        return Keys(labels, shown, signs)
+    by_colour: dict[int, str] = {}
+    for name in drawn:
+        usual = labels.index(name) % count
+        if usual in by_colour:
+            usual = next(
+                place
+                for place in range(count)
+                if place not in _usual(labels, drawn) | by_colour.keys()
+            )
+        by_colour[usual] = name
+    domain = [
+        by_colour.get(place, " " * (place + 1)) for place in range(count)
+    ]  # blanks: unused colours
+    places = [labels.index(name) if name in labels else 0 for name in domain]
+    return Keys(domain, shown, signs, places=places)
+
+
+def _usual(labels: Sequence[str], drawn: Collection[str]) -> set[int]:
+    """Return the colours that the drawn algorithms have in the order of `labels`."""
+    return {labels.index(name) % len(LIGHT) for name in drawn}
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
@@ -159,7 +200,15 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
 
 
 def _named(channel: Any, keys: Keys) -> Spec:
-    spec: Spec = channel(keys.algorithms, field="algorithm", **keys.legend)
+    looks = {} if channel is colour else {"places": keys.places}
+    spec: Spec = channel(keys.algorithms, field="algorithm", **looks, **keys.legend)
+    return spec
+
+
+def _unnamed(channel: Any, keys: Keys) -> Spec:
+    """Return a channel without a legend, whose domain is another than that of the channels with one."""
+    places = None if keys.places is None else [*keys.places, 0]
+    spec: Spec = channel([*keys.algorithms, ""], places, field="algorithm")
     return spec
 
 
@@ -178,7 +227,7 @@ def _line(keys: Keys, y: Axis, along: str) -> Spec:
     # With signs, a legend has no dashes, which would break up the outlines of the signs. Vega-Lite
     # merges the legends of all channels with one domain, hidden ones included; so this channel then
     # has a domain of its own.
-    dashes = dash([*keys.algorithms, ""], field="algorithm") if keys.signs else _named(dash, keys)
+    dashes = _unnamed(dash, keys) if keys.signs else _named(dash, keys)
     order = {"field": along, "type": "quantitative"}
     return {
         "mark": {"type": "line", "strokeWidth": 2},
@@ -187,7 +236,7 @@ def _line(keys: Keys, y: Axis, along: str) -> Spec:
 
 
 def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
-    shapes = _named(shape, keys) if keys.signs else shape([*keys.algorithms, ""], field="algorithm")
+    shapes = _named(shape, keys) if keys.signs else _unnamed(shape, keys)
     return {
         "mark": {"type": "point", "filled": True, **mark},
         "encoding": {"y": _up(y), "shape": shapes},

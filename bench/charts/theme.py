@@ -1,7 +1,7 @@
 """The look of charts: colours that the colour-blind can tell apart, dashes, shapes and fonts, for light and dark.
 
 A name has one of eight colours and one of five dashes, so that forty are distinct, and five even
-without colour.
+without colour. A still picture of up to eight gives each a colour of its own (`bench.charts.lines`).
 """
 
 from __future__ import annotations
@@ -73,18 +73,17 @@ def colour(names: Sequence[str], **more: Any) -> Spec:
     return {"scale": {"domain": list(names)}, "type": "nominal", "legend": None, **more}
 
 
-def dash(names: Sequence[str], **more: Any) -> Spec:
-    """Return the dash channel of `names`."""
-    scale = {
-        "domain": list(names),
-        "range": [list(DASHES[i % len(DASHES)]) for i in range(len(names))],
-    }
+def dash(names: Sequence[str], places: Sequence[int] | None = None, **more: Any) -> Spec:
+    """Return the dash channel of `names`; `places` are their positions in the order of dashes, None for 0, 1, ..."""
+    chosen = [list(DASHES[place % len(DASHES)]) for place in places or range(len(names))]
+    scale = {"domain": list(names), "range": chosen}
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
 
-def shape(names: Sequence[str], **more: Any) -> Spec:
-    """Return the shape channel of `names`."""
-    scale = {"domain": list(names), "range": [SHAPES[i % len(SHAPES)] for i in range(len(names))]}
+def shape(names: Sequence[str], places: Sequence[int] | None = None, **more: Any) -> Spec:
+    """Return the shape channel of `names`; `places` as for `dash`."""
+    chosen = [SHAPES[place % len(SHAPES)] for place in places or range(len(names))]
+    scale = {"domain": list(names), "range": chosen}
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
 

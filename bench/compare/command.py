@@ -43,6 +43,7 @@ examples:
   python -m bench.compare --metric loss@30 val_accuracy@last     any metric of the curves, also an algorithm's own
   python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
+  python -m bench.compare --reference best                       how far each can be from the best of its column
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
   python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
@@ -96,11 +97,15 @@ def make_parser() -> Parser:
         help="fields side by side (default: alpha participation)",
     )
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
-    add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
+    add(
+        "--reference",
+        metavar="ALGO",
+        help="also the differences from this algorithm, by seed; `best` is the best of each column",
+    )
     add(
         "--over-cells",
         action="store_true",
-        help="also ranks, wins and interquartile means over all cells",
+        help="also ranks, wins and normalised scores over all cells; differences with --reference",
     )
     selection_options(parser)
     beside = "default: table; with --reference or --over-cells, csv and json hold these alone"
@@ -135,6 +140,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
     from leaderboards.board import leaderboard, with_seeds
     from leaderboards.problems import BY
     from leaderboards.tables import tables_of
+    from leaderboards.tables.over_cells import TIME
 
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
@@ -154,7 +160,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
-    board = with_seeds(board, runs, metrics, tuned)
+    board = with_seeds(board, runs, [*metrics, TIME], tuned)
     tables = tables_of(
         board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned
     )
@@ -165,36 +171,29 @@ def _sheets(
     arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]
 ) -> list[Sheet]:
     """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
-    from leaderboards.tables.sheets import against, over_cells, pooled_against
+    from leaderboards.tables.over_cells import over_cells, pooled_against
+    from leaderboards.tables.sheets import BEST, against, against_best
 
+    reference = arguments.reference
     sheets: list[Sheet] = []
-    if arguments.reference and not (
+    if reference and not (
         arguments.over_cells and arguments.format == "csv"
     ):  # one kind of record a file
-        sheets = [
-            sheet for table in tables if (sheet := against(table, arguments.reference)) is not None
-        ]
+        for table in tables:
+            compared = against_best(table) if reference == BEST else against(table, reference)
+            if compared is not None:
+                sheets.append(compared)
         if not sheets:
-            competing = {
-                row.algorithm
-                for table in tables
-                for row in table.rows
-                if any(c.competes for c in row.cells)
-            }
-            names = sorted(competing - {arguments.reference})
-            choices = ", ".join(names) + nearest(arguments.reference, names) or "none"
-            raise UsageError(
-                f"no results to compare with {arguments.reference}; others with results: {choices}"
-            )
+            raise UsageError(_nothing_to_compare(tables, reference))
     if not arguments.over_cells:
         return sheets
-    if arguments.reference and arguments.format != "csv":
-        differences = [pooled_against(tables, metric, arguments.reference) for metric in metrics]
+    if reference == BEST:
+        reference = None  # it may be another algorithm in each cell
+    if reference and arguments.format != "csv":
+        differences = [pooled_against(tables, metric, reference) for metric in metrics]
         sheets += [sheet for sheet in differences if sheet is not None]
     pooled = [
-        sheet
-        for metric in metrics
-        if (sheet := over_cells(tables, metric, arguments.reference)) is not None
+        sheet for metric in metrics if (sheet := over_cells(tables, metric, reference)) is not None
     ]
     if not pooled:
         raise UsageError(
@@ -202,6 +201,17 @@ def _sheets(
             "others have three"
         )
     return sheets + pooled
+
+
+def _nothing_to_compare(tables: Sequence[Table], reference: str) -> str:
+    competing: set[str] = set()
+    for table in tables:
+        for row in table.rows:
+            if any(cell.competes for cell in row.cells):
+                competing.add(row.algorithm)
+    names = sorted(competing - {reference})
+    choices = ", ".join(names) + nearest(reference, names) or "none"
+    return f"no results to compare with {reference}; others with results: {choices}"
 
 
 def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) -> pd.DataFrame:

@@ -1,24 +1,32 @@
-"""Figures of any board: average ranks over its cells, and accuracy against what it cost."""
+"""Figures of any board: differences from FedAvg over its cells, and accuracy against what it cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from bench.charts.lines import Axis, Keys, fronts, mean_and_spread
-from bench.charts.panels import WIDE_SIDE, panel, picture
-from bench.charts.theme import FAINT, Spec, colour, whole_numbers
+from bench.charts.forest import forest
+from bench.charts.lines import Axis, fronts, mean_and_spread, own_colours
+from bench.charts.panels import picture
+from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch
-from bench.stored.groups import ranked_runs, scores_by_place, values_of
-from leaderboards.numbers import NUMBERS
-from leaderboards.problems import BY, Cell, Problem
-from leaderboards.stats.aggregate import Pooled, critical_difference, pooled
+from bench.stored.groups import ranked_runs
+from leaderboards.numbers import Number
+from leaderboards.problems import BY, REFERENCES, Cell, Problem
+from leaderboards.tables.build import tables_of_records
 from leaderboards.tables.captions import labels_of, title
+from leaderboards.tables.over_cells import (
+    BASELINE,
+    Gain,
+    diverged_text,
+    gains,
+    ratio_text,
+)
 
-_ROW = 20  # pixels of an algorithm's rank
+_BESIDE = 40  # pixels that a panel of the forest plot takes beside its plot
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
 _COSTS = (
     Axis("traffic", "traffic of a run, MB", log=True),
@@ -26,92 +34,50 @@ _COSTS = (
 )
 
 
-def ranks(runs: Runs, figure: str) -> Found:
-    """Find a critical-difference diagram for each setting with several cells that rank the same algorithms."""
-    candidates = [(comparison, _pools(comparison)) for comparison in comparisons(runs.records, BY)]
-    sketches = [
-        Sketch(file_name(figure, comparison), partial(_ranks, runs, comparison, pools))
-        for comparison, pools in candidates
-        if all(pool.cells > 1 and len(pool.standings) > 1 for pool in pools.values())
-    ]
-    return Found(tuple(sketches), "no setting here has two algorithms that are ranked in two cells")
+def differences(runs: Runs, figure: str) -> Found:
+    """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
+    sketches = []
+    for comparison in comparisons(runs.records, BY):
+        tables = tables_of_records(comparison.records, [runs.primary])
+        found = gains(tables, runs.primary, BASELINE)
+        drawn = [gain for gain in found if gain.pooled.method not in REFERENCES]
+        if drawn:
+            name = file_name(figure, comparison)
+            sketches.append(Sketch(name, partial(_differences, runs.primary, comparison, drawn)))
+    return Found(tuple(sketches), f"no setting here has an algorithm beside {BASELINE}")
 
 
-def _pools(comparison: Problem) -> dict[str, Pooled]:
-    """Pool each accuracy over the cells, under the name of the models that it is of.
-
-    They are the round that validation selects, or without validation the best one, and the last.
-    """
-    selected, best, final = (NUMBERS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
-    validated = all(
-        values_of(cell, selected) for cell in comparison.cells if values_of(cell, final)
-    )
-    pools = {}
-    for metric in (selected if validated else best, final):
-        pools[metric.of] = pooled(scores_by_place(comparison.cells, metric))
-    return pools
-
-
-def _ranks(runs: Runs, comparison: Problem, pools: dict[str, Pooled]) -> Spec:
-    panels = [_rank_panel(pool, runs.labels, of) for of, pool in pools.items()]
-    drawn = {standing.algorithm for pool in pools.values() for standing in pool.standings}
-    cells = max(pool.cells for pool in pools.values())
+def _differences(metric: Number, comparison: Problem, found: Sequence[Gain]) -> Spec:
+    rows = [_line(gain, metric) for gain in found]
+    columns = {"traffic": "traffic", "time": "time", "diverged": "diverged"}
+    most = max(gain.pooled.cells for gain in found)
+    cells = f"the cells that both have, {most} at most" if most > 1 else "one cell"
+    axis = f"points over {BASELINE}" if metric.unit.shown == "%" else f"over {BASELINE}"
     notes = [
-        f"Average rank over {cells} cells, by mean accuracy of the global model on the test set. The Nemenyi test at "
-        "5 % tells two apart whose intervals do not overlap; the band is the interval of the best",
-        *further(comparison, drawn, "not ranked in every cell"),
+        f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {BASELINE} over "
+        f"{cells}, paired by partition; all intervals hold at once with 95 %. Blue: the interval "
+        "excludes 0",
+        f"Traffic and time of a run in multiples of {BASELINE}'s; runs that diverged, of all",
     ]
-    return picture(title(comparison), notes, [panels], beside=160)
+    panels = forest(rows, axis, columns)
+    return picture(title(comparison), notes, [panels], beside=_BESIDE)
 
 
-def _rank_panel(pool: Pooled, labels: tuple[str, ...], of: str) -> Spec:
-    """Draw average ranks, the best on top, each with half the critical difference on either side."""
-    last = len(pool.standings)
-    critical = critical_difference(last, pool.cells)
-    data = [
-        {
-            "algorithm": standing.algorithm,
-            "rank": standing.average_rank,
-            "low": max(
-                1, standing.average_rank - critical / 2
-            ),  # no rank is less than 1, or more than the last
-            "high": min(last, standing.average_rank + critical / 2),
-        }
-        for standing in pool.standings
-    ]
-    ticks = {"values": [1, *(at for at in whole_numbers(1, last) if at > 1)], "format": "d"}
-    scale = {"domain": [1, last], "padding": 8, "nice": False}
-    along = {
-        "type": "quantitative",
-        "title": "average rank (1 is best)",
-        "scale": scale,
-        "axis": ticks,
+def _line(gain: Gain, metric: Number) -> dict[str, Any]:
+    """Return a line of the forest plot: numbers as printed."""
+    scale = metric.unit.scale
+    interval = gain.pooled.interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {
+        "algorithm": gain.pooled.method,
+        "difference": scale * gain.pooled.difference,
+        "low": None if low is None else scale * low,
+        "high": None if high is None else scale * high,
+        "told": gain.pooled.separable,
+        "traffic": ratio_text(gain.traffic),
+        "time": ratio_text(gain.time),
+        "diverged": diverged_text(gain),
     }
-    names = {
-        "type": "nominal",
-        "sort": [row["algorithm"] for row in data],
-        "title": None,
-        "axis": {"grid": False},
-    }
-    ends = {"x": {"field": "low", **along}, "x2": {"field": "high"}}
-    band = {
-        "data": {"values": data[:1]},
-        "mark": {"type": "rect", "opacity": 0.12, "color": FAINT[0]},
-        "encoding": {**ends, "y": {"value": 0}, "y2": {"value": _ROW * last}, "color": None},
-    }
-    interval = {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": ends}
-    point = {
-        "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-        "encoding": {"x": {"field": "rank", **along}},
-    }
-    return panel(
-        data,
-        f"{of} (critical difference {critical:.1f})",
-        WIDE_SIDE,
-        _ROW * last,
-        encoding={"y": {"field": "algorithm", **names}, "color": colour(labels, field="algorithm")},
-        layer=[band, interval, point],
-    )
 
 
 def costs(runs: Runs, figure: str) -> Found:
@@ -127,7 +93,8 @@ def costs(runs: Runs, figure: str) -> Found:
 def _costs(runs: Runs, comparison: Problem) -> Spec:
     cells = [cell for cell in comparison.cells if ranked_runs(cell)]
     drawn = {name for cell in cells for name in ranked_runs(cell)}
-    keys, labels = Keys(runs.labels, drawn), labels_of(comparison)
+    keys = own_colours(runs.labels, drawn)
+    labels = labels_of(comparison)
     panels = [
         [
             fronts(list(_points(cell, x)), keys, x, _FINAL, title=labels[cell.place])

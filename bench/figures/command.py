@@ -89,7 +89,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     from bench.figures.runs import read
 
     outs = folders_of(arguments.out)
-    runs = read(outs, where, *selection(arguments))
+    runs = read(outs, where, *selection(arguments), stated=arguments.board_metrics)
     drawable = {figure: figure.find(runs) for figure in figures}
     if not drawing:
         sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")

@@ -65,7 +65,7 @@ def file_name(figure: str, shown: Problem) -> str:
 
 
 def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
-    """Write the notes of a picture, which include all caveats.
+    """Write the notes of a picture, which include all caveats; docs/figures.md says what their words mean.
 
     `drawn` are the labels of the algorithms that it shows; `why` says why it lacks an algorithm
     that has a selected configuration.
@@ -89,7 +89,7 @@ def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
             word = flag.word[0].upper() + flag.word[1:]
             names = [name + f" ({'; '.join(at)})" * (at != [""]) for name, at in places.items()]
             everywhere = sum(map(len, places.values())) == len(seen) and len(names) > 1
-            lines.append(f"{word}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}")
+            lines.append(f"{word}: {'all' if everywhere else ', '.join(names)}")
     absent = {}
     for record in records:
         if label_of(record) not in drawn:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bench.charts.lines import MARKED, Axis, Keys, lines, mean_and_spread
+from bench.charts.lines import MARKED, Axis, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further, seeds_said
@@ -75,7 +75,7 @@ class Curves:
             Counter(point["algorithm"] for point in points_of).most_common(1)[0][1]
             for points_of in drawn
         )
-        keys = Keys(runs.labels, names, signs=longest <= MARKED)
+        keys = own_colours(runs.labels, names, signs=longest <= MARKED)
         width = SIDE if max(map(len, panels)) > 1 else WIDE_SIDE
         charts = [
             [

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.charts.classes import holdings
-from bench.charts.lines import Axis, Keys, lines, mean_and_spread
+from bench.charts.lines import Axis, Keys, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
@@ -173,7 +173,7 @@ def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
     points = {cell.place: list(_points(cell)) for cell in comparison.cells}
     all_points = [point for cell_points in points.values() for point in cell_points]
     names = {point["algorithm"] for point in all_points}
-    keys = Keys(runs.labels, names)
+    keys = own_colours(runs.labels, names)
     seeds = seeds_said({point["n"] for point in all_points})
     notes = [
         f"Partitions: training samples of each client and class, by area; {seeds_of(shown)}"

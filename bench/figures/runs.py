@@ -14,9 +14,10 @@ from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons, file_name
 from bench.stored.groups import label_of, labels_of
-from bench.stored.results import Record, Results, Run
+from bench.stored.results import Record, Results, Run, shown_accuracies
 from bench.stored.results import read as read_results
 from bench.terminal.render import note_superseded
+from leaderboards.numbers import Number
 from leaderboards.problems import Problem
 from leaderboards.selection import DEFAULT_RULE
 
@@ -66,6 +67,12 @@ class Runs:
     outs: tuple[Path, ...]
     results: Results
     records: tuple[Record, ...]
+    stated: tuple[str, ...] | None = None  # the board's metrics, the primary one first
+
+    @property
+    def primary(self) -> Number:
+        """The accuracy in which algorithms are compared."""
+        return shown_accuracies(self.records, self.stated)[0]
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -126,8 +133,17 @@ def read(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     chosen_by: str = DEFAULT_RULE,
+    stated: Sequence[str] | None = None,
 ) -> Runs:
-    """Read result folders; `where` as `bench.compare.filters.filters` gives it, the others as for `read_results`.
+    """Read result folders.
+
+    Args:
+        outs: the folders.
+        where: as `bench.compare.filters.filters` gives it.
+        tuned: as for `read_results`.
+        confirmed_at: likewise.
+        chosen_by: likewise.
+        stated: names of the board's metrics, the primary one first; None if it states none.
 
     Raises:
         UsageError: there is no run in any of them, or none of those asked for.
@@ -142,4 +158,4 @@ def read(
         for record in results.records
         if any(run["run_key"] in keys for run in record["runs"])
     ]
-    return Runs(tuple(outs), results, tuple(records))
+    return Runs(tuple(outs), results, tuple(records), None if stated is None else tuple(stated))

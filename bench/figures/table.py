@@ -48,10 +48,10 @@ _KF_2 = "--paper fedkf --table 3 --algo fedavg --rounds 1 --track classes"
 
 _ALL = (
     Figure(
-        "board-ranks",
-        "average ranks over all cells, with their critical difference",
+        "board-differences",
+        "differences from fedavg over all cells, with simultaneous intervals and costs",
         _BOARD,
-        "board:ranks",
+        "board:differences",
     ),
     Figure(
         "board-costs",

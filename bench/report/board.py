@@ -1,32 +1,50 @@
-"""The leaderboard section: one row per configuration and cell, to sort and to filter."""
+"""The leaderboard section: differences from FedAvg, algorithms by cells, and every configuration in each cell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of
 from bench.stored.groups import Group, hyperparameters, is_reference, label_of, number
 from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
-from leaderboards.problems import Cell, differing, sortable
-from leaderboards.stats.seeds import Ranked
+from leaderboards.problems import REFERENCES, Cell, differing, sortable
 from leaderboards.tables import Cell as Shown
-from leaderboards.tables import state_of
+from leaderboards.tables import Table, state_of
+from leaderboards.tables.model import EXCLUDED
+from leaderboards.tables.model import number as number_text
+from leaderboards.tables.over_cells import (
+    BASELINE,
+    Gain,
+    difference_text,
+    diverged_text,
+    gains,
+    ratio_text,
+)
 
 Row = dict[str, Any]
+Key = tuple[str, str, str, str]  # algorithm, hyper-parameters, setting, metric
 
 
-def board_section(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the leaderboard: `common` values, `hidden` columns, `filters` and `rows`."""
+def board_section(
+    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+) -> dict[str, Any]:
+    """Return the leaderboard: `common` values, `hidden` columns, `filters` and `rows`.
+
+    Args:
+        groups: of the page.
+        tables: key of a group -> its table, with columns for all of `metrics`.
+        metrics: the accuracies of the page, the primary one first.
+    """
     cells = [cell for group in groups for cell in group.cells]
     records = [record for cell in cells for record in cell.records]
     names = _worth_showing(records)
     values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
-    if all(record[f"{metric.name}_low"] is None for record in records for metric in SHOWN):
+    lows = [f"{metric.name}_low" for metric in metrics]
+    if all(record[low] is None for low in lows for record in records):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
@@ -52,25 +70,138 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
             for title, (field, texts) in choices.items()
             if len(set(texts)) > 1
         ],
-        "rows": [
-            row for group in groups for cell in group.cells for row in _rows(group, cell, names)
-        ],
+        "rows": list(_all_rows(groups, tables, metrics, names)),
     }
 
 
-def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Iterator[Row]:
-    """Yield the rows of a cell: ranked ones by mean, then the others, references last."""
-    places = {metric.name: standings(cell, metric) for metric in SHOWN}
+def matrix_sections(
+    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+) -> list[dict[str, Any]]:
+    """Return `group` and a matrix for each metric: `places`, its columns, and `lines`, its rows, best first."""
+    sections = []
+    for group in groups:
+        table = tables[group.key]
+        matrices = [_matrix(table, metric) for metric in metrics]
+        sections.append({"group": group, "matrices": matrices})
+    return sections
+
+
+def _matrix(table: Table, metric: Number) -> dict[str, Any]:
+    columns = [column for column, head in table.results if head.metric.name == metric.name]
+    lines: list[Row] = []
+    for row in table.rows:
+        cells = [row.cells[column] for column in columns]
+        if any(cell.n for cell in cells):
+            lines.append({"label": row.label, "reference": row.reference, "cells": cells})
+    return {
+        "metric": metric,
+        "places": [dict(zip(table.by, table.heads[at].place, strict=True)) for at in columns],
+        "lines": lines,
+        "excluded": any(cell.excluded for line in lines for cell in line["cells"]),
+    }
+
+
+def short_text(cell: Shown) -> str:
+    """Format a cell of a matrix: its mean, or the word for its state."""
+    if cell.state != "value":
+        return cell.text()
+    return number_text(cell.statistic("mean"), cell.metric) + (EXCLUDED if cell.excluded else "")
+
+
+def difference_sections(
+    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+) -> list[dict[str, Any]]:
+    """Return `group` and `plots` of the groups that have algorithms beside `fedavg`: a forest plot for each metric."""
+    sections = []
+    for group in groups:
+        plots = []
+        for metric in metrics:
+            found = gains([tables[group.key]], metric, BASELINE)
+            drawn = [gain for gain in found if gain.pooled.method not in REFERENCES]
+            if drawn:
+                plots.append({"metric": metric, "lines": _forest(drawn, metric)})
+        if plots:
+            sections.append({"group": group, "plots": plots})
+    return sections
+
+
+def _forest(found: Sequence[Gain], metric: Number) -> list[Row]:
+    """Return the lines of a forest plot; the places of whiskers are in percent of the width."""
+    ends = [0.0]
+    for gain in found:
+        interval = gain.pooled.interval
+        ends.append(gain.pooled.difference)
+        if interval is not None:
+            ends += [interval.low, interval.high]
+    scale = (min(ends), max(max(ends), min(ends) + 1e-9))
+    zero = _share(0.0, scale)
+    lines = []
+    for gain in found:
+        entry = gain.pooled
+        low, high = (
+            (None, None) if entry.interval is None else (entry.interval.low, entry.interval.high)
+        )
+        lines.append(
+            {
+                "label": entry.method,
+                "whisker": f"{_whisker(entry.difference, low, high, scale)};--z:{zero}",
+                "told": entry.separable,
+                "difference": difference_text(gain, metric),
+                "traffic": ratio_text(gain.traffic),
+                "time": ratio_text(gain.time),
+                "diverged": diverged_text(gain),
+                "cells": entry.cells,
+            }
+        )
+    return lines
+
+
+def _all_rows(
+    groups: Sequence[Group],
+    tables: Mapping[str, Table],
+    metrics: Sequence[Number],
+    names: Mapping[str, Sequence[str]],
+) -> Iterator[Row]:
+    for group in groups:
+        places = _cells_by_record(tables[group.key])
+        for cell in group.cells:
+            yield from _rows(group, cell, names, places, metrics)
+
+
+def _cells_by_record(table: Table) -> dict[Key, Shown]:
+    """Return the cells of a table by algorithm, hyper-parameters, setting and metric of their records."""
+    places = {}
+    for row in table.rows:
+        for cell in row.cells:
+            if cell.record is not None:
+                places[_key(cell.record, cell.metric)] = cell
+    return places
+
+
+def _key(record: Record, metric: Number) -> Key:
+    return record["algorithm"], record["hp_json"], record["setting_json"], metric.name
+
+
+def _rows(
+    group: Group,
+    cell: Cell,
+    names: Mapping[str, Sequence[str]],
+    places: Mapping[Key, Shown],
+    metrics: Sequence[Number],
+) -> Iterator[Row]:
+    """Yield the rows of a cell: ranked ones by mean of the primary metric, then the others, references last."""
+    first_metric = metrics[0]
     with_selection = {
         (record["algorithm"], record["model"]) for record in cell.records if record["selected"]
     }
 
     def order(record: Record) -> tuple[Any, ...]:
-        ranked = record["selected"] and label_of(record) in places[SHOWN[0].name]
-        mean = record[f"{SHOWN[0].name}_mean"] or 0.0
-        return is_reference(record), not ranked, -mean, label_of(record)
+        shown = places.get(_key(record, first_metric))
+        rank = None if shown is None else shown.rank
+        mean = record[f"{first_metric.name}_mean"] or 0.0
+        return is_reference(record), rank is None, rank or 0, -mean, label_of(record)
 
-    scale = _limits(cell)
+    scale = _limits(cell, metrics)
     first = True
     for record in sorted(cell.records, key=order):
         shown = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
@@ -82,15 +213,16 @@ def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Itera
             "class": ("first" if first else "") if shown else "other",
             "configuration": text_of(record, names[record["algorithm"]]) or "defaults",
             "choice": _choice(record),
-            "scores": [_score(record, metric, places[metric.name], scale) for metric in SHOWN],
+            "scores": [
+                _score(record, metric, places.get(_key(record, metric)), scale)
+                for metric in metrics
+            ],
             "flags": flags_to_show(record),
         }
         first = first and not shown
 
 
-def _score(
-    record: Record, metric: Number, places: Mapping[str, Ranked], scale: tuple[float, float]
-) -> Row:
+def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[float, float]) -> Row:
     """Return one metric of a row: `rank`, `value` and `interval` as printed, the numbers to sort by, a whisker."""
     mean, low, high = (
         None if record["diverged"] else record[f"{metric.name}_{part}"]
@@ -104,8 +236,8 @@ def _score(
         )
     return {
         "metric": metric.name,
-        **_rank(record, places),
-        "value": Shown(state, metric, record).text() + f" ({record['n']})" * (state == "diverged"),
+        **_rank(record, place),
+        "value": (place or Shown(state, metric, record)).text(),
         "mean": None if mean is None else round(mean, 6),
         "interval": interval,
         "width": None if low is None else round(high - low, 6),
@@ -113,39 +245,36 @@ def _score(
     }
 
 
-def _rank(record: Record, places: Mapping[str, Ranked]) -> Row:
-    place = places.get(label_of(record)) if record["selected"] else None
-    if place is None:
+def _rank(record: Record, place: Shown | None) -> Row:
+    if place is None or place.rank is None:
         why = (
             "not ranked: a reference to read the others against"
             if is_reference(record)
             else "not ranked"
         )
         return {"rank": "–", "place": None, "why": why, "best": False}
-    shared = sum(entry.rank == place.rank for entry in places.values()) > 1
-    text = f"({place.rank})" if place.untested else f"{'=' * shared}{place.rank}"
-    return {
-        "rank": text,
-        "place": place.rank,
-        "why": None,
-        "best": place.rank == 1 and not place.untested,
-    }
+    return {"rank": str(place.rank), "place": place.rank, "why": None, "best": place.best}
 
 
 def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[float, float]) -> str:
     """Return CSS properties, in percent of the width: mean, lower and upper end of the interval."""
     ends = (mean, mean if low is None else low, mean if high is None else high)
-    shares = [(value - scale[0]) / (scale[1] - scale[0]) for value in ends]
-    at = [round(100 * min(1.0, max(0.0, share))) for share in shares]
+    at = [_share(value, scale) for value in ends]
     return f"--m:{at[0]};--l:{at[1]};--h:{at[2]}"
 
 
-def _limits(cell: Cell) -> tuple[float, float]:
+def _share(value: float, scale: tuple[float, float]) -> float:
+    """Return where a value lies in a range, in percent with one digit after the point."""
+    share = (value - scale[0]) / (scale[1] - scale[0])
+    return round(100 * min(1.0, max(0.0, share)), 1)
+
+
+def _limits(cell: Cell, metrics: Sequence[Number]) -> tuple[float, float]:
     """Return the range of a cell's whiskers, that of all ranked values; references beyond are drawn at its ends."""
     values = [
         record[f"{metric.name}_{part}"]
         for record in cell.selected
-        for metric in SHOWN
+        for metric in metrics
         for part in ("mean", "low", "high")
         if not record["diverged"] and not is_reference(record)
     ]

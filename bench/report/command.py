@@ -75,7 +75,8 @@ def _report(arguments: argparse.Namespace) -> None:
     renderer()  # reports a missing package before any work is done
     results = read(folders_of(arguments.out), *chosen_by)
     note_superseded(results.source.runs(), chosen_by[0])
-    text = page(results, arguments.title or TITLE, datetime.now(UTC))
+    heading = arguments.title or TITLE
+    text = page(results, heading, datetime.now(UTC), arguments.board_metrics)
     target.parent.mkdir(parents=True, exist_ok=True)
     with typed_file(target) as file:  # an old page stays until the new one is complete
         file.write(text.encode())

@@ -16,17 +16,26 @@ from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
 from bench.planning.tables import candidates_of, cells_of, title_of
-from bench.report.board import board_section
+from bench.report.board import (
+    board_section,
+    difference_sections,
+    matrix_sections,
+    short_text,
+)
 from bench.report.charts import Charts
 from bench.report.learning import COSTS, POINTS, learning_sections
 from bench.report.runs import facts, runs_section, states_of
-from bench.report.standings import SHOWN, winners_section
+from bench.report.standings import winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number
-from bench.stored.results import Results
+from bench.stored.results import Results, shown_accuracies
 from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
+from leaderboards.numbers import Number
 from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
+from leaderboards.tables.build import tables_of_records
+from leaderboards.tables.model import EXCLUDED, WHEN_EXCLUDED
+from leaderboards.tables.over_cells import BASELINE
 
 TITLE = "Federated learning with knowledge distillation"
 _SCRIPTS = ("tables.js", "charts.js", "page.js")
@@ -41,10 +50,22 @@ _SHAPE_PATHS = {
 }
 
 
-def page(results: Results, title: str, made: datetime) -> str:
-    """Return the HTML document; raises EnvironmentProblem if vl-convert-python is not installed."""
+def page(results: Results, title: str, made: datetime, stated: Sequence[str] | None = None) -> str:
+    """Return the HTML document.
+
+    Args:
+        results: to show.
+        title: heading of the page.
+        made: when.
+        stated: names of the board's metrics, the primary one first; None if it states none.
+
+    Raises:
+        EnvironmentProblem: vl-convert-python is not installed.
+    """
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
+    metrics = shown_accuracies(results.records, stated)
+    tables = {group.key: tables_of_records(group.records, metrics)[0] for group in groups}
     present = {key for record in results.records for key, _ in flags_to_show(record)}
     present |= {key for run in results.runs for key, _ in flags_of_run(run)}
     context = {
@@ -52,10 +73,12 @@ def page(results: Results, title: str, made: datetime) -> str:
         "made": made,
         "version": __version__,
         "policy": _policy(scripts),
-        "style": _colours() + _file("page.css"),
+        "style": _colours() + _file("page.css") + _metric_rules(metrics),
         "scripts": scripts,
-        "metrics": SHOWN,
-        "metric_choices": [(metric.name, metric.short, metric.of) for metric in SHOWN],
+        "metrics": metrics,
+        "metric_choices": [(metric.name, metric.short, metric.of) for metric in metrics],
+        "baseline": BASELINE,
+        "excluded": (EXCLUDED, WHEN_EXCLUDED),
         "cost_choices": [(cost, cost, "") for cost in COSTS],
         "groups": groups,
         "states": states_of(results.runs),
@@ -64,8 +87,10 @@ def page(results: Results, title: str, made: datetime) -> str:
         "present": present,
         "keys": [{"name": label, **_sign(position)} for position, label in enumerate(labels)],
         "points": POINTS,
-        "board": board_section(groups),
-        "winners": winners_section(groups, labels, charts),
+        "differences": difference_sections(groups, tables, metrics),
+        "matrices": matrix_sections(groups, tables, metrics),
+        "board": board_section(groups, tables, metrics),
+        "winners": winners_section(groups, tables, metrics, labels, charts),
         "learning": learning_sections(groups, results, labels, charts),
         "tuning": tuning_section(groups, charts),
         "printed": _printed_section(results),
@@ -85,7 +110,7 @@ def page(results: Results, title: str, made: datetime) -> str:
         "ensure_ascii": False,
         "allow_nan": False,
     }
-    environment.globals |= {"number": number, "meanings": MEANINGS}
+    environment.globals |= {"number": number, "meanings": MEANINGS, "short": short_text}
     return environment.get_template("page.html").render(context)
 
 
@@ -144,6 +169,16 @@ def _colours() -> str:
         + "".join(f"--{name}:light-dark({a},{b});" for name, (a, b) in pairs.items())
         + "}\n"
     )
+
+
+def _metric_rules(metrics: Sequence[Number]) -> str:
+    """Return CSS that shows what is of the chosen metric, `data-metric` of the root, and hides the others."""
+    rules = []
+    for metric in metrics:
+        chosen = f':root[data-metric="{metric.name}"]'
+        rules.append(f"{chosen} .{metric.name}{{display:revert}}")
+        rules.append(f"{chosen} i.whisker.{metric.name}{{display:block}}")
+    return "\n".join(rules) + "\n"
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The section of winners: the best algorithm of each cell, and ranks, shared by algorithms that no test separates."""
+"""The section of winners: the best algorithm of each cell, and ranks and scores over all cells."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from typing import Any
 
 from bench.charts.theme import Spec, colour, whole
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Group, scores_by_place, values_of
+from bench.stored.groups import Group
 from bench.stored.groups import number as value_text
 from bench.terminal.words import counted
-from leaderboards.numbers import NUMBERS, Number
-from leaderboards.problems import Cell
-from leaderboards.stats.aggregate import pooled
-from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, compared, rankable, shared_ranks
+from leaderboards.numbers import Number
+from leaderboards.stats.seeds import INTERVAL_FROM
+from leaderboards.tables import Cell, Sheet, Table
 from leaderboards.tables.model import number
+from leaderboards.tables.over_cells import BASELINE, over_cells
 
-# The three accuracies of the page, for models of different rounds. All are of the global model on
-# the test set.
-SHOWN = tuple(NUMBERS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
 _TABLE = (
     Column("metric", "metric"),
     Column("alpha", "alpha"),
@@ -27,138 +24,116 @@ _TABLE = (
     Column("numbers", "accuracy and margin over the second"),
     Column("verdict", "can it be told from chance"),
 )
-_FROM_ALL = "separable from all"
+_FROM_ALL = "all others are excluded from being best"
 _CELL = {"width": 188, "height": 78}  # pixels
 
 
-def standings(cell: Cell, metric: Number) -> Mapping[str, Ranked]:
-    """Return label -> place, the best first, without algorithms of too few seeds to be ranked beside the others."""
-    values = values_of(cell, metric)
-    ranked = {
-        name: values[name]
-        for name in rankable({name: len(seeds) for name, seeds in values.items()})
-    }
-    return {entry.algorithm: entry for entry in shared_ranks(ranked, metric.higher_is_better)}
+def winners_section(
+    groups: Sequence[Group],
+    tables: Mapping[str, Table],
+    metrics: Sequence[Number],
+    labels: Sequence[str],
+    charts: Charts,
+) -> list[dict[str, Any]]:
+    """Return `group`, `chart` and `sheets` of each group.
+
+    Args:
+        groups: of the page.
+        tables: key of a group -> its table, with columns for all of `metrics`.
+        metrics: the accuracies of the page, the primary one first.
+        labels: every algorithm, in the order of the colours.
+        charts: to which new ones are added.
+    """
+    sections = []
+    for group in groups:
+        table = tables[group.key]
+        sheets = []
+        for metric in metrics:
+            sheet = over_cells([table], metric, BASELINE)
+            if sheet is not None:
+                sheets.append({"metric": metric.name, **lines_of(sheet)})
+        chart = _add_map(group, table, metrics, labels, charts)
+        sections.append({"group": group, "chart": chart, "sheets": sheets})
+    return sections
 
 
-def _winner(cell: Cell, metric: Number) -> dict[str, Any]:
-    """Return a cell's best `algorithm` (empty if none is ranked), its `numbers`, the `verdict`, and if `separable`."""
-    ranked = list(standings(cell, metric).values())
-    if not ranked:
-        return {
-            "algorithm": "",
-            "numbers": "",
-            "verdict": "no finished run to rank",
-            "separable": False,
-        }
-    best = max(ranked, key=lambda entry: entry.mean)
-    others = [entry for entry in ranked if entry is not best]
-    numbers = f"{number(best.mean, metric)} %"
-    if others:
-        second = max(others, key=lambda entry: entry.mean)
-        margin = f"{number(best.mean - second.mean, metric, sign=True)} points"
-        numbers += f", {margin if best.mean > second.mean else f'as {second.algorithm}'}"
-    verdict = _verdict(cell, metric, best, others)
+def lines_of(sheet: Sheet) -> dict[str, Any]:
+    """Return a table of text as the page's template takes it: `caption`, `head`, `lines` and `notes`."""
+    table = sheet.table
     return {
-        "algorithm": best.algorithm,
+        "caption": f"{table.title}. {table.captions[0]}",
+        "head": ["algorithm", *(head.title for head in table.heads)],
+        "lines": [[row.label, *(cell.text() for cell in row.cells)] for row in table.rows],
+        "notes": table.notes,
+    }
+
+
+def _add_map(
+    group: Group,
+    table: Table,
+    metrics: Sequence[Number],
+    labels: Sequence[str],
+    charts: Charts,
+) -> int:
+    rows = []
+    for metric in metrics:
+        for column, head in table.results:
+            if head.metric.name == metric.name:
+                values = map(value_text, head.place)
+                place = {"metric": metric.name, **dict(zip(group.by, values, strict=True))}
+                rows.append(place | _winner(table, column, metric))
+    text = "; ".join(
+        f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
+        f"{row['numbers']}, {row['verdict']}"
+        for row in rows[: min(12, len(group.cells))]
+    )
+    spec = _spec(rows, labels, group, metrics[0])
+    return charts.add(spec, f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
+
+
+def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
+    """Return a cell's best `algorithm` (empty if none is ranked), its `numbers`, the `verdict`, and if `separable`."""
+    cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
+    ranked = {label: cell for label, cell in cells.items() if cell.rank is not None}
+    if not ranked:
+        verdict = "no finished run to rank"
+        return {"algorithm": "", "numbers": "", "verdict": verdict, "separable": False}
+    order = sorted(ranked, key=lambda label: (ranked[label].rank, label))
+    best = order[0]
+    means = [float(ranked[label].statistic("mean") or 0.0) for label in order[:2]]
+    numbers = f"{number(means[0], metric)} %"
+    if len(order) > 1:
+        margin = f"{number(means[0] - means[1], metric, sign=True)} points"
+        numbers += f", {margin if means[0] > means[1] else f'as {order[1]}'}"
+    verdict = _verdict([ranked[label] for label in order])
+    return {
+        "algorithm": best,
         "numbers": numbers,
         "verdict": verdict,
         "separable": verdict == _FROM_ALL,
     }
 
 
-def _verdict(cell: Cell, metric: Number, best: Ranked, others: Sequence[Ranked]) -> str:
-    """Say whether the best can be told from the others; further algorithms have too few seeds to be ranked."""
-    values = values_of(cell, metric)
-    unranked = len(values) - 1 - len(others)
+def _verdict(ranked: Sequence[Cell]) -> str:
+    """Say how many of the others a test excludes from being the best; `ranked` has the best cell first."""
+    others = ranked[1:]
     if not others:
-        return (
-            f"not tested: {counted(unranked, 'other')} with fewer than 3 seeds"
-            if unranked
-            else "the only one here"
-        )
-    sharing = [entry.algorithm for entry in others if entry.rank == best.rank]
-    tests = compared(
-        {entry.algorithm: values[entry.algorithm] for entry in (best, *others)}, best.algorithm
-    )
-    untested = [test.algorithm for test in tests if test.p is None]
-    if len(untested) == len(others):
-        fewest = min(entry.n for entry in (best, *others))
-        return f"not tested: {counted(fewest, 'seed') if fewest < INTERVAL_FROM else 'no three seeds in common'}"
-    if sharing:
-        return f"not separable from {sharing[0] if len(sharing) == 1 else f'{len(sharing)} others'}"
-    not_tested = len(untested) + unranked
-    return f"separable; {not_tested} not tested" if not_tested else _FROM_ALL
+        return "the only one here"
+    fewest = min(cell.n for cell in ranked)
+    if fewest < INTERVAL_FROM:
+        return f"not tested: {counted(fewest, 'seed')}"
+    excluded = sum(cell.excluded for cell in others)
+    if excluded == len(others):
+        return _FROM_ALL
+    return f"{excluded} of {len(others)} others excluded"
 
 
-def winners_section(
-    groups: Sequence[Group], labels: Sequence[str], charts: Charts
-) -> list[dict[str, Any]]:
-    """Return `group`, `chart` and `tables` of each group.
+def _spec(
+    rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group, first: Number
+) -> Spec:
+    """Draw a field for every cell; its edge is solid if all others are excluded from being the best, else dashed.
 
-    `labels`: every algorithm, in the order of the colours.
-    """
-    return [
-        {
-            "group": group,
-            "chart": _add_map(group, labels, charts),
-            "tables": [table for metric in SHOWN if (table := _pooled(group, metric))],
-        }
-        for group in groups
-    ]
-
-
-def _add_map(group: Group, labels: Sequence[str], charts: Charts) -> int:
-    rows = []
-    for metric in SHOWN:
-        for cell in group.cells:
-            place = {
-                "metric": metric.name,
-                **dict(zip(group.by, map(value_text, cell.place), strict=True)),
-            }
-            rows.append(place | _winner(cell, metric))
-    text = "; ".join(
-        f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
-        f"{row['numbers']}, {row['verdict']}"
-        for row in rows[: min(12, len(group.cells))]
-    )
-    return charts.add(
-        _spec(rows, labels, group), f"Best algorithm of each cell, {group.name}. {text}", _TABLE
-    )
-
-
-def _pooled(group: Group, metric: Number) -> dict[str, Any] | None:
-    """Return the standings of the algorithms that were run in every cell: rank, share of cells won, mean."""
-    standing = pooled(scores_by_place(group.cells, metric))
-    if len(standing.standings) < 2 or standing.cells < 2:
-        return None
-    lines = []
-    for entry in standing.standings:
-        ends = (entry.interval.low, entry.interval.high) if entry.interval else ()
-        interval = " – ".join(number(end, metric) for end in ends) or "–"
-        rates = (f"{entry.average_rank:.2f}", f"{100 * entry.win_rate:.0f} %")
-        lines.append((entry.algorithm, *rates, number(entry.iqm, metric), interval, str(entry.n)))
-    remarks = "; ".join(standing.remarks)
-    return {
-        "metric": metric.name,
-        "caption": f"Over all {standing.cells} cells, {metric.of}",
-        "head": (
-            "algorithm",
-            "mean rank",
-            "cells won",
-            f"interquartile mean, {metric.unit.shown}",
-            "95 % interval",
-            "runs",
-        ),
-        "lines": lines,
-        "remarks": f"{remarks[0].upper()}{remarks[1:]}." if remarks else "",
-    }
-
-
-def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group) -> Spec:
-    """Draw a field for every cell; its edge is solid if the winner is separable from all others, else dashed.
-
-    The page shows the `rows` of the metric that the reader chooses, the first one to begin with.
+    The page shows the `rows` of the metric that the reader chooses, `first` to begin with.
     Alphas are from left to right, participations from top to bottom.
     """
     band = {
@@ -179,7 +154,7 @@ def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group
         autosize={"type": "pad"},
         width={"step": _CELL["width"]},
         height={"step": _CELL["height"]},
-        params=[{"name": "metric", "value": SHOWN[0].name}],
+        params=[{"name": "metric", "value": first.name}],
         transform=[{"filter": "datum.metric === metric"}],
         encoding={
             "x": {

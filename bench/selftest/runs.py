@@ -24,7 +24,7 @@ from bench.selftest.certify import Finding, NotApplicable, compared
 from bench.selftest.equations import LIMITS, Limit
 from bench.selftest.hyperparameters import SMALLEST_EFFECT, alternatives
 from bench.selftest.toy import INFO, TEST_SAMPLES, distance, gap, identical, largest_gap, models_of
-from bench.trial.results import at_chance
+from bench.trial.results import guesses
 from search_spaces import Value
 
 # In float64. The gradient of a bias before BatchNorm is only rounding error, which Adam (in FedDF's
@@ -292,7 +292,8 @@ def learns(tested: Candidate, finding: Finding) -> None:
     for suffix, curve in simulation.progress.curves.items():
         row = tested.entry.rows.get(suffix, suffix)
         accuracy = [value for _, metric, value in curve if metric == "accuracy"][-1]
-        lost = at_chance(accuracy, 1 / INFO.num_classes, TEST_SAMPLES)
+        chance = 1 / INFO.num_classes
+        lost = guesses(accuracy, chance, TEST_SAMPLES, shortened=False)
         finding.expect(
             not lost,
             f"{row}: accuracy {accuracy:.2f} after {LEARNING_ROUNDS} rounds, guessing gives 0.33",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,10 +12,8 @@ from algorithms import ALGORITHMS
 from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
-from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
 from leaderboards.shell_text import typed
-from leaderboards.stats.seeds import Seeds
 from leaderboards.tables.captions import local_training
 
 
@@ -95,33 +93,6 @@ def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
         for record in cell.selected
         if record["run_of_seed"] and not record["diverged"] and not is_reference(record)
     }
-
-
-def values_of(cell: Cell, metric: Number) -> dict[str, Seeds]:
-    """Return label -> seed -> value of every algorithm that is ranked and has one."""
-    values = {}
-    for name, runs in ranked_runs(cell).items():
-        by_seed = {seed: run[metric.name] for seed, run in runs.items()}
-        values[name] = {seed: value for seed, value in by_seed.items() if value is not None}
-    return {name: seeds for name, seeds in values.items() if seeds}
-
-
-def scores_by_place(
-    cells: Iterable[Cell], metric: Number
-) -> dict[Hashable, dict[str, list[float]]]:
-    """Return place -> label -> values, as `stats.aggregate.pooled` takes them.
-
-    A cell counts if several algorithms have finished runs there, and one of them a value.
-    """
-    scores: dict[Hashable, dict[str, list[float]]] = {}
-    for cell in cells:
-        values = values_of(cell, metric)
-        finished = {
-            label_of(record) for record in cell.records if record["n"] and not is_reference(record)
-        }
-        if values and len(finished) > 1:
-            scores[cell.place] = {name: list(seeds.values()) for name, seeds in values.items()}
-    return scores
 
 
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:

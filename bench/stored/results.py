@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
-from leaderboards.numbers import NUMBERS
+from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
+ACCURACIES = tuple(  # of the global model on the test set
+    number for number in NUMBERS.values() if number.quantity == NUMBERS["final_accuracy"].quantity
+)
+COMPARED = (*ACCURACIES, NUMBERS["seconds"])  # numbers of which records have every seed's value
 _PLACE = ("dataset", "model")  # named by their values alone
 _AXES = ("alpha", "participation")  # always named, if a run has them
 _MAIN = (*_PLACE, *_AXES)
@@ -39,7 +43,7 @@ class Results:
         records: the rows of the leaderboard, each with `runs`, those of its configuration that it
             counts, in any status, by seed, and `run_of_seed`, the finished ones among them.
             Replicates of a partition are one run there, with their means and the curve of the
-            first.
+            first. `seeds` has metric -> seed -> value of the numbers in `COMPARED`.
     """
 
     source: Folders
@@ -72,7 +76,7 @@ def read(
         UsageError: there is no run in any of them, or none that confirms.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    from leaderboards.board import current, leaderboard
+    from leaderboards.board import current, leaderboard, with_seeds
     from leaderboards.replicates import by_partition
 
     source = source_of(outs, tuned, confirmed_at, chosen_by)
@@ -82,6 +86,7 @@ def read(
     for run in records(by_partition(current(frame, tuned), NUMBERS)):
         members.setdefault(_configuration(run), []).append(run)
     table = leaderboard(frame, tuned=tuned, chosen_by=chosen_by)
+    table = with_seeds(table, frame, COMPARED, tuned)
     rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
     board = []
     for record in rows:
@@ -149,6 +154,24 @@ def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
 
 def _configuration(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["algorithm"], row["hp_json"], row["setting_json"]
+
+
+def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) -> tuple[Number, ...]:
+    """List the test accuracies that pictures and the page show, the primary one first.
+
+    Args:
+        records: rows of the leaderboard.
+        stated: names of the board's metrics, the primary one first; None if it states none. Then
+            the accuracy of the round that validation selects comes first, which does not look at
+            the test set; without a validation split it is that of the best round.
+    """
+    names = {number.short: number for number in ACCURACIES}
+    names |= {number.name: number for number in ACCURACIES}
+    finished = [record for record in records if record["n"]]
+    validated = all(record["selected_accuracy_mean"] is not None for record in finished)
+    usual = ("selected", "best", "final") if validated else ("best", "final", "selected")
+    order = [names[name] for name in (*(stated or ()), *usual) if name in names]
+    return tuple(dict.fromkeys(order))
 
 
 @dataclass(frozen=True)

@@ -42,14 +42,14 @@ _LATEX = {
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Format tables as GitHub Markdown, the best of a column in bold, the second underlined."""
+    """Format tables as GitHub Markdown, the best of a column in bold."""
     return "\n".join(_markdown(table) for table in tables)
 
 
 def _markdown(table: Table) -> str:
     tuned = table.shows_hyperparameters
     names = ["algorithm", "hyper-parameters"] if tuned else ["algorithm"]
-    header = [*names, *(f"{head.label} {head.metric.short}".strip() for head in table.heads)]
+    header = [*names, *(f"{head.label} {head.title}".strip() for head in table.heads)]
     table = replace(table, notes=tuple(map(_markdown_text, table.notes)))
     header = [_markdown_text(text) for text in header]
     captions = [f"- {_markdown_text(line)}" for line in table.captions]
@@ -60,10 +60,10 @@ def _markdown(table: Table) -> str:
         if tuned:
             cells.append(_markdown_code(row.hyperparameters))
         for cell in row.cells:
-            cells.append(_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text))
+            cells.append(_emphasised(cell, "**{}**", _markdown_text))
         lines.append(_bars(cells))
-    legend = table.legend("**bold** best", "=", "<u>underlined</u> second (may be shared)")
-    return "\n".join([*lines, "", legend, ""])
+    remarks = [f"- {line}" for line in table.legend("**bold**")]
+    return "\n".join([*lines, "", *remarks, ""])
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -81,7 +81,7 @@ def _markdown_code(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Format tables as LaTeX with booktabs, the best of a column in bold, the second underlined.
+    """Format tables as LaTeX with booktabs, the best of a column in bold.
 
     A table is shrunk to the available width, a wide one to the width of both columns of a page.
     """
@@ -92,7 +92,7 @@ def _latex(table: Table) -> str:
     tuned = table.shows_hyperparameters
     caption = f"{table.title}. {table.captions[0]}."
     names = ["algorithm", "hyper-parameters"] if tuned else ["algorithm"]
-    header = [*names, *(_latex_text(head.metric.short) for head in table.heads)]
+    header = [*names, *(_latex_text(head.title) for head in table.heads)]
     kind = "table*" if len(header) > ONE_COLUMN + 1 else "table"
     lines = [rf"\begin{{{kind}}}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
     shrunk = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
@@ -104,14 +104,10 @@ def _latex(table: Table) -> str:
         if tuned:
             cells.append(_stacked(folded(row.hyperparameters)))
         for cell in row.cells:
-            text = _emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text)
-            cells.append(text)
+            cells.append(_emphasised(cell, r"\textbf{{}}", _latex_text))
         lines.append(" & ".join(cells) + r" \\")
-    below = [
-        *table.captions[1:],
-        table.legend("bold best", "=", "underlined second (may be shared)"),
-    ]
-    notes = ". ".join(_latex_text(line) for line in below if line)
+    below = [*table.captions[1:], *table.legend("bold")]
+    notes = r"\par ".join(map(_latex_text, below))
     lines += [
         r"\bottomrule",
         r"\end{tabular}}",
@@ -225,9 +221,7 @@ def _json(documents: Sequence[Any]) -> str:
     return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _emphasised(
-    cell: Cell, best: str, shared: str, second: str, escape: Callable[[str], str]
-) -> str:
-    """Put the cell's text into the template (`**{}**`) of its emphasis."""
-    template = {"best": best, "shared": shared, "second": second}.get(cell.emphasis, "{}")
-    return template.replace("{}", escape(cell.text()))
+def _emphasised(cell: Cell, best: str, escape: Callable[[str], str]) -> str:
+    """Escape the cell's text, and put it into the template `best`, such as `**{}**`, if it is the best."""
+    text = escape(cell.text())
+    return best.replace("{}", text) if cell.best else text

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
 STYLES = ("table", "md", "latex", "csv", "json")
+_BEST = "*"  # behind the best mean of a column, in text without styles
 PLAIN_WIDTH = 124  # width of text that is not printed on a terminal
 
 
@@ -98,9 +99,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
         console.print(Text(text, style))
 
     width = console.width
-    legend = ("* best", "=", "+ second")
-    if console.is_terminal:
-        legend = ("bold best", "=", "underlined second")
+    best = "bold" if console.is_terminal else _BEST
     for number, table in enumerate(tables):
         say(f"\n{table.title}" if number else table.title, "bold")
         for line in table.captions:
@@ -112,9 +111,11 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
-        below = table.legend(*legend)
+        below = table.legend(best)
         if below:
-            say("\n" + below)
+            console.print()
+        for line in below:
+            say(line)
 
 
 def _column_chunks(table: Table, console: Console) -> Iterator[list[int]]:
@@ -153,7 +154,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
         grid.add_column(line + "hyper-parameters", max_width=FOLDED_WIDTH, overflow="fold")
     for at, column in enumerate(columns):
         label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
-        header = Text.assemble((label, "bold"), line, table.heads[column].metric.short)
+        header = Text.assemble((label, "bold"), line, table.heads[column].title)
         grid.add_column(header, no_wrap=True)
     texts_by_column = []
     for column in columns:
@@ -174,14 +175,10 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     # Width of the first word, the number, of the cells that have one.
     width = max((len(_number(cell)) for cell in column), default=0)
     state_styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
-    emphasis_styles = {"best": "bold", "second": "underline"}
-    signs = {"best": "*", "shared": "=", "second": "+"}
-    if console.is_terminal:
-        signs = {"shared": "="}
     aligned = []
     for cell in column:
-        style = emphasis_styles.get(cell.emphasis, state_styles.get(cell.state, ""))
-        sign = signs.get(cell.emphasis, "")
+        style = "bold" if cell.best else state_styles.get(cell.state, "")
+        sign = _BEST if cell.best and not console.is_terminal else ""
         space = " " * (width - len(_number(cell))) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (cell.text() + sign, style)))
     return aligned

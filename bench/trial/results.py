@@ -18,26 +18,23 @@ if TYPE_CHECKING:
     from bench.engine.simulation import Point, Progress, Simulation
 
 
-def at_chance(accuracy: float, chance: float, samples: int) -> bool:
-    """Return whether an accuracy is within three standard errors of guessing, or below.
+def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bool:
+    """Return whether a run that ends with this accuracy has diverged.
 
-    `chance`: the accuracy of guessing.
+    At full length it has if it is no better than guessing, within three standard errors of
+    `chance`. A shortened run may have hardly begun, and has diverged if it is worse than guessing,
+    by more than three standard errors.
+
+    Args:
+        accuracy: of the last round on the test set, in [0, 1].
+        chance: accuracy of the best guess, one class for all samples.
+        samples: number of test samples.
+        shortened: whether the run has fewer rounds or less data than the preset.
     """
-    return accuracy <= chance + _margin(chance, samples)
-
-
-def fell_below_chance(best: float, final: float, chance: float, samples: int) -> bool:
-    """Return whether a run was better than guessing, and in the end is worse than guessing.
-
-    Both by more than three standard errors. A run that never was better may have hardly begun:
-    after one round 2 % of the sound runs of the reference board are below guessing by as much.
-    """
-    return not at_chance(best, chance, samples) and final < chance - _margin(chance, samples)
-
-
-def _margin(chance: float, samples: int) -> float:
-    """Compute three standard errors of guesses that are right with probability `chance`."""
-    return 3 * math.sqrt(chance * (1 - chance) / samples)
+    margin = 3 * math.sqrt(chance * (1 - chance) / samples)
+    if shortened:
+        return accuracy < chance - margin
+    return accuracy <= chance + margin
 
 
 def rows_of(
@@ -54,17 +51,12 @@ def rows_of(
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = numbers_of(curve_of(curve))
-        best = results["best_accuracy"]
         final = results["final_accuracy"]
-        # Guessing is no sign of divergence in a run that was cut short and may have hardly begun,
-        # nor in a client that has one class and nobody to learn from.
-        if best is None or final is None or row_entry(unit.algorithm, suffix).reference:
-            guesses = False
-        elif short:
-            guesses = fell_below_chance(best, final, chance, test_samples)
-        else:
-            guesses = at_chance(final, chance, test_samples)
-        outcome = {"error": progress.complaint or None, "diverged": progress.diverged or guesses}
+        diverged = progress.diverged
+        # A client that has one class and nobody to learn from may guess without having diverged.
+        if final is not None and not row_entry(unit.algorithm, suffix).reference:
+            diverged = diverged or guesses(final, chance, test_samples, short)
+        outcome = {"error": progress.complaint or None, "diverged": diverged}
         rows.append(({**_common(unit, suffix), **results, **facts, **outcome}, curve))
     return rows
 

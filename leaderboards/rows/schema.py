@@ -31,7 +31,7 @@ STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
 WHEN_DIVERGED = (
     "a loss or a model became NaN or infinite, or a run ends no better than guessing "
-    "(a shortened one: worse than guessing, and was better before)"
+    "(a shortened one: worse than guessing)"
 )
 CERTIFIED = (
     "the algorithm is built in, or passed the quick part of the self-test before it ran; "

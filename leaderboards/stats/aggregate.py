@@ -1,14 +1,14 @@
-"""Algorithms over several cells: interquartile mean, average rank, win rate, probability of improvement.
+"""Algorithms over several cells: average rank, win rate, normalised score, probability of improvement.
 
-A *cell* is a setting with its alpha and participation. Scores of different cells are pooled
-unscaled: accuracies of easy and hard data sets lie far apart, so a mean over both mostly shows
-which cells there are. Ranks and win rates do not depend on the scale of a cell.
+A *cell* is a setting with its alpha and participation. Accuracies of easy and hard cells lie far
+apart, so that a mean over both mostly shows which cells there are. Ranks and win rates do not
+depend on the scale of a cell, and scores are normalised in each cell before they are pooled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,18 +29,18 @@ class Standing:
 
     Args:
         algorithm: its name.
-        iqm: interquartile mean of its scores, in their unit.
-        interval: of `iqm`; None if some cell has fewer than 3 values.
         average_rank: mean rank over cells; 1 is best in each.
         win_rate: share of the cells in which it is the best, in [0, 1].
-        n: number of scores pooled.
+        iqm: interquartile mean of its normalised scores; None without `scales`.
+        interval: of `iqm`; None if some cell has fewer than 3 values.
+        n: number of its scores.
     """
 
     algorithm: str
-    iqm: float
-    interval: Interval | None
     average_rank: float
     win_rate: float
+    iqm: float | None
+    interval: Interval | None
     n: int
 
 
@@ -62,32 +62,43 @@ class Pooled:
     @property
     def remarks(self) -> list[str]:
         """Printed remarks: why intervals are missing, and which algorithms are left out."""
-        incomplete = any(standing.interval is None for standing in self.standings)
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.left_out.items():
             by_reason.setdefault(reason, []).append(name)
-        left_out = [
-            f"left out, {reason}: {', '.join(names)}" for reason, names in by_reason.items()
-        ]
-        return ["no interval: fewer than 3 seeds in some cell"] * incomplete + left_out
+        remarks = [f"left out, {reason}: {', '.join(names)}" for reason, names in by_reason.items()]
+        if any(entry.iqm is not None and entry.interval is None for entry in self.standings):
+            remarks.insert(0, "no interval: fewer than 3 seeds in some cell")
+        return remarks
 
 
-def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = True) -> Pooled:
-    """Compute interquartile mean, average rank and win rate of every algorithm that can be ranked in every cell.
+def pooled(
+    values: CellScores,
+    higher_is_better: bool = True,
+    by_seed: bool = True,
+    diverged: Mapping[Hashable, Collection[str]] | None = None,
+    scales: Mapping[Hashable, tuple[float, float]] | None = None,
+) -> Pooled:
+    """Compute average rank, win rate and normalised score of every algorithm that can be ranked in every cell.
 
     Other algorithms are left out of all three, also as rivals, because means over different cells
     and ranks among different rivals are not comparable.
 
     *Average rank* (Demšar 2006, "Statistical comparisons of classifiers over multiple data sets",
     section 3.2): ties in a cell share the mean of their ranks there. *Win rate*: k algorithms that
-    tie for the best get 1/k each.
+    tie for the best get 1/k each. *Normalised score*: with a and b the two values of `scales` in
+    the cell, a score x becomes (x - a) / (b - a), so that easy and hard cells count alike; then the
+    interquartile mean over all cells (`iqm`).
 
     Args:
-        values: cell -> algorithm -> one value per seed, finite; bounds (centralized) and diverged
-            runs left out by the caller.
+        values: cell -> algorithm -> one value per seed, finite; bounds (centralized) left out by
+            the caller.
         higher_is_better: whether the largest value is the best.
         by_seed: whether values differ by seed; one or two seeds are then not ranked beside three
             (`seeds.rankable`).
+        diverged: cell -> algorithms of which a run diverged there: they share the last rank of the
+            cell, whatever their values, which count in the normalised score.
+        scales: cell -> the values that are 0 and 1 in it; scores are normalised if every cell has
+            them.
 
     Raises:
         ValueError: a value is not finite.
@@ -95,54 +106,60 @@ def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = Tr
     import pandas as pd
 
     scores = _arrays(values)
+    last = {key: set((diverged or {}).get(key, ())) for key in scores}
     left_out: dict[str, str] = {}
     names = sorted({name for cell in scores.values() for name in cell})
     for name in names:
-        if missing := sum(name not in cell for cell in scores.values()):
+        missing = sum(name not in cell for cell in scores.values())
+        if missing:
             left_out[name] = f"no value in {missing} of {len(scores)} cells"
-    present = [
-        name for name in names if name not in left_out
-    ]  # others must not make these have too few seeds
+    # Algorithms that are left out must not make the others have too few seeds.
+    present = [name for name in names if name not in left_out]
     ranked = [rankable({name: len(cell[name]) for name in present}) for cell in scores.values()]
     for name in present:
-        if by_seed and (few := sum(name not in cell for cell in ranked)):
-            left_out[name] = (
-                f"fewer than 3 seeds where others have 3, in {few} of {len(scores)} cells"
-            )
+        few = sum(name not in cell for cell in ranked)
+        if by_seed and few:
+            seeds = "fewer than 3 seeds where others have 3"
+            left_out[name] = f"{seeds}, in {few} of {len(scores)} cells"
     complete = [name for name in present if name not in left_out]
-    # Exactly rounded sums, so that equal values in another order tie.
-    means = pd.DataFrame(
-        {n: [math.fsum(cell[n]) / len(cell[n]) for cell in scores.values()] for n in complete}
-    )
-    ranks = means.rank(axis=1, ascending=not higher_is_better).mean()
-    best = means.eq(means.max(axis=1) if higher_is_better else means.min(axis=1), axis=0)
-    wins = best.div(best.sum(axis=1), axis=0).mean()
+    worst = -math.inf if higher_is_better else math.inf
+    means: dict[str, list[float]] = {}
+    for name in complete:
+        means[name] = []
+        for key, cell in scores.items():
+            # Exactly rounded sums, so that equal values in another order tie.
+            mean = math.fsum(cell[name]) / len(cell[name])
+            means[name].append(worst if name in last[key] else mean)
+    table = pd.DataFrame(means)
+    ranks = table.rank(axis=1, ascending=not higher_is_better).mean()
+    best = table.eq(table.max(axis=1) if higher_is_better else table.min(axis=1), axis=0)
+    best = best & np.isfinite(table)  # nobody wins a cell in which all diverged
+    wins = best.div(best.sum(axis=1).clip(lower=1), axis=0).mean()
+    normalised = _normalised(scores, scales or {})
     standings = []
     for name in complete:
-        cells = [cell[name] for cell in scores.values()]
-        pool = np.concatenate(cells)
-        mean, interval = float(iqm(pool)), iqm_interval(cells)
-        standings.append(
-            Standing(name, mean, interval, float(ranks[name]), float(wins[name]), len(pool))
-        )
-    sign = -1 if higher_is_better else 1
-    standings.sort(
-        key=lambda standing: (standing.average_rank, sign * standing.iqm, standing.algorithm)
-    )
+        cells = [cell[name] for cell in normalised]
+        score = float(iqm(np.concatenate(cells))) if cells else None
+        number = sum(len(cell[name]) for cell in scores.values())
+        rank = float(ranks[name])
+        standing = Standing(name, rank, float(wins[name]), score, iqm_interval(cells), number)
+        standings.append(standing)
+    standings.sort(key=lambda entry: (entry.average_rank, -(entry.iqm or 0.0), entry.algorithm))
     return Pooled(tuple(standings), dict(sorted(left_out.items())), len(scores))
 
 
-def critical_difference(algorithms: int, cells: int) -> float:
-    """Compute the difference from which on the Nemenyi test tells two average ranks apart at 5 %.
-
-    For k algorithms in N cells it is q √(k (k + 1) / (6 N)), with q the 95 % point of the
-    studentized range of k values at infinite degrees of freedom, over √2 (Demšar 2006, section
-    3.2.2).
-    """
-    from scipy.stats import studentized_range
-
-    q = float(studentized_range.ppf(0.95, algorithms, math.inf)) / math.sqrt(2)
-    return q * math.sqrt(algorithms * (algorithms + 1) / (6 * cells))
+def _normalised(
+    scores: Mapping[Hashable, Mapping[str, np.ndarray]],
+    scales: Mapping[Hashable, tuple[float, float]],
+) -> list[dict[str, np.ndarray]]:
+    """Return the cells' scores with the two values of `scales` at 0 and 1; empty if a cell has none."""
+    if any(key not in scales for key in scores):
+        return []
+    cells = []
+    for key, cell in scores.items():
+        zero, one = scales[key]
+        cells.append({name: (own - zero) / (one - zero) for name, own in cell.items()})
+    return cells
 
 
 def iqm(values: np.ndarray) -> np.ndarray:

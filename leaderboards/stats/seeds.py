@@ -1,4 +1,4 @@
-"""Statistics of values by seed: intervals of means, tested differences, Holm's correction, shared ranks.
+"""Statistics of values by seed: intervals of means, tested differences, Holm's correction.
 
 A seed fixes partition, initial weights, participants and batches for all algorithms alike, so runs
 of one seed differ only in the algorithm, and their difference varies less than either result.
@@ -22,7 +22,7 @@ INTERVAL_FROM = (
     3  # values; with fewer, an interval would say more about the formula than about the runs
 )
 
-_ROUNDING = 1e-9  # relative: differences closer to each other than this differ only by rounding
+ROUNDING = 1e-9  # relative: differences closer to each other than this differ only by rounding
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Compute the differences by seed, (n,): made equal if they differ only by rounding, 0 if they are rounding."""
     differences = first - second
-    rounding = _ROUNDING * np.maximum(abs(first), abs(second)).max(initial=0.0)
+    rounding = ROUNDING * np.maximum(abs(first), abs(second)).max(initial=0.0)
     if len(differences) and np.ptp(differences) <= rounding:
         differences = np.full_like(differences, differences.mean())
     return np.where(abs(differences) <= rounding, 0.0, differences)
@@ -217,25 +217,6 @@ def _p_value(differences: np.ndarray) -> float:
     return float(2 * stdtr(n - 1, -abs(t)))
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """An algorithm's rank in a cell.
-
-    Args:
-        algorithm: its name.
-        rank: from 1, the best; shared.
-        mean: over all its seeds, in the unit of the values.
-        n: number of its seeds.
-        untested: whether the rank rests, at least in part, on the plain order of means.
-    """
-
-    algorithm: str
-    rank: int
-    mean: float
-    n: int
-    untested: bool = False
-
-
 def rankable(seeds: Mapping[K, int]) -> set[K]:
     """Select the algorithms of a cell that are ranked: those with at least 3 seeds, or all if there are none.
 
@@ -243,69 +224,3 @@ def rankable(seeds: Mapping[K, int]) -> set[K]:
     """
     enough = {name for name, count in seeds.items() if count >= INTERVAL_FROM}
     return enough or set(seeds)
-
-
-def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tuple[Ranked, ...]:
-    """Rank the algorithms of a cell in groups, each of one best algorithm and those not separable from it.
-
-    The best mean opens the first group. All others are compared with it by the paired t test,
-    corrected by Holm as one family; those that are not separably worse share its rank. The best of
-    the rest opens the next group, with a family of its own; its rank is 1 + the number of
-    algorithms placed before.
-
-    *Not transitive*: C may share rank 1 because its spread is wide, although B, with a better mean
-    and a narrow spread, is separable and comes after it. A rank only says "cannot be told from the
-    best of its group".
-
-    *Fewer than 3 common seeds* with the best of the group separate nothing. Such an algorithm keeps
-    its place in the plain order of means: it shares the rank only if its mean is no worse than that
-    of the best or of some tested member of the group. It is marked `untested`, and so is a best
-    that was tested against none. If all have one or two seeds, ranks are those of the means, equal
-    means share the smaller rank, and all are marked.
-
-    *Different seeds*: means are over all seeds of an algorithm, tests over the common ones. If the
-    two disagree about whether an algorithm is better than the best, it is not separably worse.
-
-    The best is chosen by the values that are then tested, and Holm's correction does not allow for
-    that: with few seeds, read a separation as evidence of about this strength, not as an exact 5 %.
-
-    Args:
-        values: algorithm -> seed -> value, finite, at least one each, of one cell; bounds
-            (centralized) and diverged runs left out by the caller.
-        higher_is_better: whether the largest mean is the best.
-
-    Returns:
-        The algorithms by rank, within a rank by mean, then by name.
-
-    Raises:
-        ValueError: a value is not finite.
-    """
-    means = {name: math.fsum(finite(seeds.values())) / len(seeds) for name, seeds in values.items()}
-    sign = 1 if higher_is_better else -1
-    order = sorted(means, key=lambda name: (-sign * means[name], name))
-    untested: set[str] = set()
-    ranked: list[Ranked] = []
-    while order:
-        best = order[0]
-        family = compared({name: values[name] for name in order}, best)
-        no_test = {test.algorithm for test in family if test.p is None}
-        untested |= no_test | ({best} if no_test and len(no_test) == len(family) else set())
-        worse = {
-            test.algorithm
-            for test in family
-            if test.separable and sign * (test.difference or 0.0) < 0
-        }
-        lowest = min(
-            sign * means[name] for name in order if name == best or name not in no_test | worse
-        )
-        group = [
-            name
-            for name in order
-            if name not in worse and (name not in no_test or sign * means[name] >= lowest)
-        ]
-        rank = len(ranked) + 1
-        ranked += [
-            Ranked(name, rank, means[name], len(values[name]), name in untested) for name in group
-        ]
-        order = [name for name in order if name not in group]
-    return tuple(ranked)

@@ -13,7 +13,8 @@ from leaderboards.problems import BY, Place, Problem, Record, label_of, problems
 from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.schema import canonical_json, own_name
 from leaderboards.shell_text import typed
-from leaderboards.stats.seeds import rankable, shared_ranks
+from leaderboards.stats.best import from_best
+from leaderboards.stats.seeds import rankable
 from leaderboards.tables.captions import captions, labels_of, notes, title
 from leaderboards.tables.model import Cell, Head, Row, Table
 
@@ -49,17 +50,38 @@ def tables_of(
         tuned: fields of the setting over which configurations were selected, as given to
             `board.leaderboard`.
     """
-    records = [{**record, "chosen": _configuration(record, tuned)} for record in rows_of(board)]
+    rows = rows_of(board)
+    return tables_of_records(
+        rows, metrics, all_configurations, defaults, by, intervals=intervals, tuned=tuned
+    )
+
+
+def tables_of_records(
+    board_rows: Iterable[Record],
+    metrics: Sequence[Number],
+    all_configurations: bool = False,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    by: Sequence[str] = BY,
+    intervals: bool = False,
+    tuned: Sequence[str] = (),
+) -> list[Table]:
+    """Make the tables of the rows of a leaderboard, with None for empty values. Arguments: as of `tables_of`."""
+    records = [{**record, "chosen": _configuration(record, tuned)} for record in board_rows]
     names = {
         key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()
     }
     tables = []
     for problem in problems(records, by, tuned=tuned):
         labels = labels_of(problem)
-        heads = tuple(
-            Head(place, label, metric) for place, label in labels.items() for metric in metrics
-        )
-        rows = _ranked_rows(list(_rows(problem, heads, names, all_configurations)))
+        at_defaults = {} if all_configurations else _at_defaults(problem, defaults or {}, tuned)
+        compared = {place for (_, place), row in at_defaults.items() if not row["selected"]}
+        heads: tuple[Head, ...] = ()
+        for place, label in labels.items():
+            heads += tuple(Head(place, label, metric) for metric in metrics)
+            if place in compared:
+                heads += (Head(place, label, metrics[0], at_defaults=True),)
+        listed = list(_rows(problem, heads, names, all_configurations, at_defaults))
+        rows = _ranked_rows(listed)
         common = _common_marks(rows)
         rows = tuple(
             replace(
@@ -87,9 +109,10 @@ def _rows(
     heads: Sequence[Head],
     names: Mapping[str, Sequence[str]],
     all_configurations: bool,
+    at_defaults: Mapping[tuple[str, Place], Record],
 ) -> Iterator[Row]:
     def place_of(record: Record) -> Place:
-        return tuple(setting_of(record["setting_json"]).get(name) for name in problem.by)
+        return _place_of(record, problem)
 
     for contest in _grouped(
         problem.records, lambda r: label_of(r["algorithm"], r["model"])
@@ -110,18 +133,65 @@ def _rows(
                 )
                 for place, members in _grouped(line, place_of).items()
             }
-            cells = tuple(_cell(record_at.get(head.place), head.metric, listed) for head in heads)
+            cells = []
+            for head in heads:
+                if head.at_defaults:
+                    record = at_defaults.get((label_of(algorithm, model), head.place))
+                    cells.append(_default_cell(record, head.metric))
+                else:
+                    cells.append(_cell(record_at.get(head.place), head.metric, listed))
             configurations = [
                 record_at[place]["chosen"] if place in record_at else None
                 for place in problem.places
             ]
-            yield Row(algorithm, model, _hyperparameters(configurations, names[algorithm]), cells)
+            shown = _hyperparameters(configurations, names[algorithm])
+            yield Row(algorithm, model, shown, tuple(cells))
+
+
+def _place_of(record: Record, problem: Problem) -> Place:
+    return tuple(setting_of(record["setting_json"]).get(name) for name in problem.by)
+
+
+def _at_defaults(
+    problem: Problem, defaults: Mapping[str, Mapping[str, Any]], tuned: Sequence[str]
+) -> dict[tuple[str, Place], Record]:
+    """Find the runs with default hyper-parameters at the chosen values of the tuned fields.
+
+    Returns:
+        (label, place) -> row, where these ran; it is the selected one if they were chosen.
+    """
+    contests = _grouped(
+        problem.records,
+        lambda record: (
+            label_of(record["algorithm"], record["model"]),
+            _place_of(record, problem),
+        ),
+    )
+    found = {}
+    for key, records in contests.items():
+        algorithm = records[0]["algorithm"]
+        chosen = next((record["chosen"] for record in records if record["selected"]), None)
+        if chosen is None or algorithm not in defaults:
+            continue
+        own = {own_name(algorithm, name): value for name, value in defaults[algorithm].items()}
+        sought = {name: chosen[name] if name in tuned else own.get(name) for name in chosen}
+        for record in records:
+            if record["n"] and record["chosen"] == sought:
+                found[key] = record
+    return found
 
 
 def _cell(record: Record | None, metric: Number, listed: bool) -> Cell:
     flags = flags_of(record) if record is not None and record["n"] else []
     marks = tuple(key for key in flags if FLAGS[key].mark and (listed or key != "selected"))
     return Cell(state_of(record, metric), metric, record, marks=marks)
+
+
+def _default_cell(record: Record | None, metric: Number) -> Cell:
+    """Make the cell of the default hyper-parameters, which says so if they are the chosen ones."""
+    if record is not None and record["selected"]:
+        return Cell("missing", metric, words="as chosen")
+    return _cell(record, metric, listed=False)
 
 
 def state_of(record: Record | None, metric: Number) -> str:
@@ -171,7 +241,10 @@ def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
-    """Rank the cells of a column; cells that no test tells apart share a rank if values by seed are known."""
+    """Rank the cells of a column by means, and mark those that a test over seeds excludes from being best.
+
+    Cells with a diverged run share the last rank.
+    """
     metric = cells[0].metric
     scores = {
         i: score
@@ -185,26 +258,21 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
             {i: cell.n for i, cell in enumerate(cells) if cell.is_rival and not references[i]}
         )
         scores = {i: score for i, score in scores.items() if i in enough}
-    positions = {
-        i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()
-    }
+    ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
+    differ = len(set(scores.values())) > 1
     seeds = {str(i): cells[i].seeds for i in scores}
+    excluded: set[int] = set()
     if metric.differs_by_seed and all(seeds.values()):
-        ranks = {
-            int(place.algorithm): place.rank
-            for place in shared_ranks(seeds, metric.higher_is_better)
-        }
-    else:
-        ranks = positions
-    emphasis = {}
-    if len(set(scores.values())) > 1:
-        words = {1: "shared", 2: "second"}
-        emphasis = {i: words.get(rank, "") for i, rank in ranks.items()}
-        emphasis |= dict.fromkeys((i for i, position in positions.items() if position == 1), "best")
-    return [
-        replace(cell, rank=ranks.get(i), position=positions.get(i), emphasis=emphasis.get(i, ""))
-        for i, cell in enumerate(cells)
-    ]
+        distances = from_best(seeds, metric.higher_is_better)
+        excluded = {int(entry.algorithm) for entry in distances if entry.excluded}
+    ranked = []
+    for i, (cell, reference) in enumerate(zip(cells, references, strict=True)):
+        rank = ranks.get(i)
+        if cell.is_diverged_rival and metric.better and not reference:
+            rank = 1 + len(scores)
+        best = differ and i in scores and rank == 1
+        ranked.append(replace(cell, rank=rank, best=best, excluded=i in excluded and not best))
+    return ranked
 
 
 def _score(cell: Cell) -> float | None:
@@ -214,18 +282,23 @@ def _score(cell: Cell) -> float | None:
 
 
 def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
-    """Return an algorithm's sort key: competitors first, then fewest unranked columns, mean position, score, label."""
+    """Return an algorithm's sort key.
+
+    Competitors come first, then fewest columns without a ranked mean, then mean rank, score and
+    label.
+    """
+    best_ranks = []
+    scores = []
     columns = list(zip(*(row.cells for row in rows), strict=True))
-    best = [
-        min((cell.position for cell in cells if cell.position is not None), default=None)
-        for cells in columns
-    ]
-    positions = [position for position in best if position is not None]
-    scores = [score for cells in columns for cell in cells if (score := _score(cell)) is not None]
-    mean_position, mean_score = (
-        sum(values) / max(1, len(values)) for values in (positions, scores)
-    )
-    return rows[0].reference, len(best) - len(positions), mean_position, -mean_score, rows[0].label
+    for cells in columns:
+        with_mean = [cell for cell in cells if cell.rank is not None and cell.state == "value"]
+        if with_mean:
+            best_ranks.append(min(int(cell.rank or 0) for cell in with_mean))
+        scores += [score for score in map(_score, cells) if score is not None]
+    mean_rank = sum(best_ranks) / max(1, len(best_ranks))
+    mean_score = sum(scores) / max(1, len(scores))
+    lacking = len(columns) - len(best_ranks)
+    return rows[0].reference, lacking, mean_rank, -mean_score, rows[0].label
 
 
 def _hyperparameters(

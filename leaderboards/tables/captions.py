@@ -10,6 +10,7 @@ from typing import Any
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import Place, Problem, Record, label_of
+from leaderboards.rows.schema import WHEN_DIVERGED
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables.model import Head, Row
@@ -17,6 +18,10 @@ from leaderboards.tables.model import Head, Row
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
+_DIVERGED_RUNS = "DIVERGED k/n: k of n runs did, and the algorithm is ranked last there"
+_AT_DEFAULTS = (
+    "at defaults: the default hyper-parameters at the chosen values of tuned fields, where both ran"
+)
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
     ("optimizer", "{}", None),
@@ -131,7 +136,8 @@ def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) ->
 def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     """Write the lines below a table, which explain the words and marks that occur in it."""
     cells = [cell for row in rows for cell in row.cells]
-    states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
+    states = {cell.state for cell in cells if cell.words is None}
+    marks = {mark for cell in cells for mark in cell.marks}
     few = [
         cell
         for row in rows
@@ -143,7 +149,8 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         and cell.metric.better
     ]
     several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
-    competitors = [row.cells for row in rows if not row.reference]
+    chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
+    competitors = [[row.cells[column] for column in chosen] for row in rows if not row.reference]
     unlike = any(
         len({frozenset(cell.seeds) for cell in line if cell.state == "value" and cell.seeds}) > 1
         for line in (*competitors, *zip(*competitors, strict=True))
@@ -152,16 +159,19 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         "(1) a single seed, no spread": any(
             cell.state == "value" and cell.n == 1 for cell in cells
         ),
-        "best and second by mean alone: a test needs 3 seeds": any(cell.emphasis for cell in few),
+        "best by mean alone: a test needs 3 seeds": any(cell.best for cell in few),
         "rows with fewer than 3 seeds are not ranked where others have 3": any(
             cell.rank is None and cell.competes for cell in few
         ),
-        "means cover different seeds; --reference compares seed by seed": unlike,
+        "algorithms ran on different seeds: --reference compares seed by seed": unlike,
         **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
         **{
             f"{word}{':' * word.isalpha()} {meaning}": state in states
             for state, (word, meaning) in STATES.items()
+            if state != "diverged"
         },
+        _DIVERGED_RUNS: "diverged" in states,
+        f"diverged: {WHEN_DIVERGED}": "diverged" in states,
         _UNREACHED: "unreached" in states,
         "C participation, the share of clients that train in a round": any(
             "C = " in head.label for head in heads
@@ -172,13 +182,10 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         "a|b: values by column, from left to right": any(
             "|" in row.hyperparameters for row in rows
         ),
-        "algorithms that a paired t test over seeds (Holm, 5 %) cannot tell from the best share its rank": any(
-            len(cell.seeds) > 2 and cell.rank is not None and cell.metric.differs_by_seed
-            for cell in cells
-        ),
         "complete rows first, by average place of their means over all columns": several
         and len(heads) > 1,
         "reference rows (last) are not ranked": any(row.reference for row in rows),
+        _AT_DEFAULTS: any(head.at_defaults for head in heads),
     }
     return tuple(line for line, holds in lines.items() if holds)
 

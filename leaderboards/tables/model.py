@@ -12,6 +12,11 @@ from leaderboards.problems import BY, REFERENCES, Place, Record, base_model, lab
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.seeds import Interval
 
+EXCLUDED = "×"  # behind a number: its algorithm is excluded from being the best of the column
+WHEN_EXCLUDED = (
+    "excluded from being best: another algorithm is better (paired t tests over common seeds, "
+    "Bonferroni, 5 % over the column)"
+)
 _SETTING_FIELDS = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
 _RECORD_FIELDS = (
     *("n", "selected", "selected_on", "configurations", "configurations_diverged"),
@@ -28,11 +33,20 @@ class Head:
         place: values of the fields that make columns.
         label: words that distinguish the place from the table's others; empty if it is the only
             one.
+        metric: the number that is printed.
+        at_defaults: whether it is of the default hyper-parameters, beside the chosen ones; such a
+            column is not ranked or compared.
     """
 
     place: Place
     label: str
     metric: Number
+    at_defaults: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading itself, without the place."""
+        return "at defaults" if self.at_defaults else self.metric.short
 
 
 @dataclass(frozen=True)
@@ -44,11 +58,10 @@ class Cell:
             `stopped` (all runs were); `unreached` (some seeds lack the value); `missing`.
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
-        rank: 1 is best among the ranked cells of the column, ties share the smaller rank; None if
-            not ranked.
-        position: as `rank`, but by the means alone, whatever a test can tell apart.
-        emphasis: `best` for the column's best mean, `shared` for others of rank 1, `second` for
-            rank 2; empty for the rest, and if all means are equal.
+        rank: by means; 1 is best among the ranked cells of the column, ties share the smaller
+            rank, cells with a diverged run share the last one; None if not ranked.
+        best: whether it has the column's best mean; of none if all means are equal.
+        excluded: whether a test excludes it from being the best of the column.
         marks: keys of `flags.FLAGS` whose marks are printed.
         interval: whether the interval is printed instead of the standard deviation.
         words: text to print instead of the record's numbers.
@@ -58,8 +71,8 @@ class Cell:
     metric: Number
     record: Record | None = None
     rank: int | None = None
-    position: int | None = None
-    emphasis: str = ""
+    best: bool = False
+    excluded: bool = False
     marks: tuple[str, ...] = ()
     interval: bool = False
     words: str | None = None
@@ -95,6 +108,11 @@ class Cell:
         )
 
     @property
+    def is_diverged_rival(self) -> bool:
+        """Return whether the cell is of a selected configuration of which a run diverged."""
+        return self.is_pooled and self.state == "diverged"
+
+    @property
     def is_rival(self) -> bool:
         """Return whether the cell is of a selected configuration that has the value, or missed it with some seeds."""
         return (
@@ -104,12 +122,15 @@ class Cell:
         )
 
     def text(self) -> str:
-        """Format the cell without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
+        """Format the cell: `71.29 ± 0.31 (3)`, `71.29 (1)`, `DIVERGED 2/5`, or a word for the state."""
         if self.words is not None:
             return self.words
         marks = "".join(FLAGS[mark].mark for mark in self.marks)
         if self.state == "unreached" and self.record is not None:
             return f"{self.record[f'{self.metric.name}_count']} of {self.record['n']}{marks}"
+        if self.state == "diverged" and self.record is not None:
+            counts = f"{self.record['diverged_count']}/{self.record['n']}"
+            return f"{STATES['diverged'][0]} {counts}{marks}"
         if self.state != "value" or self.record is None:
             return STATES[self.state][0] + marks
         parts = ("mean", "low", "high") if self.interval else ("mean", "std")
@@ -120,7 +141,8 @@ class Cell:
             if self.interval and rest
             else "".join(f" ± {text}" for text in rest)
         )
-        return f"{mean}{spread} ({self.record['n']}){marks}"
+        excluded = EXCLUDED if self.excluded else ""
+        return f"{mean}{spread} ({self.record['n']}){excluded}{marks}"
 
 
 @dataclass(frozen=True)
@@ -166,22 +188,33 @@ class Table:
     by: tuple[str, ...] = BY
 
     @property
+    def results(self) -> list[tuple[int, Head]]:
+        """The columns of chosen configurations, with their positions."""
+        columns = enumerate(self.heads)
+        return [(column, head) for column, head in columns if not head.at_defaults]
+
+    @property
     def shows_hyperparameters(self) -> bool:
         """Return whether any row has hyper-parameters to show."""
         return any(row.hyperparameters for row in self.rows)
 
-    def legend(self, best: str, shared: str, second: str) -> str:
-        """Write the line below the table: how each emphasis that occurs is printed, and the notes."""
-        used = {cell.emphasis for row in self.rows for cell in row.cells}
-        words = {"best": best, "shared": f"{shared} not told apart from the best", "second": second}
-        signs = ", ".join(text for name, text in words.items() if name in used)
-        return "; ".join([signs] * bool(signs) + list(self.notes))
+    def legend(self, best: str) -> list[str]:
+        """List the remarks below the table; `best` says how the best mean of a column is printed."""
+        cells = [cell for row in self.rows for cell in row.cells]
+        lines = []
+        if any(cell.best for cell in cells):
+            lines.append(f"{best} best mean")
+        if any(cell.excluded for cell in cells):
+            lines.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
+        return [*lines, *self.notes]
 
 
 def flat(table: Table) -> Iterator[dict[str, Any]]:
     """Yield every cell of a table as a flat record with numbers as stored, for CSV, JSON and further computation."""
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
+            if head.at_defaults and cell.record is None:
+                continue  # it did not run, or is the chosen one
             record: Record = cell.record or {}
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             chosen = record.get("chosen")
@@ -194,10 +227,12 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
                 "variant": setting["model"] + row.model.removeprefix(base_model(row.model)),
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
                 "metric": head.metric.name,
+                "at_defaults": head.at_defaults,
                 "state": cell.state,
                 **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
                 "with_value": record.get(f"{head.metric.name}_count", record.get("n")),
                 "rank": cell.rank,
+                "excluded": cell.excluded,
                 **{name: record.get(name) for name in _RECORD_FIELDS},
             }
 

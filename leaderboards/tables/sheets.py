@@ -1,44 +1,39 @@
-"""Comparison tables: each algorithm against a reference, seed by seed, and all algorithms over all cells."""
+"""Comparison tables: each algorithm against a reference, or against the best of its column."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
-from leaderboards.problems import SPLIT_FIELDS
-from leaderboards.rows.schema import canonical_json
-from leaderboards.stats.aggregate import (
-    Improvement,
-    Standing,
-    critical_difference,
-    improvement,
-    pooled,
-)
-from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
-from leaderboards.stats.seeds import Comparison, corrected, paired
+from leaderboards.stats.best import FromBest, from_best
+from leaderboards.stats.seeds import Comparison, Seeds, corrected, paired
 from leaderboards.tables.captions import measured
-from leaderboards.tables.model import Cell, Head, Sheet, Table, limits, number, sheet
+from leaderboards.tables.model import (
+    EXCLUDED,
+    WHEN_EXCLUDED,
+    Head,
+    Sheet,
+    Table,
+    limits,
+    number,
+    sheet,
+)
 
-_PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
-
+BEST = "best"  # as a reference: the best of the other algorithms in each column
+_FROM_BEST = (
+    "[low, high] 95 % intervals of the difference from the truly best of the others; those of a "
+    "column hold at once (Hsu 1984)",
+    f"{EXCLUDED} {WHEN_EXCLUDED}",
+    "not tested: fewer than 3 common seeds",
+)
 _DIFFERENCES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
-    "p of the paired t test, corrected by Holm over all comparisons of the table in that metric; above 0.05 the two "
-    "cannot be told apart; not tested: fewer than 3 common seeds",
-)
-_POOLED = (
-    "difference: mean over cells of the mean difference in the cell; the intervals of all algorithms hold at once with "
-    "95 %",
-    "p: sign flips of partitions, corrected for all algorithms (Westfall-Young max-T)",
-    "ahead in: partitions in which the algorithm is better",
-)
-_DIVERGED = "diverged: runs that did; they count with the accuracy of their last model"
-_IQM = (
-    "IQM: mean of the middle half of all scores, interval by stratified bootstrap over seeds (too narrow with few "
-    "seeds: at 3 it covers some 80 %); average rank: 1 is best; win rate: share of cells won, by means, untested"
+    "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
+    "p above 0.05: the two cannot be told apart",
+    "not tested: fewer than 3 common seeds",
 )
 
 
@@ -49,14 +44,14 @@ def against(table: Table, reference: str) -> Sheet | None:
     leaderboard must be made `with_seeds`; `reference` is an algorithm, or its label with its
     model's variant.
     """
-    name = _matching_label([row.label for row in table.rows], reference)
+    name = matching_label([row.label for row in table.rows], reference)
     if name is None:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
     compared: dict[tuple[str, Head], Comparison] = {}
     for metric in metrics.values():  # each is a family of its own
         family: dict[tuple[str, Head], Comparison] = {}
-        for column, head in enumerate(table.heads):
+        for column, head in table.results:
             cells = {
                 row.label: row.cells[column] for row in table.rows if row.cells[column].competes
             }
@@ -84,12 +79,12 @@ def against(table: Table, reference: str) -> Sheet | None:
     return sheet(
         f"{table.title} · difference from {name}",
         [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
-        [(head.metric.short, head.label) for head in table.heads],
+        [(head.title, head.label) for _, head in table.results],
         {
-            row.label: [texts.get((row.label, head), "") for head in table.heads]
+            row.label: [texts.get((row.label, head), "") for _, head in table.results]
             for row in table.rows
         }
-        | {name: ["reference"] * len(table.heads)},
+        | {name: ["reference"] * len(table.results)},
         [
             *(_DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else ()),
             *(
@@ -102,7 +97,75 @@ def against(table: Table, reference: str) -> Sheet | None:
     )
 
 
-def _matching_label(labels: Sequence[str], reference: str) -> str | None:
+def against_best(table: Table) -> Sheet | None:
+    """Compare each algorithm of a table's columns with the best of the others; None if no column has several.
+
+    The intervals of a column hold at once. Runs that diverged or failed, and configurations that
+    were not selected, take no part. The leaderboard must be made `with_seeds`.
+    """
+    texts: dict[str, list[str]] = {row.label: [] for row in table.rows}
+    records = []
+    for column, head in table.results:
+        distances: dict[str, FromBest] = {}
+        if head.metric.better and head.metric.differs_by_seed:
+            values: dict[str, Seeds] = {}
+            for row in table.rows:
+                cell = row.cells[column]
+                if cell.rank is not None and cell.competes and cell.seeds:
+                    values[row.label] = cell.seeds
+            compared = from_best(values, head.metric.higher_is_better) if len(values) > 1 else ()
+            distances = {entry.algorithm: entry for entry in compared}
+        for label, own in texts.items():
+            entry = distances.get(label)
+            own.append("" if entry is None else _distance_text(entry, head.metric))
+            if entry is not None:
+                records.append(_distance_record(table, head, entry))
+    if not records:
+        return None
+    metrics = {head.metric.name: head.metric for head in table.heads}
+    return sheet(
+        f"{table.title} · difference from the best of the others",
+        [
+            "The best mean of the other algorithms is subtracted; positive is more",
+            *map(measured, metrics.values()),
+        ],
+        [(head.title, head.label) for _, head in table.results],
+        {label: own for label, own in texts.items() if any(own)},
+        _FROM_BEST,
+        records,
+    )
+
+
+def _distance_text(entry: FromBest, metric: Number) -> str:
+    text = number(entry.difference, metric, sign=True)
+    if entry.interval is None:
+        return f"{text} not tested"
+    ends = (number(end, metric, sign=True) for end in (entry.interval.low, entry.interval.high))
+    return f"{text} [{', '.join(ends)}]{EXCLUDED if entry.excluded else ''}"
+
+
+def _distance_record(table: Table, head: Head, entry: FromBest) -> Mapping[str, Any]:
+    return {
+        **_place(table, head),
+        "algorithm": entry.algorithm,
+        "reference": BEST,
+        "difference": entry.difference,
+        **limits(entry.interval),
+        "excluded": entry.excluded,
+    }
+
+
+def _place(table: Table, head: Head) -> dict[str, Any]:
+    """Return what a record says of the column: table, setting and metric."""
+    return {
+        "table": table.title,
+        **{name: value for name, value in table.setting.items() if name not in table.by},
+        **dict(zip(table.by, head.place, strict=True)),
+        "metric": head.metric.name,
+    }
+
+
+def matching_label(labels: Sequence[str], reference: str) -> str | None:
     """Find the label that `reference` means: the same label, else its only variant, such as `moon (+head)`."""
     if reference in labels:
         return reference
@@ -130,10 +193,7 @@ def p_text(p: float) -> str:
 
 def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapping[str, Any]:
     return {
-        "table": table.title,
-        **{name: value for name, value in table.setting.items() if name not in table.by},
-        **dict(zip(table.by, head.place, strict=True)),
-        "metric": head.metric.name,
+        **_place(table, head),
         "algorithm": comparison.algorithm,
         "reference": comparison.reference,
         "difference": comparison.difference,
@@ -143,234 +203,4 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
         "p_holm": comparison.adjusted,
         "separable": comparison.separable if comparison.p is not None else None,
         "unpaired_seeds": list(comparison.unpaired),
-    }
-
-
-def over_cells(
-    tables: Sequence[Table], metric: Number, reference: str | None = None
-) -> Sheet | None:
-    """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
-
-    None as well if neither higher nor lower is better.
-
-    A cell counts if several algorithms have finished runs there, and one of them a value: those
-    without are left out. Reference rows (`centralized`, `local`), diverged runs and configurations
-    that were not selected take no part. The tables must be of one leaderboard, made `with_seeds`,
-    with a column of the metric; `reference` is as for `against`.
-    """
-    if not metric.better:
-        return None
-    values = _values_by_cell(tables, metric)
-    result = pooled(values, metric.higher_is_better, metric.differs_by_seed)
-    if result.cells < 2 or len(result.standings) < 2:
-        return None
-    names = [entry.algorithm for entry in result.standings]
-    label = _matching_label(names, reference) if reference else None
-    better: dict[str, Improvement] = {}
-    if label:  # every cell has all of `names`
-        better = {
-            name: improvement(values, name, label, metric.higher_is_better)
-            for name in names
-            if name != label
-        }
-    critical = critical_difference(len(names), result.cells)
-    notes = [
-        _IQM,
-        f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)",
-    ]
-    notes += [
-        "P: probability that a run is better than one of the reference in the same cell"
-    ] * bool(better)
-    notes += result.remarks
-    if reference and not better:
-        notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
-    description = ", ".join(
-        part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part
-    )
-    headings = [
-        "IQM [95 %]",
-        "average rank",
-        "win rate",
-        *[f"P(better than {label}) [95 %]"] * bool(better),
-    ]
-    return sheet(
-        f"Over {result.cells} cells · {metric.short}",
-        [f"{description}: scores of all cells and seeds"],
-        [(name, "") for name in headings],
-        {
-            entry.algorithm: [
-                *_texts(entry, metric),
-                *[_probability(better.get(entry.algorithm))] * bool(better),
-            ]
-            for entry in result.standings
-        },
-        notes,
-        [
-            _standing_record(entry, metric, label, better.get(entry.algorithm))
-            for entry in result.standings
-        ],
-    )
-
-
-def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> Sheet | None:
-    """Compare the algorithms with a reference over all cells of the tables, by one test for all of them.
-
-    None if neither higher nor lower is better, if the reference has no value, or if no algorithm
-    has a cell with it. Runs that diverged count, with the accuracy of their last model. The tables
-    must be of one leaderboard, made `with_seeds`, with a column of the metric; `reference` is as
-    for `against`.
-    """
-    labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
-    name = _matching_label(labels, reference)
-    if name is None or not metric.better or not metric.differs_by_seed:
-        return None
-    cells = _pooled_cells(tables, metric)
-    differences = pooled_differences(_values_by_cluster(cells), name)
-    if not differences:
-        return None
-    by_gain = sorted(
-        differences,
-        key=lambda each: -each.difference if metric.higher_is_better else each.difference,
-    )
-    counts = {each.method: _diverged(cells, each.method) for each in by_gain}
-    description = ", ".join(
-        part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part
-    )
-    return sheet(
-        f"Over {counted_cells(cells)} · {metric.short}: difference from {name}",
-        [f"{description}; {name} is subtracted; partitions are paired"],
-        [
-            ("difference [simultaneous 95 %]", ""),
-            ("p", ""),
-            ("ahead in", ""),
-            ("cells", ""),
-            ("diverged", ""),
-        ],
-        {each.method: _pooled_texts(each, metric, counts[each.method]) for each in by_gain},
-        [*_POOLED, *([_DIVERGED] if any(count for count, _ in counts.values()) else [])],
-        [_pooled_record(each, metric, name, counts[each.method]) for each in by_gain],
-    )
-
-
-def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[_PooledCell]:
-    """List the cells of a metric in which algorithms have values."""
-    found: list[_PooledCell] = []
-    for table in tables:
-        for column, head in enumerate(table.heads):
-            if head.metric.name == metric.name:
-                setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
-                rows = {
-                    row.label: row.cells[column]
-                    for row in table.rows
-                    if row.cells[column].is_pooled
-                }
-                found.append((setting, rows))
-    return found
-
-
-def _values_by_cluster(cells: Sequence[_PooledCell]) -> Values:
-    """Return cell -> algorithm -> partition -> value; cells of one split and seed share the partition."""
-    values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
-    for place, (setting, rows) in enumerate(cells):
-        split = tuple(setting.get(name) for name in SPLIT_FIELDS)
-        values[place] = {
-            label: {(*split, seed): value for seed, value in cell.seeds.items()}
-            for label, cell in rows.items()
-        }
-    return values
-
-
-def _diverged(cells: Sequence[_PooledCell], method: str) -> tuple[int, int]:
-    """Count an algorithm's runs that diverged, and all of its runs."""
-    records = [rows[method].record or {} for _, rows in cells if method in rows]
-    diverged = sum(int(record["diverged_count"]) for record in records)
-    return diverged, sum(int(record["n"]) for record in records)
-
-
-def counted_cells(cells: Sequence[_PooledCell]) -> str:
-    """Count cells in words."""
-    return f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-
-
-def _pooled_texts(each: PooledDifference, metric: Number, diverged: tuple[int, int]) -> list[str]:
-    text = number(each.difference, metric, sign=True)
-    if each.interval is not None:
-        text += f" [{number(each.interval.low, metric, True)}, {number(each.interval.high, metric, True)}]"
-    count, runs = diverged
-    ahead = each.ahead if metric.higher_is_better else each.clusters - each.ahead
-    return [
-        text,
-        p_text(each.p),
-        f"{ahead} of {each.clusters}",
-        str(each.cells),
-        f"{count} of {runs}" if count else "0",
-    ]
-
-
-def _pooled_record(
-    each: PooledDifference, metric: Number, reference: str, diverged: tuple[int, int]
-) -> dict[str, str | float | bool | None]:
-    return {
-        "metric": metric.name,
-        "algorithm": each.method,
-        "reference": reference,
-        "difference": each.difference,
-        **limits(each.interval),
-        "p": each.p,
-        "separable": each.separable,
-        "ahead": each.ahead,
-        "partitions": each.clusters,
-        "cells": each.cells,
-        "diverged": diverged[0],
-        "runs": diverged[1],
-    }
-
-
-def _values_by_cell(
-    tables: Sequence[Table], metric: Number
-) -> dict[Hashable, dict[str, list[float]]]:
-    """Collect the values of all seeds in the cells that count: cell -> algorithm -> values."""
-    values: dict[Hashable, dict[str, list[float]]] = {}
-    for table in tables:
-        for column, head in enumerate(table.heads):
-            if head.metric.name == metric.name:
-                cells = [(row.label, row.cells[column]) for row in table.rows if not row.reference]
-                scores = {
-                    label: list(cell.seeds.values()) for label, cell in cells if cell.competes
-                }
-                if scores and len({label for label, cell in cells if cell.n}) > 1:
-                    values[canonical_json(dict(table.setting)), head.place] = scores
-    return values
-
-
-def _texts(standing: Standing, metric: Number) -> list[str]:
-    text = number(standing.iqm, metric)
-    if standing.interval is not None:
-        text += (
-            f" [{number(standing.interval.low, metric)}, {number(standing.interval.high, metric)}]"
-        )
-    return [text, f"{standing.average_rank:.2f}", f"{100 * standing.win_rate:.0f} %"]
-
-
-def _probability(better: Improvement | None) -> str:
-    if better is None:
-        return ""
-    between = f" [{better.interval.low:.2f}, {better.interval.high:.2f}]" if better.interval else ""
-    return f"{better.probability:.2f}{between}"
-
-
-def _standing_record(
-    standing: Standing, metric: Number, reference: str | None, better: Improvement | None
-) -> dict[str, str | float | None]:
-    return {
-        "metric": metric.name,
-        "algorithm": standing.algorithm,
-        "iqm": standing.iqm,
-        **limits(standing.interval, "iqm_"),
-        "average_rank": standing.average_rank,
-        "win_rate": standing.win_rate,
-        "n": standing.n,
-        "reference": reference if better else None,
-        "probability_of_improvement": better.probability if better else None,
-        **limits(better.interval if better else None, "probability_"),
     }

@@ -1,0 +1,377 @@
+"""Comparisons over all cells of tables: each algorithm against a reference, and ranks, wins and scores of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from leaderboards.numbers import NUMBERS, Number
+from leaderboards.problems import SPLIT_FIELDS, Record
+from leaderboards.rows.schema import canonical_json
+from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
+from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
+from leaderboards.tables.model import Cell, Row, Sheet, Table, limits, number, sheet
+from leaderboards.tables.sheets import matching_label, p_text
+
+PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
+
+_POOLED = (
+    "difference: mean over cells of the mean difference in the cell",
+    "the intervals of all algorithms hold at once with 95 % (simultaneous)",
+    "p: sign flips of partitions, corrected for all algorithms (Westfall-Young max-T)",
+    "ahead in: partitions in which the algorithm is better",
+    "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
+    "time is of the shortest run of a cell, on the machines that ran them",
+)
+_DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
+_RANKS = (
+    "average rank: mean over cells of the rank by means, 1 is best; a diverged run makes it the last",
+    "win rate: share of cells in which it has the best mean, untested",
+)
+_SCORE = (
+    "score: 0 is `local` and 100 is `centralized` in the same cell, mean of the middle half of all "
+    "runs; a diverged run counts with its last model",
+    "score's interval: stratified bootstrap over seeds, too narrow with few seeds (at 3 it covers "
+    "some 80 %)",
+)
+_BETTER = "P: probability that a run is better than one of the reference in the same cell"
+TIME = NUMBERS["seconds"]  # to be among the metrics of `with_seeds`, for `Gain.time`
+BASELINE = "fedavg"  # what pictures and pages compare with
+_ENDS = ("local", "centralized")  # their means are 0 and 1 of a normalised score
+
+
+@dataclass(frozen=True)
+class Gain:
+    """An algorithm beside a reference over all cells that both have.
+
+    Args:
+        pooled: the difference, its simultaneous interval and its test.
+        diverged: number of the algorithm's runs that diverged.
+        runs: number of its runs.
+        traffic: bytes sent and received in a run over the reference's, median over cells; None if
+            that is unknown, or the reference sends nothing.
+        time: seconds of the shortest run over those of the reference's, likewise; None if the
+            tables' `seeds` have no seconds.
+    """
+
+    pooled: PooledDifference
+    diverged: int
+    runs: int
+    traffic: float | None
+    time: float | None
+
+
+def baseline(tables: Sequence[Table], reference: str) -> str | None:
+    """Return the label that `reference` means in the tables; None if it has no row there."""
+    labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
+    return matching_label(labels, reference)
+
+
+def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ...]:
+    """Compare the algorithms with a reference over all cells of the tables, by one test for all of them.
+
+    Runs that diverged count, with the accuracy of their last model.
+
+    Args:
+        tables: of one leaderboard, made `with_seeds`, with a column of the metric.
+        metric: the number that is compared.
+        label: of the reference's rows, as `baseline` returns it.
+
+    Returns:
+        The algorithms that have a cell with the reference, the best first; empty if neither higher
+        nor lower is better.
+    """
+    if not metric.better or not metric.differs_by_seed:
+        return ()
+    cells = _pooled_cells(tables, metric)
+    differences = pooled_differences(_values_by_cluster(cells), label)
+    found = []
+    for entry in differences:
+        own = [rows for _, rows in cells if entry.method in rows]
+        records = [rows[entry.method].record or {} for rows in own]
+        diverged = sum(int(record["diverged_count"]) for record in records)
+        runs = sum(int(record["n"]) for record in records)
+        both = [(rows[entry.method], rows[label]) for rows in own if label in rows]
+        traffic = _ratio(both, _traffic)
+        time = _ratio(both, _shortest)
+        found.append(Gain(entry, diverged, runs, traffic, time))
+    sign = -1 if metric.higher_is_better else 1
+    return tuple(sorted(found, key=lambda gain: sign * gain.pooled.difference))
+
+
+def _ratio(
+    both: Sequence[tuple[Cell, Cell]], cost: Callable[[Record], float | None]
+) -> float | None:
+    """Return what runs cost in multiples of the reference's, median over the cells in which no run diverged."""
+    ratios = []
+    for cell, other in both:
+        if cell.state == "value" and other.state == "value":
+            own = cost(cell.record or {})
+            whole = cost(other.record or {})
+            if own is not None and whole:
+                ratios.append(own / whole)
+    return median(ratios) if ratios else None
+
+
+def _traffic(record: Record) -> float | None:
+    sent = record["bytes_up_mean"]
+    received = record["bytes_down_mean"]
+    return None if sent is None or received is None else float(sent + received)
+
+
+def _shortest(record: Record) -> float | None:
+    """Return the time of the shortest run: disturbances only make a run longer."""
+    seconds = (record.get("seeds") or {}).get(TIME.name) or {}
+    return min(seconds.values(), default=None)
+
+
+def over_cells(
+    tables: Sequence[Table], metric: Number, reference: str | None = None
+) -> Sheet | None:
+    """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
+
+    None as well if neither higher nor lower is better.
+
+    A cell counts if several algorithms have finished runs there, and one of them a value. Reference
+    rows (`centralized`, `local`) and configurations that were not selected take no part; an
+    algorithm with a diverged run is the last of its cell. Where `local` and `centralized` have
+    means in every cell, scores are normalised by them. The tables must be of one leaderboard, made
+    `with_seeds`, with a column of the metric; `reference` is as for `against`.
+    """
+    if not metric.better:
+        return None
+    cells = _contested_cells(tables, metric)
+    values: dict[Hashable, dict[str, list[float]]] = {}
+    diverged: dict[Hashable, set[str]] = {}
+    for key, rivals in cells.items():
+        values[key] = {label: list(cell.seeds.values()) for label, cell in rivals.items()}
+        diverged[key] = {label for label, cell in rivals.items() if cell.state == "diverged"}
+    scales = _scales(tables, metric, cells)
+    result = pooled(values, metric.higher_is_better, metric.differs_by_seed, diverged, scales)
+    if result.cells < 2 or len(result.standings) < 2:
+        return None
+    names = [entry.algorithm for entry in result.standings]
+    label = matching_label(names, reference) if reference else None
+    better = _improvements(values, names, label, metric) if label else {}
+    headings = ["average rank", "win rate"]
+    texts = {
+        entry.algorithm: [f"{entry.average_rank:.2f}", f"{100 * entry.win_rate:.0f} %"]
+        for entry in result.standings
+    }
+    notes = [*_RANKS]
+    if result.standings[0].iqm is not None:
+        headings.append("score [95 %]")
+        notes += _SCORE
+        for entry in result.standings:
+            texts[entry.algorithm].append(_score_text(entry))
+    if better:
+        headings.append(f"P(better than {label}) [95 %]")
+        notes.append(_BETTER)
+        for name in names:
+            texts[name].append(_probability(better.get(name)))
+    notes += result.remarks
+    if reference and not better:
+        notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
+    return sheet(
+        f"Over {result.cells} cells · {metric.short}",
+        [f"{_description(metric)}: all cells and seeds"],
+        [(name, "") for name in headings],
+        texts,
+        notes,
+        [_standing_record(e, metric, label, better.get(e.algorithm)) for e in result.standings],
+    )
+
+
+def _improvements(
+    values: CellScores, names: Sequence[str], label: str, metric: Number
+) -> dict[str, Improvement]:
+    """Compare the algorithms `names`, which every cell has, with the one of that label."""
+    others = [name for name in names if name != label]
+    return {name: improvement(values, name, label, metric.higher_is_better) for name in others}
+
+
+def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> Sheet | None:
+    """Print `gains` over a reference; None if there are none. `reference` is as for `against`."""
+    label = baseline(tables, reference)
+    found = gains(tables, metric, label) if label else ()
+    if not label or not found:
+        return None
+    names = ("difference [simultaneous 95 %]", "p", "ahead in", "cells")
+    headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
+    rows = {gain.pooled.method: _gain_texts(gain, metric) for gain in found}
+    notes = [*_POOLED]
+    if any(gain.diverged for gain in found):
+        notes.append(_DIVERGED)
+    count = len(_pooled_cells(tables, metric))
+    return sheet(
+        f"Over {count} cell{'s' if count != 1 else ''} · {metric.short}: difference from {label}",
+        [f"{_description(metric)}; {label} is subtracted; partitions are paired"],
+        headings,
+        rows,
+        notes,
+        [_gain_record(gain, metric, label) for gain in found],
+    )
+
+
+def _description(metric: Number) -> str:
+    parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
+    return ", ".join(part for part in parts if part)
+
+
+def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:
+    """List the cells of a metric in which algorithms have values."""
+    cells: list[PooledCell] = []
+    for table in tables:
+        for column, head in table.results:
+            rivals = _rivals(table.rows, column)
+            if head.metric.name == metric.name and rivals:
+                place = dict(zip(table.by, head.place, strict=True))
+                cells.append(({**table.setting, **place}, rivals))
+    return cells
+
+
+def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
+    """Return label -> the cell of its chosen configuration, of the rows that have values there."""
+    return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
+
+
+def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
+    """Return cell -> algorithm -> partition -> value; cells of one split and seed share the partition."""
+    values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
+    for place, (setting, rows) in enumerate(cells):
+        split = tuple(setting.get(name) for name in SPLIT_FIELDS)
+        values[place] = {}
+        for label, cell in rows.items():
+            values[place][label] = {(*split, seed): value for seed, value in cell.seeds.items()}
+    return values
+
+
+def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, Mapping[str, Cell]]:
+    """Return cell -> label -> cell of the table, of rivals that have values, in the cells that count."""
+    cells: dict[Hashable, Mapping[str, Cell]] = {}
+    for table in tables:
+        rows = [row for row in table.rows if not row.reference]
+        for column, head in table.results:
+            finished = {row.label for row in rows if row.cells[column].n}
+            rivals = _rivals(rows, column)
+            if head.metric.name == metric.name and len(finished) > 1 and rivals:
+                cells[_cell_key(table, head.place)] = rivals
+    return cells
+
+
+def _cell_key(table: Table, place: tuple[Any, ...]) -> Hashable:
+    return canonical_json(dict(table.setting)), place
+
+
+def _scales(
+    tables: Sequence[Table], metric: Number, cells: Mapping[Hashable, Any]
+) -> dict[Hashable, tuple[float, float]]:
+    """Return cell -> the means of `local` and `centralized`, where the second is the better one of the two."""
+    scales: dict[Hashable, tuple[float, float]] = {}
+    sign = 1 if metric.higher_is_better else -1
+    for table in tables:
+        rows = {row.algorithm: row for row in table.rows}
+        if not metric.differs_by_seed or any(name not in rows for name in _ENDS):
+            continue
+        for column, head in table.results:
+            key = _cell_key(table, head.place)
+            if head.metric.name != metric.name or key not in cells:
+                continue
+            ends = [rows[name].cells[column] for name in _ENDS]
+            zero, one = (cell.statistic("mean") if cell.competes else None for cell in ends)
+            if zero is not None and one is not None and sign * one > sign * zero:
+                scales[key] = (zero, one)
+    return scales
+
+
+def _gain_texts(gain: Gain, metric: Number) -> list[str]:
+    entry = gain.pooled
+    return [
+        difference_text(gain, metric),
+        p_text(entry.p),
+        f"{_ahead(entry, metric)} of {entry.clusters}",
+        str(entry.cells),
+        ratio_text(gain.traffic),
+        ratio_text(gain.time),
+        diverged_text(gain),
+    ]
+
+
+def difference_text(gain: Gain, metric: Number) -> str:
+    """Format the difference with its interval: `+1.04 [+0.07, +2.10]`."""
+    text = number(gain.pooled.difference, metric, sign=True)
+    interval = gain.pooled.interval
+    if interval is None:
+        return text
+    ends = (number(end, metric, sign=True) for end in (interval.low, interval.high))
+    return f"{text} [{', '.join(ends)}]"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Format a cost in multiples of the reference's with two digits after the point, large ones without."""
+    if ratio is None:
+        return "–"
+    return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
+def diverged_text(gain: Gain) -> str:
+    """Format how many runs diverged, of all: `5/24`."""
+    return f"{gain.diverged}/{gain.runs}"
+
+
+def _ahead(entry: PooledDifference, metric: Number) -> int:
+    return entry.ahead if metric.higher_is_better else entry.clusters - entry.ahead
+
+
+def _gain_record(gain: Gain, metric: Number, reference: str) -> dict[str, Any]:
+    entry = gain.pooled
+    return {
+        "metric": metric.name,
+        "algorithm": entry.method,
+        "reference": reference,
+        "difference": entry.difference,
+        **limits(entry.interval),
+        "p": entry.p,
+        "separable": entry.separable,
+        "ahead": entry.ahead,
+        "partitions": entry.clusters,
+        "cells": entry.cells,
+        "traffic_ratio": gain.traffic,
+        "time_ratio": gain.time,
+        "diverged": gain.diverged,
+        "runs": gain.runs,
+    }
+
+
+def _score_text(standing: Standing) -> str:
+    text = f"{100 * (standing.iqm or 0.0):.1f}"
+    if standing.interval is None:
+        return text
+    return f"{text} [{100 * standing.interval.low:.1f}, {100 * standing.interval.high:.1f}]"
+
+
+def _probability(better: Improvement | None) -> str:
+    if better is None:
+        return ""
+    if better.interval is None:
+        return f"{better.probability:.2f}"
+    return f"{better.probability:.2f} [{better.interval.low:.2f}, {better.interval.high:.2f}]"
+
+
+def _standing_record(
+    standing: Standing, metric: Number, reference: str | None, better: Improvement | None
+) -> dict[str, Any]:
+    return {
+        "metric": metric.name,
+        "algorithm": standing.algorithm,
+        "average_rank": standing.average_rank,
+        "win_rate": standing.win_rate,
+        "score": standing.iqm,
+        **limits(standing.interval, "score_"),
+        "n": standing.n,
+        "reference": reference if better else None,
+        "probability_of_improvement": better.probability if better else None,
+        **limits(better.interval if better else None, "probability_"),
+    }
