@@ -10,10 +10,10 @@ import pandas as pd
 
 from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
-from leaderboards.problems import CONFIGURATION, REFERENCES, cell_of
+from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
 from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
-from leaderboards.selection import DEFAULT_RULE, RULES, selectable
+from leaderboards.selection import CLIENT_RULES, CLIENTS, DEFAULT_RULE, RULES, selectable
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
@@ -38,12 +38,12 @@ def leaderboard(
     A *cell* holds results that are compared with each other: one setting, alpha and participation
     included; the variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the
     cell of the model. A *contest* is one algorithm with one variant in one cell; `selected` marks
-    its configuration with the best mean of the number of `chosen_by` (`best_accuracy` if
-    selected_on is `test`), ties by hp_json. Configurations that diverged on a seed take part only
-    if all did. Of the others only those with the most seeds do, so that a lucky single seed does
-    not beat three. If nothing was held out to select on, a lone configuration is selected, and none
-    of several. Replicates of a partition are averaged first (`by_partition`): where there are any,
-    a seed is that of a partition.
+    its configuration with the best mean of the number of `chosen_by`, on the samples that
+    `selected_on` names (`best_accuracy` if that is `test`), ties by hp_json. Configurations that
+    diverged on a seed take part only if all did. Of the others only those with the most seeds do,
+    so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
+    configuration is selected, and none of several. Replicates of a partition are averaged first
+    (`by_partition`): where there are any, a seed is that of a partition.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count
@@ -61,9 +61,10 @@ def leaderboard(
         hexadecimal digits; `n`, `failed`, `stopped`: numbers of seeds by status; `configurations`:
         number of configurations in the contest that finished a run or were stopped by the search;
         `configurations_diverged`: number of these of which a run diverged; `validation_gap`: mean
-        `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds; `selected`;
-        `diverged_count`: number of finished runs that diverged; `diverged`, `shortened`,
-        `uncertified`: true of any finished run; `versions_mixed`: finished runs have different
+        `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds, or those of
+        the clients' own samples; `selected`; `diverged_count`: number of finished runs that
+        diverged; `diverged`, `shortened`, `uncertified`: true of any finished run; `personal`:
+        whether a run's accuracies are of each client's own model; `versions_mixed`: finished runs have different
         package versions; `data_mixed`: a finished run has other data than most of the cell
         (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
         1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
@@ -86,10 +87,8 @@ def leaderboard(
         board["configurations"] = tried.astype("int64").groupby(contest).transform("sum")
         diverged = board["diverged"].astype("int64")
         board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
-    board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
-    board["selected"] = board.index.isin(
-        _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
-    )
+    board["validation_gap"] = _validation_gap(board)
+    board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0], chosen_by))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
@@ -156,18 +155,17 @@ def with_seeds(
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
-    """Give runs that diverged the test accuracy of their last model, whatever accuracy of it the metric is.
+    """Give runs that diverged the accuracy of their last model on the metric's samples, whatever round it is of.
 
     They count in pooled comparisons: leaving them out would favour a method that diverges where it
     is bad.
     """
-    final = NUMBERS["final_accuracy"]
-    if metric.quantity != final.quantity or metric.unit != final.unit:
-        return runs
-    values = runs[metric.name].astype("float64")
-    return runs.assign(
-        **{metric.name: values.where(~runs["diverged"].astype(bool), runs[final.name])}
-    )
+    for last in (NUMBERS["final_accuracy"], NUMBERS["amp"]):
+        if metric.quantity == last.quantity and metric.unit == last.unit:
+            finite = ~runs["diverged"].astype(bool)
+            values = runs[metric.name].astype("float64")
+            return runs.assign(**{metric.name: values.where(finite, runs[last.name])})
+    return runs
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -229,6 +227,8 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     )
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
+    named_so = runs["algorithm"].isin(PERSONAL)  # of rows from before they said it
+    flags["personal"] = runs["personal"].astype("boolean").fillna(named_so).astype(bool)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     groups = (
@@ -282,10 +282,17 @@ def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]
     ]
 
 
-def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
+def _validation_gap(board: pd.DataFrame) -> pd.Series:
+    """Return mean validation minus mean test accuracy, in the rounds that validation selects."""
+    gap = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
+    of_clients = board["best_client_val_accuracy_mean"] - board["selected_client_accuracy_mean"]
+    return gap.where(board["selected_on"] != CLIENTS, of_clients)
+
+
+def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     """Return the positions of the selected configurations; each row of `board` has a finished run.
 
-    `number`: that on validation samples by whose mean they are selected.
+    `chosen_by`: rule of `selection.RULES`.
     """
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
@@ -294,11 +301,13 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
         .transform("first")
         .where(contests["selected_on"].transform("nunique") == 1)
     )
-    score = board[f"{number}_mean"].where(rule == "validation", board["best_accuracy_mean"])
+    score = board["best_accuracy_mean"]
+    score = score.where(rule != "validation", board[f"{RULES[chosen_by]}_mean"])
+    score = score.where(rule != CLIENTS, board[f"{CLIENT_RULES[chosen_by]}_mean"])
     able = selectable(board, CONTEST)
     seeds = board["n"].where(able)
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
-    score = score.where(rule.isin(["validation", "test"]) & (seeds == most))
+    score = score.where(rule.isin(["validation", CLIENTS, "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
@@ -359,5 +368,6 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
         "uncertified",
         "versions_mixed",
         "data_mixed",
+        "personal",
     ]
     return [*first, *flags, *statistics]

@@ -35,12 +35,16 @@ SPLIT_FIELDS = (
     "validation_rule",
     "auxiliary_per_class",
     "local_test_fraction",
+    "local_validation_fraction",
     "classes_per_client",
 )
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
-REFERENCES = frozenset(
-    {"centralized", "local"}
-)  # bounds to compare the others with; they are not ranked
+FINETUNED = "_ft"  # ends the name of a row of the models after each client's own further steps
+REFERENCES = frozenset(  # bounds to compare the others with; they are not ranked
+    ("centralized", "local", f"centralized{FINETUNED}", f"local{FINETUNED}")
+)
+# Rows of each client's own model among those that were stored before rows said so.
+PERSONAL = frozenset(("fedbn", "feddkd_bn", "local"))
 _FIRST = ("dataset", "model", "partition", "num_clients")
 
 

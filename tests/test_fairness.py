@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import simulate
 
-from bench.engine.evaluate import fairness
+from bench.engine.client_scores import fairness
 from bench.sweep.command import main as sweep
 from leaderboards import Store
 

@@ -126,6 +126,7 @@ def read(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
 ) -> Runs:
     """Read result folders; `where` as `bench.compare.filters.filters` gives it, the others as for `read_results`.
 
@@ -133,7 +134,7 @@ def read(
         UsageError: there is no run in any of them, or none of those asked for.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    results = read_results(outs, tuned, confirmed_at, chosen_by)
+    results = read_results(outs, tuned, confirmed_at, chosen_by, select_on)
     frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
     note_superseded(frame, tuned)
     keys = set(frame["run_key"])

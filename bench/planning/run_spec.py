@@ -18,6 +18,7 @@ from bench import data, models
 from bench.planning.request import REPLICATE_STEP, Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
+from leaderboards.problems import FINETUNED
 from leaderboards.rows.schema import SHORTENING, own_name
 from search_spaces import Grid, Range, Setting, Value, setting_fields
 
@@ -56,7 +57,7 @@ class RunSpec:
     @property
     def row_names(self) -> dict[str, str]:
         """Registry name of every result row that the run yields, by suffix."""
-        return dict(entry(self.algorithm).rows)
+        return row_names(self.algorithm, self.setting)
 
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
@@ -109,8 +110,22 @@ def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> 
     return all_units
 
 
+def row_names(algorithm: str, setting: Setting) -> dict[str, str]:
+    """Return the names of the rows of an algorithm's run, by suffix: its own, and those after further local steps."""
+    names = dict(entry(algorithm).rows)
+    if setting.finetune_steps:
+        names |= {suffix + FINETUNED: name + FINETUNED for suffix, name in names.items()}
+    return names
+
+
 def row_entry(algorithm: str, suffix: str) -> Entry:
-    """Return the entry of a row: a registered one, or that of an algorithm from outside under the row's name."""
+    """Return the entry of a row: a registered one, or that of an algorithm from outside under the row's name.
+
+    A row after further local steps has the entry of the row without them, under its own name.
+    """
+    if suffix.endswith(FINETUNED):
+        before = row_entry(algorithm, suffix.removesuffix(FINETUNED))
+        return replace(before, name=before.name + FINETUNED)
     own_entry = entry(algorithm)
     name = own_entry.rows[suffix]
     return ALGORITHMS.get(name) or replace(own_entry, name=name)
@@ -274,7 +289,9 @@ class Plan:
 
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
-        spaces = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
+        spaces = []
+        for search in self.searches:
+            spaces.append((search, row_names(search.algorithm, search.setting).values()))
         return {
             row
             for row in set(rows)

@@ -16,7 +16,7 @@ from leaderboards.numbers import NUMBERS
 from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
-from leaderboards.selection import DEFAULT_RULE
+from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
 from leaderboards.shell_text import printable, shell_command, typed
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def read(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
 ) -> Results:
     """Read result folders.
 
@@ -67,6 +68,7 @@ def read(
             (`setting_json`).
         confirmed_at: as for `source_of`.
         chosen_by: likewise.
+        select_on: likewise.
 
     Raises:
         UsageError: there is no run in any of them, or none that confirms.
@@ -75,7 +77,7 @@ def read(
     from leaderboards.board import current, leaderboard
     from leaderboards.replicates import by_partition
 
-    source = source_of(outs, tuned, confirmed_at, chosen_by)
+    source = source_of(outs, tuned, confirmed_at, chosen_by, select_on)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     members: dict[tuple[str, str, str], list[Run]] = {}
@@ -96,6 +98,7 @@ def source_of(
     tuned: Sequence[str],
     confirmed_at: Mapping[str, Any] | None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
 ) -> Folders:
     """Open result folders, or only the confirming runs in them.
 
@@ -105,9 +108,12 @@ def source_of(
         confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs,
             confirming or not.
         chosen_by: rule of `leaderboards.selection.RULES` by which they were selected.
+        select_on: of `leaderboards.selection.PROTOCOLS`, the samples on which they are selected;
+            None is each run's own.
 
     Raises:
-        UsageError: there is no run in any of them, or none that confirms.
+        UsageError: there is no run in any of them, none that confirms, or, with `select_on` clients,
+            none that was measured on clients' own tests.
     """
     from leaderboards.confirmed import SEARCH_SEED, chosen, confirmed
     from leaderboards.rows.store import Folders
@@ -121,6 +127,14 @@ def source_of(
         raise UsageError(
             f"no results in {names}: a sweep such as `{command}` makes some, or name another folder"
         )
+    if select_on is not None:
+        runs = with_protocol(folders.runs(), select_on)
+        if select_on == CLIENTS and runs["amp"].isna().all():
+            raise UsageError(
+                f"--select-on clients: no run in {names} was measured on clients' own tests; runs with `--set "
+                "local_test_fraction=0.25 local_validation_fraction=0.1` are"
+            )
+        folders = folders.only(runs)
     if confirmed_at is None:
         return folders
     source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by))

@@ -36,10 +36,14 @@ from bench.sweep.preflight import (
 )
 from bench.terminal.console import UnreadError, exit_status, say, tell
 from bench.terminal.words import counted
-from leaderboards import NUMBERS, Store, StoreError, canonical_json
+from leaderboards import Store, StoreError, canonical_json
+from leaderboards.numbers import number_named
+from leaderboards.selection import shown_of, with_protocol
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from search_spaces import Value
 
 
@@ -138,18 +142,24 @@ def run(
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
         from bench.planning.two_stage import second_stage
 
-        second = second_stage(plan, store.runs())
+        second = second_stage(plan, _selecting(plan, store))
         if second.units:
             status = _train(second, options, argv, resolved, spent=monotonic() - began) or status
     confirmed_at = None
     if plan.request.confirm:
         from bench.planning.confirm import confirmation, tuned_at
 
-        confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
+        confirmed_at = tuned_at(plan)
+        plan = confirmation(plan, _selecting(plan, store))
         if plan.units and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
     _make_tables(plan, store, options.json, confirmed_at)
     return status
+
+
+def _selecting(plan: Plan, store: Store) -> pd.DataFrame:
+    """Read the stored runs, each with the samples that the command selects on."""
+    return with_protocol(store.runs(), plan.request.select_on)
 
 
 def _train(
@@ -188,6 +198,7 @@ def _train(
             backend=options.backend,
             threads=options.cpus_per_trial,
             chosen_by=options.chosen_by,
+            select_on=options.select_on,
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
@@ -316,7 +327,7 @@ def _print_board(
     as_json: bool,
     confirmed_at: Mapping[str, Value] | None,
 ) -> None:
-    """Print the best and the final accuracy in the sweep's own contests."""
+    """Print the accuracies of `shown_of` in the sweep's own contests."""
     from bench.terminal.render import defaults, note_superseded, render
     from leaderboards.board import CONTEST, leaderboard, with_seeds
     from leaderboards.problems import cell_of
@@ -333,7 +344,7 @@ def _print_board(
         searched = searched_rows(plan, store)
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
     contests = {(cell_of(text, plan.tuned), name, json.loads(text)["model"]) for name, text in rows}
-    every = store.runs()
+    every = _selecting(plan, store)
     planned = every[every["algorithm"].isin({name for name, _ in rows})]
     note_superseded(planned, plan.tuned, plan.of_own_versions(planned))
     runs = plan.of_own_versions(every)
@@ -345,7 +356,7 @@ def _print_board(
     board = board.loc[
         [row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]
     ]
-    metrics = [NUMBERS[name] for name in ("best_accuracy", "final_accuracy")]
+    metrics = [number_named(name) for name in shown_of(board)]
     algorithms = {unit.algorithm for unit in plan.units} | {
         search.algorithm for search in plan.searches
     }
@@ -364,6 +375,8 @@ def _suggest_compare(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | 
     """Say which command prints the tables again."""
     folder = () if out == default_out().resolve() else ("--out", out)
     words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
+    if plan.request.select_on is not None:
+        words += ("--select-on", plan.request.select_on)
     if confirmed_at is not None:
         words += (
             "--confirmed",

@@ -16,6 +16,7 @@ from leaderboards.tables.model import Head, Row
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
+GLOBAL_MODEL = "of the global model"  # in the quantities of `leaderboards.numbers`
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
 _UNREACHED = "k of n: so many seeds have the value, and no mean is given"
 _LOCAL = (  # fields of local training, how each is written, and the value that is not mentioned
@@ -90,7 +91,8 @@ def captions(
     """
     records = problem.records
     training = local_training(_shared(problem), problem.differing)
-    lines = [_metrics_line(metrics, intervals), f"local training: {training}"]
+    spread = _metrics_line(metrics, intervals)
+    lines = [of_whose_models(spread, records), f"local training: {training}"]
     if any(record["configurations"] for record in records):
         tried = (
             (label_of(record["algorithm"], record["model"]), record["configurations"])
@@ -111,8 +113,21 @@ def captions(
     if gaps:
         text = "validation minus test accuracy in the round of the best validation accuracy, points"
         lines.append(f"{text}: {_extremes(gaps)}")
-    lines += [f"all runs: {flag.meaning}" for key, flag in FLAGS.items() if key in common_marks]
+    for key, flag in FLAGS.items():
+        if key in common_marks and key != "personal":  # which the first line says
+            lines.append(f"all runs: {flag.meaning}")
     return tuple(line[0].upper() + line[1:] for line in lines if line)
+
+
+def of_whose_models(text: str, records: Iterable[Record]) -> str:
+    """Say in a text on numbers `of the global model` whose models they are of: each client's own, of personal rows."""
+    personal = {bool(record["personal"]) for record in records}
+    if personal == {True}:
+        return text.replace(GLOBAL_MODEL, "of each client's own model")
+    if True in personal:
+        own = f"(rows with {FLAGS['personal'].mark}: of each client's own)"
+        return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} {own}", 1)
+    return text
 
 
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
@@ -199,15 +214,17 @@ def measured(metric: Number) -> str:
 
 
 def _selection(records: Sequence[Record]) -> str:
+    rules = {record["selected_on"] for record in records if record["n"]}
     searched = sorted({choice for record in records if (choice := record.get("chosen_on"))})
     other_seeds = "; results are of the seeds other than 0" * bool(searched)
     if all(record["configurations"] <= 1 for record in records):
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
     if searched:
-        return f"configurations selected on the validation split of {' or '.join(searched)}{other_seeds}"
-    rules = {record["selected_on"] for record in records if record["n"]}
+        samples = "clients' own validation samples" if rules == {"clients"} else "validation split"
+        return f"configurations selected on the {samples} of {' or '.join(searched)}{other_seeds}"
     texts = {
         "validation": "configurations selected on the validation split, by their mean over seeds",
+        "clients": "configurations selected on the clients' own validation samples, by their mean over seeds",
         "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
         "none": "no validation split to select on: of several configurations all are listed and none is ranked",
         "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",

@@ -8,7 +8,7 @@ from typing import Any
 
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
-from leaderboards.problems import SPLIT_FIELDS
+from leaderboards.problems import SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import (
     Improvement,
@@ -19,7 +19,7 @@ from leaderboards.stats.aggregate import (
 )
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
 from leaderboards.stats.seeds import Comparison, corrected, paired
-from leaderboards.tables.captions import measured
+from leaderboards.tables.captions import measured, of_whose_models
 from leaderboards.tables.model import Cell, Head, Sheet, Table, limits, number, sheet
 
 _PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
@@ -83,7 +83,10 @@ def against(table: Table, reference: str) -> Sheet | None:
         texts[label, head] = _difference_text(comparison, head.metric) + mark
     return sheet(
         f"{table.title} · difference from {name}",
-        [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
+        [
+            f"{name} is subtracted; positive is more",
+            *(of_whose_models(measured(metric), _records([table])) for metric in metrics.values()),
+        ],
         [(head.metric.short, head.label) for head in table.heads],
         {
             row.label: [texts.get((row.label, head), "") for head in table.heads]
@@ -146,6 +149,21 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
     }
 
 
+def _description(metric: Number, tables: Sequence[Table]) -> str:
+    """Describe what is pooled over tables: `Accuracy of the global model on the test set, last round, %`."""
+    parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
+    return of_whose_models(", ".join(filter(None, parts)), _records(tables))
+
+
+def _records(tables: Sequence[Table]) -> list[Record]:
+    """List the leaderboard's rows that tables show."""
+    records: list[Record] = []
+    for table in tables:
+        for row in table.rows:
+            records += [cell.record for cell in row.cells if cell.record is not None]
+    return records
+
+
 def over_cells(
     tables: Sequence[Table], metric: Number, reference: str | None = None
 ) -> Sheet | None:
@@ -184,9 +202,7 @@ def over_cells(
     notes += result.remarks
     if reference and not better:
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
-    description = ", ".join(
-        part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part
-    )
+    description = _description(metric, tables)
     headings = [
         "IQM [95 %]",
         "average rank",
@@ -233,9 +249,7 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
         key=lambda each: -each.difference if metric.higher_is_better else each.difference,
     )
     counts = {each.method: _diverged(cells, each.method) for each in by_gain}
-    description = ", ".join(
-        part for part in (metric.quantity.capitalize(), metric.of, metric.unit.shown) if part
-    )
+    description = _description(metric, tables)
     return sheet(
         f"Over {counted_cells(cells)} · {metric.short}: difference from {name}",
         [f"{description}; {name} is subtracted; partitions are paired"],
