@@ -40,7 +40,9 @@ FLAGS: dict[str, Flag] = {
         "trained on another copy of the data, or another partition, than others of its column",
         "‖",
     ),
-    "personal": Flag("personal", "personal: of each client's own model; on the test set, mean over clients", "°"),
+    "personal": Flag(
+        "personal", "personal: of each client's own model; on the test set, mean over clients", "°"
+    ),
     "partial": Flag("partial", "some seeds failed or were stopped", "§"),
     "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),
     "blind": Flag(

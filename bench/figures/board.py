@@ -12,14 +12,21 @@ from bench.charts.panels import WIDE_SIDE, panel, picture
 from bench.charts.theme import FAINT, Spec, colour, whole_numbers
 from bench.figures.comparisons import comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch
-from bench.stored.groups import ranked_runs, scores_by_place, values_of
+from bench.stored.groups import (
+    accuracy_of,
+    on_clients,
+    ranked_runs,
+    scores_by_place,
+    values_of,
+)
 from leaderboards.numbers import NUMBERS
 from leaderboards.problems import BY, Cell, Problem
 from leaderboards.stats.aggregate import Pooled, critical_difference, pooled
-from leaderboards.tables.captions import labels_of, title
+from leaderboards.tables.captions import labels_of, of_whose_models, title
 
 _ROW = 20  # pixels of an algorithm's rank
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
+_OWN_FINAL = Axis("amp", "final accuracy on the clients' own tests, %", 100)
 _COSTS = (
     Axis("traffic", "traffic of a run, MB", log=True),
     Axis("seconds", "time of a run, s", log=True),
@@ -42,7 +49,10 @@ def _pools(comparison: Problem) -> dict[str, Pooled]:
 
     They are the round that validation selects, or without validation the best one, and the last.
     """
-    selected, best, final = (NUMBERS[f"{name}_accuracy"] for name in ("selected", "best", "final"))
+    names = ("selected_accuracy", "best_accuracy", "final_accuracy")
+    if on_clients(comparison.records):
+        names = ("selected_client_accuracy", "best_client_accuracy", "amp")
+    selected, best, final = (NUMBERS[name] for name in names)
     validated = all(
         values_of(cell, selected) for cell in comparison.cells if values_of(cell, final)
     )
@@ -56,8 +66,10 @@ def _ranks(runs: Runs, comparison: Problem, pools: dict[str, Pooled]) -> Spec:
     panels = [_rank_panel(pool, runs.labels, of) for of, pool in pools.items()]
     drawn = {standing.algorithm for pool in pools.values() for standing in pool.standings}
     cells = max(pool.cells for pool in pools.values())
+    accuracy = accuracy_of(comparison.records).quantity
+    by = of_whose_models(f"mean {accuracy}", comparison.records)
     notes = [
-        f"Average rank over {cells} cells, by mean accuracy of the global model on the test set. The Nemenyi test at "
+        f"Average rank over {cells} cells, by {by}. The Nemenyi test at "
         "5 % tells two apart whose intervals do not overlap; the band is the interval of the best",
         *further(comparison, drawn, "not ranked in every cell"),
     ]
@@ -128,22 +140,22 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
     cells = [cell for cell in comparison.cells if ranked_runs(cell)]
     drawn = {name for cell in cells for name in ranked_runs(cell)}
     keys, labels = Keys(runs.labels, drawn), labels_of(comparison)
+    y = _OWN_FINAL if on_clients(comparison.records) else _FINAL
     panels = [
-        [
-            fronts(list(_points(cell, x)), keys, x, _FINAL, title=labels[cell.place])
-            for cell in cells
-        ]
+        [fronts(list(_points(cell, x, y)), keys, x, y, title=labels[cell.place]) for cell in cells]
         for x in _COSTS
     ]
+    accuracy = accuracy_of(comparison.records).quantity.capitalize()
     notes = [
-        "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
+        of_whose_models(f"{accuracy}, last round", comparison.records)
+        + ": mean over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
         "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
         *further(comparison, drawn, "not ranked"),
     ]
     return picture(title(comparison), notes, panels)
 
 
-def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
+def _points(cell: Cell, x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
     for name, runs in ranked_runs(cell).items():
         if x.field == "seconds":
@@ -159,5 +171,5 @@ def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
         yield {
             "algorithm": name,
             "x": cost,
-            **mean_and_spread([run[_FINAL.field] for run in runs.values()]),
+            **mean_and_spread([run[y.field] for run in runs.values()]),
         }

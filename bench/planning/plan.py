@@ -36,6 +36,7 @@ from bench.planning.run_spec import (
 )
 from bench.planning.two_stage import first_stage, two_stages
 from bench.terminal.words import text
+from leaderboards.selection import CLIENTS
 from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
 
 Fields = Mapping[str, tuple[Value, ...]]
@@ -97,6 +98,12 @@ def make_plan(request: Request) -> Plan:
             units += [
                 unit for space, values in cases for unit in units_of(space, values, request.seeds)
             ]
+    _check_select_on(request, settings)
+    if request.select_on is None and any(setting.local_validation_fraction for setting in settings):
+        notes.append(
+            "configurations are selected and ranked on the clients' own samples (local_validation_fraction > 0); "
+            "--select-on global selects on the global model's"
+        )
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
     units = _replicated(units, request, notes)
     if not units and not searches:
@@ -116,6 +123,17 @@ def make_plan(request: Request) -> Plan:
         tuned=tuple(tuned),
         stages=tuple(stages),
     )
+
+
+def _check_select_on(request: Request, settings: Sequence[Setting]) -> None:
+    """Raise UsageError if clients are to be selected on in a setting in which they keep no samples for it."""
+    if request.select_on == CLIENTS and not all(
+        setting.local_validation_fraction for setting in settings
+    ):
+        raise UsageError(
+            "--select-on clients needs clients that keep samples to select on, got local_validation_fraction=0: "
+            "--set local_test_fraction=0.25 local_validation_fraction=0.1"
+        )
 
 
 def _replicated(units: list[RunSpec], request: Request, notes: list[str]) -> list[RunSpec]:

@@ -168,28 +168,47 @@ def setting_of(text: str) -> Setting:
 
 def clients_of(unit: RunSpec) -> tuple[int, float]:
     """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
-    setting, dataset = unit.setting, data.info(unit.setting.dataset)
-    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    samples = (samples - setting.auxiliary_per_class * dataset.num_classes) * (
-        1 - setting.local_test_fraction
-    )
+    setting = unit.setting
+    size = client_size(setting)
     if "pooled" in entry(unit.algorithm).needs:
-        return 1, samples
-    return setting.cohort_size, samples / setting.num_clients
+        return 1, size * setting.training_clients
+    return setting.cohort_size, size
 
 
-def samples_of(unit: RunSpec) -> tuple[float, float]:
-    """Count the samples that a run trains on, over all epochs, and those that its evaluations read."""
+def client_size(setting: Setting) -> float:
+    """Count the samples that a client trains on."""
+    dataset = data.info(setting.dataset)
+    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
+    samples -= setting.auxiliary_per_class * dataset.num_classes
+    kept = setting.local_test_fraction + setting.local_validation_fraction  # for evaluation
+    return samples * (1 - kept) / setting.num_clients
+
+
+def samples_of(unit: RunSpec) -> float:
+    """Count the samples that a run trains on, over all epochs."""
     setting = unit.setting
     clients, size = clients_of(unit)
     per_round = clients * (setting.batch_size if setting.step_rule == "batches" else size)
+    return per_round * setting.local_epochs * setting.rounds
+
+
+def evaluations_of(setting: Setting) -> int:
+    """Count the rounds of a run that are evaluated."""
+    return math.ceil(setting.rounds / setting.evaluate_every)
+
+
+def server_tests(setting: Setting) -> float:
+    """Count the samples that an evaluation of one model reads: the test set and the server's validation samples."""
     dataset = data.info(setting.dataset)
-    samples = dataset.train_size * setting.fraction
-    validation = samples * setting.validation_fraction
-    evaluations = math.ceil(setting.rounds / setting.evaluate_every)
-    local = (samples - validation) * setting.local_test_fraction
-    tests = dataset.test_size + validation + local
-    return per_round * setting.local_epochs * setting.rounds, evaluations * tests
+    held_out = dataset.train_size * setting.fraction * setting.validation_fraction
+    return dataset.test_size + held_out
+
+
+def own_samples(setting: Setting) -> float:
+    """Count the samples that all clients together keep, to test and to select on; an evaluation reads each once."""
+    dealt = data.info(setting.dataset).train_size * setting.fraction
+    dealt *= 1 - setting.validation_fraction
+    return dealt * (setting.local_test_fraction + setting.local_validation_fraction)
 
 
 # Plans.

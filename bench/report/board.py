@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report.standings import SHOWN, standings
+from bench.report.standings import shown, standings
 from bench.report.tuning import text_of
 from bench.stored.groups import Group, hyperparameters, is_reference, label_of, number
 from bench.stored.results import Record, worth_saying
@@ -23,10 +23,11 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     """Return the leaderboard: `common` values, `hidden` columns, `filters` and `rows`."""
     cells = [cell for group in groups for cell in group.cells]
     records = [record for cell in cells for record in cell.records]
+    metrics = shown(records)
     names = _worth_showing(records)
     values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
-    if all(record[f"{metric.name}_low"] is None for record in records for metric in SHOWN):
+    if all(record[f"{metric.name}_low"] is None for record in records for metric in metrics):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
@@ -53,39 +54,44 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
             if len(set(texts)) > 1
         ],
         "rows": [
-            row for group in groups for cell in group.cells for row in _rows(group, cell, names)
+            row
+            for group in groups
+            for cell in group.cells
+            for row in _rows(group, cell, names, metrics)
         ],
     }
 
 
-def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+def _rows(
+    group: Group, cell: Cell, names: Mapping[str, Sequence[str]], metrics: Sequence[Number]
+) -> Iterator[Row]:
     """Yield the rows of a cell: ranked ones by mean, then the others, references last."""
-    places = {metric.name: standings(cell, metric) for metric in SHOWN}
+    places = {metric.name: standings(cell, metric) for metric in metrics}
     with_selection = {
         (record["algorithm"], record["model"]) for record in cell.records if record["selected"]
     }
 
     def order(record: Record) -> tuple[Any, ...]:
-        ranked = record["selected"] and label_of(record) in places[SHOWN[0].name]
-        mean = record[f"{SHOWN[0].name}_mean"] or 0.0
+        ranked = record["selected"] and label_of(record) in places[metrics[0].name]
+        mean = record[f"{metrics[0].name}_mean"] or 0.0
         return is_reference(record), not ranked, -mean, label_of(record)
 
-    scale = _limits(cell)
+    scale = _limits(cell, metrics)
     first = True
     for record in sorted(cell.records, key=order):
-        shown = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
+        listed = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
         yield {
             "group": group,
             "cell": cell,
             "record": record,
             "algorithm": label_of(record),
-            "class": ("first" if first else "") if shown else "other",
+            "class": ("first" if first else "") if listed else "other",
             "configuration": text_of(record, names[record["algorithm"]]) or "defaults",
             "choice": _choice(record),
-            "scores": [_score(record, metric, places[metric.name], scale) for metric in SHOWN],
+            "scores": [_score(record, metric, places[metric.name], scale) for metric in metrics],
             "flags": flags_to_show(record),
         }
-        first = first and not shown
+        first = first and not listed
 
 
 def _score(
@@ -140,12 +146,12 @@ def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[fl
     return f"--m:{at[0]};--l:{at[1]};--h:{at[2]}"
 
 
-def _limits(cell: Cell) -> tuple[float, float]:
+def _limits(cell: Cell, metrics: Sequence[Number]) -> tuple[float, float]:
     """Return the range of a cell's whiskers, that of all ranked values; references beyond are drawn at its ends."""
     values = [
         record[f"{metric.name}_{part}"]
         for record in cell.selected
-        for metric in SHOWN
+        for metric in metrics
         for part in ("mean", "low", "high")
         if not record["diverged"] and not is_reference(record)
     ]

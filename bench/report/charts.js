@@ -6,7 +6,7 @@ const root = document.documentElement;
 const drawn = new Map(); // place -> result of vegaEmbed
 const hidden = new Set();
 const rowsOf = data.map(() => null);
-let metric = "best_accuracy";
+let metric = root.dataset.metric;
 
 function unpacked(index) {
   if (rowsOf[index]) return rowsOf[index];

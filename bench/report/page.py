@@ -20,13 +20,15 @@ from bench.report.board import board_section
 from bench.report.charts import Charts
 from bench.report.learning import COSTS, POINTS, learning_sections
 from bench.report.runs import facts, runs_section, states_of
-from bench.report.standings import SHOWN, winners_section
+from bench.report.standings import shown, winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number
-from bench.stored.results import Results
+from bench.stored.results import Record, Results
 from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
+from leaderboards.numbers import Number
 from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
+from leaderboards.tables.captions import of_whose_models
 
 TITLE = "Federated learning with knowledge distillation"
 _SCRIPTS = ("tables.js", "charts.js", "page.js")
@@ -43,6 +45,7 @@ _SHAPE_PATHS = {
 
 def page(results: Results, title: str, made: datetime) -> str:
     """Return the HTML document; raises EnvironmentProblem if vl-convert-python is not installed."""
+    metrics = shown(results.records)
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
     present = {key for record in results.records for key, _ in flags_to_show(record)}
@@ -52,10 +55,11 @@ def page(results: Results, title: str, made: datetime) -> str:
         "made": made,
         "version": __version__,
         "policy": _policy(scripts),
-        "style": _colours() + _file("page.css"),
+        "style": _colours() + _file("page.css") + _choices(metrics),
         "scripts": scripts,
-        "metrics": SHOWN,
-        "metric_choices": [(metric.name, metric.short, metric.of) for metric in SHOWN],
+        "metrics": metrics,
+        "metric_choices": [(metric.name, metric.short, metric.of) for metric in metrics],
+        "quantities": _quantities(metrics, results.records),
         "cost_choices": [(cost, cost, "") for cost in COSTS],
         "groups": groups,
         "states": states_of(results.runs),
@@ -65,7 +69,7 @@ def page(results: Results, title: str, made: datetime) -> str:
         "keys": [{"name": label, **_sign(position)} for position, label in enumerate(labels)],
         "points": POINTS,
         "board": board_section(groups),
-        "winners": winners_section(groups, labels, charts),
+        "winners": winners_section(groups, metrics, labels, charts),
         "learning": learning_sections(groups, results, labels, charts),
         "tuning": tuning_section(groups, charts),
         "printed": _printed_section(results),
@@ -144,6 +148,27 @@ def _colours() -> str:
         + "".join(f"--{name}:light-dark({a},{b});" for name, (a, b) in pairs.items())
         + "}\n"
     )
+
+
+def _choices(metrics: Sequence[Number]) -> str:
+    """Return the rules that show a metric's columns once it is chosen."""
+    rules = []
+    for metric in metrics:
+        chosen = f':root[data-metric="{metric.name}"]'
+        rules.append(f"{chosen} .{metric.name} {{ display: revert; }}")
+        rules.append(f"{chosen} i.{metric.name} {{ display: block; }}")
+    return "\n".join(rules) + "\n"
+
+
+def _quantities(metrics: Sequence[Number], records: Sequence[Record]) -> list[str]:
+    """Return sentences that say of which models, and on which samples, the page's accuracies are."""
+    by_quantity: dict[str, list[str]] = {}
+    for metric in metrics:
+        by_quantity.setdefault(metric.quantity, []).append(metric.short)
+    sentences = []
+    for quantity, names in by_quantity.items():
+        sentences.append(f"{', '.join(names)}: {of_whose_models(quantity, records)}.")
+    return sentences
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 from bench.charts.theme import Spec, colour, whole
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Group, scores_by_place, values_of
+from bench.stored.groups import Group, on_clients, scores_by_place, values_of
 from bench.stored.groups import number as value_text
+from bench.stored.results import Record
 from bench.terminal.words import counted
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import Cell
@@ -16,9 +17,9 @@ from leaderboards.stats.aggregate import pooled
 from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, compared, rankable, shared_ranks
 from leaderboards.tables.model import number
 
-# The three accuracies of the page, for models of different rounds. All are of the global model on
-# the test set.
-SHOWN = tuple(NUMBERS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
+# The accuracies that the page may show, of models of different rounds.
+_ON_TEST_SET = ("best_accuracy", "final_accuracy", "selected_accuracy")
+_ON_CLIENTS = ("selected_client_accuracy", "amp", "best_client_accuracy")
 _TABLE = (
     Column("metric", "metric"),
     Column("alpha", "alpha"),
@@ -29,6 +30,14 @@ _TABLE = (
 )
 _FROM_ALL = "separable from all"
 _CELL = {"width": 188, "height": 78}  # pixels
+
+
+def shown(records: Sequence[Record]) -> tuple[Number, ...]:
+    """Return the accuracies that a page of these records offers, the first of which it begins with."""
+    names = list(_ON_TEST_SET)
+    if any(record["amp_mean"] is not None for record in records):
+        names = [*_ON_CLIENTS, *names] if on_clients(records) else [*names, *_ON_CLIENTS]
+    return tuple(NUMBERS[name] for name in names)
 
 
 def standings(cell: Cell, metric: Number) -> Mapping[str, Ranked]:
@@ -92,25 +101,25 @@ def _verdict(cell: Cell, metric: Number, best: Ranked, others: Sequence[Ranked])
 
 
 def winners_section(
-    groups: Sequence[Group], labels: Sequence[str], charts: Charts
+    groups: Sequence[Group], metrics: Sequence[Number], labels: Sequence[str], charts: Charts
 ) -> list[dict[str, Any]]:
     """Return `group`, `chart` and `tables` of each group.
 
-    `labels`: every algorithm, in the order of the colours.
+    `metrics`: as `shown` returns them. `labels`: every algorithm, in the order of the colours.
     """
     return [
         {
             "group": group,
-            "chart": _add_map(group, labels, charts),
-            "tables": [table for metric in SHOWN if (table := _pooled(group, metric))],
+            "chart": _add_map(group, metrics, labels, charts),
+            "tables": [table for metric in metrics if (table := _pooled(group, metric))],
         }
         for group in groups
     ]
 
 
-def _add_map(group: Group, labels: Sequence[str], charts: Charts) -> int:
+def _add_map(group: Group, metrics: Sequence[Number], labels: Sequence[str], charts: Charts) -> int:
     rows = []
-    for metric in SHOWN:
+    for metric in metrics:
         for cell in group.cells:
             place = {
                 "metric": metric.name,
@@ -179,7 +188,7 @@ def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group
         autosize={"type": "pad"},
         width={"step": _CELL["width"]},
         height={"step": _CELL["height"]},
-        params=[{"name": "metric", "value": SHOWN[0].name}],
+        params=[{"name": "metric", "value": rows[0]["metric"]}],
         transform=[{"filter": "datum.metric === metric"}],
         encoding={
             "x": {

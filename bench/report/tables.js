@@ -74,7 +74,7 @@ function save() {
   const text = lines.map((row) => columns.map((at) => quoted(row.cells[at].innerText.trim())).join(",")).join("\n");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text + "\n"], { type: "text/csv" }));
-  link.download = `leaderboard-${document.documentElement.dataset.metric ?? "best_accuracy"}.csv`;
+  link.download = `leaderboard-${document.documentElement.dataset.metric}.csv`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }

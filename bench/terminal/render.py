@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from bench.terminal.words import FOLDED_WIDTH, counted, folded
+from leaderboards.problems import FINETUNED
 
 if TYPE_CHECKING:
     import pandas as pd
