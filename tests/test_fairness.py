@@ -47,7 +47,7 @@ def test_the_last_round_has_each_clients_accuracy_and_the_metrics_follow_from_th
     points = simulation.progress.curves[""]
     named = {name: value for at, name, value in points if at == simulation.round}
     clients, sizes = [0, 1, 3], np.array([6, 2, 4])
-    assert [name for at, name, _ in points if "client" in name] == [
+    assert [name for at, name, _ in points if name.startswith("client_accuracy/")] == [
         f"client_accuracy/{client}" for client in clients
     ]
     accuracies = np.array([named[f"client_accuracy/{client}"] for client in clients])
