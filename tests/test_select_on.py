@@ -190,7 +190,10 @@ def test_a_sweep_says_whose_accuracy_it_selects_and_shows(
     assert report(["--out", str(out), "--to", str(page)]) == 0
     text = page.read_text()
     assert 'data-metric="selected_client_accuracy"' in text
-    assert "each client&#39;s own) on the clients&#39; own tests" in text
+    assert (
+        "fedavg_ft, local, local_ft: of each client&#39;s own) on the clients&#39; own tests"
+        in text
+    )
     assert report(["--out", str(out), "--to", str(page), "--select-on", "global"]) == 0
     assert 'data-metric="best_accuracy"' in page.read_text()
     assert figures(["fedgkd-4", "--out", str(out), "--to", str(tmp_path / "figures")]) in (0, 2)

@@ -92,7 +92,7 @@ def captions(
     records = problem.records
     training = local_training(_shared(problem), problem.differing)
     spread = _metrics_line(metrics, intervals)
-    lines = [of_whose_models(spread, records), f"local training: {training}"]
+    lines = [of_whose_models(spread, records, marked=True), f"local training: {training}"]
     if any(record["configurations"] for record in records):
         tried = (
             (label_of(record["algorithm"], record["model"]), record["configurations"])
@@ -119,15 +119,19 @@ def captions(
     return tuple(line[0].upper() + line[1:] for line in lines if line)
 
 
-def of_whose_models(text: str, records: Iterable[Record]) -> str:
-    """Say in a text on numbers `of the global model` whose models they are of: each client's own, of personal rows."""
-    personal = {bool(record["personal"]) for record in records}
-    if personal == {True}:
+def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
+    """Say in a text on numbers `of the global model` whose models they are of: each client's own, of personal rows.
+
+    `marked`: whether the table marks its personal rows; their algorithms are named else.
+    """
+    personal = [record for record in records if record["personal"]]
+    if not personal:
+        return text
+    if len(personal) == len(records):
         return text.replace(GLOBAL_MODEL, "of each client's own model")
-    if True in personal:
-        own = f"(rows with {FLAGS['personal'].mark}: of each client's own)"
-        return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} {own}", 1)
-    return text
+    labels = sorted({label_of(record["algorithm"], record["model"]) for record in personal})
+    which = f"rows with {FLAGS['personal'].mark}" if marked else ", ".join(labels)
+    return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)", 1)
 
 
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
-from leaderboards.problems import SPLIT_FIELDS, Record
+from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import (
     Improvement,
@@ -152,7 +152,8 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
 def _description(metric: Number, tables: Sequence[Table]) -> str:
     """Describe what is pooled over tables: `Accuracy of the global model on the test set, last round, %`."""
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
-    return of_whose_models(", ".join(filter(None, parts)), _records(tables))
+    rivals = [record for record in _records(tables) if record["algorithm"] not in REFERENCES]
+    return of_whose_models(", ".join(filter(None, parts)), rivals)
 
 
 def _records(tables: Sequence[Table]) -> list[Record]:
