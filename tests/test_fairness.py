@@ -80,7 +80,7 @@ def test_the_documented_lines_read_a_sweep(tmp_path: Path, monkeypatch: pytest.M
     section = (
         (DOCS / "results.md")
         .read_text()
-        .partition("## Accuracy by client")[2]
+        .partition("### Accuracy by client")[2]
         .partition("\n## ")[0]
     )
     values: dict[str, object] = {}

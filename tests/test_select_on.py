@@ -148,6 +148,16 @@ def test_folders_without_own_tests_cannot_be_selected_on_clients(
     assert "local_validation_fraction" in capsys.readouterr().err
 
 
+def test_a_scheduler_needs_what_it_compares_in_every_round(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["--algo", "fedprox", "--dataset", "digits", "--dry-run", "--scheduler", "asha"]
+    asked += ["--set", "evaluate_personal=last"]
+    assert sweep(asked) == 2
+    assert "evaluate_personal" in capsys.readouterr().err
+    assert sweep([*asked, *(f"{name}={value}" for name, value in OWN.items())]) == 0
+
+
 def test_a_presets_runs_keep_their_protocol() -> None:
     for paper in ("fedkf", "fedgkd", "fedcad"):
         plan = make_plan(Request(algorithms=("fedavg",), paper=paper, dataset="cifar10"))

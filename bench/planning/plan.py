@@ -36,7 +36,7 @@ from bench.planning.run_spec import (
 )
 from bench.planning.two_stage import first_stage, two_stages
 from bench.terminal.words import text
-from leaderboards.selection import CLIENTS
+from leaderboards.selection import CLIENTS, selected_on
 from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
 
 Fields = Mapping[str, tuple[Value, ...]]
@@ -126,7 +126,15 @@ def make_plan(request: Request) -> Plan:
 
 
 def _check_select_on(request: Request, settings: Sequence[Setting]) -> None:
-    """Raise UsageError if clients are to be selected on in a setting in which they keep no samples for it."""
+    """Raise UsageError if what is to be selected on is not measured in a setting, or too late for the scheduler."""
+    for setting in settings:
+        on_clients = selected_on(setting.as_dict(), request.select_on) == CLIENTS
+        if setting.evaluate_personal == "last" and request.scheduler != "none" and not on_clients:
+            raise UsageError(
+                f"--scheduler {request.scheduler} compares runs before their last round, and evaluate_personal=last "
+                "measures clients' own models on the server's samples in that alone: select on clients "
+                "(local_validation_fraction > 0), or leave out one of the two"
+            )
     if request.select_on == CLIENTS and not all(
         setting.local_validation_fraction for setting in settings
     ):
