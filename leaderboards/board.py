@@ -64,9 +64,9 @@ def leaderboard(
         `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds, or those of
         the clients' own samples; `selected`; `diverged_count`: number of finished runs that
         diverged; `diverged`, `shortened`, `uncertified`: true of any finished run; `personal`:
-        whether a run's accuracies are of each client's own model; `versions_mixed`: finished runs have different
-        package versions; `data_mixed`: a finished run has other data than most of the cell
-        (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
+        whether a run's accuracies are of each client's own model; `versions_mixed`: finished runs
+        have different package versions; `data_mixed`: a finished run has other data than most of
+        the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
         1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
         below 0, of accuracies not above 1); `_rank` by means among the selected rows of the cell (1
         is best, ties share the smaller rank; diverged and reference rows have none, and, except for
@@ -155,7 +155,7 @@ def with_seeds(
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
-    """Give runs that diverged the accuracy of their last model on the metric's samples, whatever round it is of.
+    """Give runs that diverged the accuracy of their last model, on the metric's samples.
 
     They count in pooled comparisons: leaving them out would favour a method that diverges where it
     is bad.

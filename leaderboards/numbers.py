@@ -500,7 +500,7 @@ def metric_named(name: str) -> Number:
 
 
 def validation_of(metric: str) -> str:
-    """Return the metric that selects the rounds of another: that on the clients' own samples for theirs."""
+    """Return the metric that selects the rounds of another, on the same side's samples."""
     of_clients = metric in CLIENT_METRICS or metric.startswith(CLIENT_ACCURACY)
     return "client_val_accuracy" if of_clients else "val_accuracy"
 

@@ -1,4 +1,4 @@
-"""The rules of selection: on which samples, by which number of them, and what a run that diverged counts.
+"""The rules of selection: on which samples, by which number, and what a diverged run counts.
 
 The samples are those of the server, on which the global model is measured, or the clients' own, on
 which each client's model is.
@@ -32,7 +32,7 @@ SHOWN_ON_CLIENTS = ("client_selected", "client_final")
 
 
 def shown_of(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Return the numbers to show of rows with a column `selected_on`: on clients if all are selected there."""
+    """Return the numbers to show of rows with a column `selected_on`: on clients if all are."""
     of_clients = len(rows) > 0 and bool((rows["selected_on"] == CLIENTS).all())
     return SHOWN_ON_CLIENTS if of_clients else SHOWN
 
@@ -51,12 +51,12 @@ def selected_on(setting: Mapping[str, Any], protocol: str | None = None) -> str:
 
 
 def selecting_number(chosen_by: str, samples: str) -> str:
-    """Return the name of the number that selects configurations by a rule, on `samples`, of `selected_on`."""
+    """Return the number that selects configurations by a rule, on `samples`, of `selected_on`."""
     return CLIENT_RULES[chosen_by] if samples == CLIENTS else RULES[chosen_by]
 
 
 def with_protocol(runs: pd.DataFrame, protocol: str | None) -> pd.DataFrame:
-    """Replace the column `selected_on` of runs by what `--select-on` asks for; None leaves each run's own."""
+    """Replace the column `selected_on` of runs by what `--select-on` asks for; None leaves it."""
     if protocol is None:
         return runs
     texts = runs["setting_json"].unique()

@@ -201,7 +201,7 @@ class Setting:
     )
     local_validation_fraction: float = _setting(
         0.0,
-        "share of each client's data kept to select on; with it, runs are selected and ranked on clients",
+        "share of each client's data kept as its own validation set; runs are then selected on it",
         0,
         1,
         open_high=True,
@@ -209,7 +209,7 @@ class Setting:
     )
     finetune_steps: int = _setting(
         0,
-        "local steps after which every client's model is evaluated once more, in rows NAME_ft; 0 for none",
+        "local steps after which each client's model is evaluated again, as NAME_ft; 0 for none",
         0,
         packable=True,
     )
@@ -223,7 +223,7 @@ class Setting:
     )
     evaluate_personal: str = _setting(
         "every",
-        "when clients' own models are evaluated on the whole test set: whenever a model is, or in the last round alone",
+        "when clients' own models are measured on the test set: each evaluation, or the last",
         choices=EVALUATIONS,
         packable=True,
     )
@@ -248,38 +248,38 @@ class Setting:
             )
 
     def _check_clients(self) -> None:
-        """Raise ValueError unless clients keep samples to train on, and clients are left to train."""
+        """Raise ValueError unless clients keep training samples, and some clients train."""
         own_tests = self.local_test_fraction
         own_validation = self.local_validation_fraction
         if own_validation and not own_tests:
             raise ValueError(
-                f"local_validation_fraction={own_validation:g} needs local_test_fraction > 0, got 0: set "
-                "local_test_fraction=0.2, or leave out local_validation_fraction"
+                f"local_validation_fraction={own_validation:g} needs local_test_fraction > 0, "
+                "got 0: set local_test_fraction=0.2, or leave out local_validation_fraction"
             )
         if own_validation and own_tests + own_validation >= 1:
             raise ValueError(
-                "local_test_fraction + local_validation_fraction must be < 1, so that clients keep samples to train "
-                f"on, got {own_tests:g} + {own_validation:g}: lower either"
+                "local_test_fraction + local_validation_fraction must be < 1, so that clients keep "
+                f"samples to train on, got {own_tests:g} + {own_validation:g}: lower either"
             )
         if self.new_clients and not own_tests:
             raise ValueError(
-                f"new_clients={self.new_clients:g} needs local_test_fraction > 0, on which these clients are "
-                "evaluated, got 0: set local_test_fraction=0.2, or leave out new_clients"
+                f"new_clients={self.new_clients:g} needs local_test_fraction > 0, on which these "
+                "clients are evaluated, got 0: set local_test_fraction=0.2, or no new_clients"
             )
         if not self.training_clients:
             raise ValueError(
-                f"new_clients must leave a client to train, got new_clients={self.new_clients:g} of "
-                f"num_clients={self.num_clients}: lower it"
+                "new_clients must leave a client to train, got "
+                f"new_clients={self.new_clients:g} of num_clients={self.num_clients}: lower it"
             )
 
     @property
     def training_clients(self) -> int:
-        """The number of clients that ever train, the first ones; new_clients*K is rounded half up."""
+        """The number of clients that ever train, the first; new_clients*K is rounded half up."""
         return self.num_clients - int(self.new_clients * self.num_clients + 0.5)
 
     @property
     def cohort_size(self) -> int:
-        """The number of clients that train in a round: C of those that ever do, rounded half up; at least one."""
+        """The number of clients of a round: C of those that ever train, rounded half up, or one."""
         return max(1, int(self.participation * self.training_clients + 0.5))
 
     def partition_seed_of(self, seed: int) -> int:

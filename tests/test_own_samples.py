@@ -1,4 +1,4 @@
-"""Accuracy on the samples that clients keep, after further local steps, and of clients that never train."""
+"""Accuracy on samples that clients keep, after further steps, of clients that never train."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_clients_keep_at_least_one_sample_of_each_kind_or_none() -> None:
     whole = split(replace(setting, **dict.fromkeys(OWN, 0.0)), labels, 0)
     alone = split(replace(setting, local_validation_fraction=0.0), labels, 0)
     for client, samples in enumerate(whole.clients):
-        tests, validation = shares.local_tests[client], shares.local_validations[client]
+        tests = shares.local_tests[client]
+        validation = shares.local_validations[client]
         assert len(tests) == math.floor(0.25 * len(samples) + 0.5)
         assert len(validation) == math.floor(0.2 * len(samples) + 0.5)
         together = np.concatenate([shares.clients[client], tests, validation])
@@ -176,7 +177,8 @@ def test_the_test_set_may_wait_for_the_last_round() -> None:
 
 def further_steps(run: Simulation, model: Params, client: int, steps: int) -> Params:
     """SGD on the cross entropy, step by step, on the batches of the stream that is for it."""
-    setting, federation = run.setting, run.federation
+    setting = run.setting
+    federation = run.federation
     seed = stream(run.seed, "finetune").initial_seed()
     sizes = list(map(len, federation.clients))
     rule = replace(setting, local_epochs=steps, step_rule="batches")

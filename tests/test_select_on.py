@@ -100,7 +100,8 @@ def test_rows_from_before_they_said_so_are_personal_by_name() -> None:
 
 
 def test_the_number_that_selects_follows_setting_and_option() -> None:
-    plain, own = {"validation_fraction": 0.1}, {"validation_fraction": 0.1, **OWN}
+    plain = {"validation_fraction": 0.1}
+    own = {**plain, **OWN}
     assert [selected_on(plain), selected_on(own), selected_on({})] == [
         "validation",
         "clients",

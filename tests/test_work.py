@@ -53,7 +53,8 @@ def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
         failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), []
     )  # it trained nothing
     fedavg, fedkf = run_of("fedavg", setting), run_of("fedkf", setting)
-    rates, trained = recorded_rates(store, "cpu"), samples_of(fedavg)
+    rates = recorded_rates(store, "cpu")
+    trained = samples_of(fedavg)
     assert recorded_time(rates, fedavg).middle == pytest.approx(trained / 200)
     assert recorded_time(rates, fedkf).middle == pytest.approx(trained / 20)
     assert not recorded_time(rates, run_of("moon", setting)).known, (

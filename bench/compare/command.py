@@ -42,7 +42,7 @@ examples:
   python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
   python -m bench.compare --metric final rounds@70 up@70         what it took to reach 70 % test accuracy
   python -m bench.compare --metric loss@30 val_accuracy@last     any metric of the curves, also an algorithm's own
-  python -m bench.compare --select-on clients                    by each client's accuracy on its own samples
+  python -m bench.compare --select-on clients                    by accuracy on clients' own tests
   python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas

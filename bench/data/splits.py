@@ -68,7 +68,9 @@ def split(
     auxiliary, validation, dealt = _divide(setting, train_labels, seed, groups)
     test_ranks = _ranks(seed, "local_test", len(train_labels))
     validation_ranks = _ranks(seed, "local_validation", len(train_labels))
-    clients, local_tests, local_validations = [], [], []
+    clients: list[Positions] = []
+    local_tests: list[Positions] = []
+    local_validations: list[Positions] = []
     for samples in dealt:
         tests, validations = _own_counts(setting, len(samples))
         own_tests = _lowest(samples, test_ranks, tests)

@@ -1,4 +1,4 @@
-"""Scores of models on the samples that clients keep of their own, and what is said of them over clients."""
+"""Scores of models on samples that clients keep of their own, and their summary over clients."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def client_measures(own: Mapping[int, OwnScore], training: int, last: bool) -> d
 
 
 def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, float]:
-    """Summarise a model's accuracies on the clients' local test sets of these sizes (FedKF, Definitions 1-3).
+    """Summarise accuracies on clients' own tests of these sizes (FedKF, Definitions 1-3).
 
     Returns:
         `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients,

@@ -1,4 +1,4 @@
-"""Accuracy of models on the global test set, on validation samples and on clients' own samples; and divergence."""
+"""Accuracy of models on the test set, on validation samples, on clients' own; and divergence."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def on_test(net: Network, federation: Federation, params: Params) -> list[Score]
 
 
 def mean_measures(scores: list[Score]) -> dict[str, float]:
-    """Compute the unweighted mean of each measure, over the scores that have it; nothing of no scores."""
+    """Compute the unweighted mean of each measure, over the scores that have it."""
     measures: dict[str, list[float]] = {}
     for each in scores:
         for name, value in each.measures.items():
@@ -333,7 +333,7 @@ class Evaluator:
 
     @torch.no_grad()
     def _hits_together(self, models: Params, samples: list[Tensor]) -> list[Tensor]:
-        """Return which of its own training samples each stacked model classifies correctly, on the CPU.
+        """Return which samples of its own each stacked model classifies correctly, on the CPU.
 
         All are padded to the largest number of any client, so that the shape is always the same.
         """
@@ -362,7 +362,7 @@ def _padded(index: Tensor, length: int) -> Tensor:
 
 
 class Alike:
-    """The models of one evaluation: those of untrained clients that equal the first of them count as one.
+    """The models of one evaluation; of untrained clients, those that equal the first are one.
 
     Attributes:
         models: by the client whose model stands for all that are alike.
@@ -388,7 +388,10 @@ class Alike:
 
 @torch.no_grad()
 def outputs_together(net: Network, models: Params, x: Tensor, own_inputs: bool = False) -> Tensor:
-    """Compute the logits (m, B, C) of m stacked models on inputs (B, ...), or on (m, B, ...), each on its own."""
+    """Compute the logits (m, B, C) of m stacked models on inputs (B, ...), or each on its own.
+
+    `own_inputs`: whether the inputs are (m, B, ...).
+    """
     # A stack's layers, because vmap by itself gives bfloat16 other precisions than one model has.
     from bench.engine.stacked.stack import BatchedLayers
 

@@ -69,7 +69,7 @@ class Federation:
         self.sizes = tuple(len(index) for index in clients)
 
     def among(self, clients: Sequence[Positions]) -> Federation:
-        """Return a federation of the same samples, with other clients, which hold these for training."""
+        """Return a federation of the same samples whose clients hold these for training."""
         other = copy(self)
         other.__dict__.pop("_label_counts", None)  # computed of this one's clients
         other._give(clients)

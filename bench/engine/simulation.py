@@ -262,10 +262,10 @@ class Simulation:
         return {**local["params"], **row}
 
     def finetuned(self, models: Models, clients: Sequence[int]) -> list[Params]:
-        """Train the models of some clients for the setting's further steps, from draws of their own; return them.
+        """Train the models of some clients for the setting's further steps, and return them.
 
         The loss is the cross entropy, whatever the algorithm; the optimiser, the batches and the
-        rate are those of the last round.
+        rate are those of the last round; the draws have a stream of their own.
 
         Raises:
             Interrupted: the sweep is stopping, and evaluation takes long.
@@ -454,7 +454,10 @@ class Simulation:
 
 
 def finetuning(problem: Problem, holders: Sequence[Positions]) -> Problem:
-    """Return the problem of a client's further steps: FedAvg's, with draws of its own, of all holders of samples."""
+    """Return the problem of clients' further steps: FedAvg's, with draws of its own.
+
+    `holders`: the training samples of each client, also of those that never train.
+    """
     setting = problem.setting
     steps = max(1, setting.finetune_steps)
     return replace(

@@ -148,8 +148,9 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
     accuracy = accuracy_of(comparison.records).quantity.capitalize()
     notes = [
         of_whose_models(f"{accuracy}, last round", comparison.records)
-        + ": mean over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
-        "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
+        + ": mean over seeds, with the lowest and the highest; mean traffic; time of the shortest "
+        "run, on the machines that ran them. The grey line is the front: what lies below it can "
+        "be had better at no more cost",
         *further(comparison, drawn, "not ranked"),
     ]
     return picture(title(comparison), notes, panels)

@@ -122,7 +122,7 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
 
 
 def evaluated_samples(unit: RunSpec) -> float:
-    """Count the samples that a run's evaluations read, once for every model that is measured on them."""
+    """Count the samples that a run's evaluations read, once for every model measured on them."""
     setting = unit.setting
     evaluations = evaluations_of(setting)
     on_test_set = evaluations if setting.evaluate_personal == "every" else 1

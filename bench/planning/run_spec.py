@@ -111,7 +111,7 @@ def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> 
 
 
 def row_names(algorithm: str, setting: Setting) -> dict[str, str]:
-    """Return the names of the rows of an algorithm's run, by suffix: its own, and those after further local steps."""
+    """Return the names of the rows of an algorithm's run by suffix, also after further steps."""
     names = dict(entry(algorithm).rows)
     if setting.finetune_steps:
         names |= {suffix + FINETUNED: name + FINETUNED for suffix, name in names.items()}
@@ -119,7 +119,7 @@ def row_names(algorithm: str, setting: Setting) -> dict[str, str]:
 
 
 def row_entry(algorithm: str, suffix: str) -> Entry:
-    """Return the entry of a row: a registered one, or that of an algorithm from outside under the row's name.
+    """Return the entry of a row: a registered one, or an outside algorithm's under the row's name.
 
     A row after further local steps has the entry of the row without them, under its own name.
     """
@@ -198,14 +198,14 @@ def evaluations_of(setting: Setting) -> int:
 
 
 def server_tests(setting: Setting) -> float:
-    """Count the samples that an evaluation of one model reads: the test set and the server's validation samples."""
+    """Count the samples of the server that one model is evaluated on: tests and validation."""
     dataset = data.info(setting.dataset)
     held_out = dataset.train_size * setting.fraction * setting.validation_fraction
     return dataset.test_size + held_out
 
 
 def own_samples(setting: Setting) -> float:
-    """Count the samples that all clients together keep, to test and to select on; an evaluation reads each once."""
+    """Count the samples that all clients together keep for evaluation."""
     dealt = data.info(setting.dataset).train_size * setting.fraction
     dealt *= 1 - setting.validation_fraction
     return dealt * (setting.local_test_fraction + setting.local_validation_fraction)

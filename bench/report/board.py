@@ -27,7 +27,8 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     names = _worth_showing(records)
     values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
-    if all(record[f"{metric.name}_low"] is None for record in records for metric in metrics):
+    limits = [f"{metric.name}_low" for metric in metrics]
+    if not any(any(record[name] is not None for name in limits) for record in records):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),

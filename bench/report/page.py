@@ -161,7 +161,7 @@ def _choices(metrics: Sequence[Number]) -> str:
 
 
 def _quantities(metrics: Sequence[Number], records: Sequence[Record]) -> list[str]:
-    """Return sentences that say of which models, and on which samples, the page's accuracies are."""
+    """Return sentences on the page's accuracies: of which models, on which samples."""
     by_quantity: dict[str, list[str]] = {}
     for metric in metrics:
         by_quantity.setdefault(metric.quantity, []).append(metric.short)

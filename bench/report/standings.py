@@ -33,7 +33,7 @@ _CELL = {"width": 188, "height": 78}  # pixels
 
 
 def shown(records: Sequence[Record]) -> tuple[Number, ...]:
-    """Return the accuracies that a page of these records offers, the first of which it begins with."""
+    """Return the accuracies that a page of these records offers; it begins with the first."""
     names = list(_ON_TEST_SET)
     if any(record["amp_mean"] is not None for record in records):
         names = [*_ON_CLIENTS, *names] if on_clients(records) else [*names, *_ON_CLIENTS]

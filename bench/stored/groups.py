@@ -81,7 +81,7 @@ def is_reference(record: Record) -> bool:
 
 
 def on_clients(records: Iterable[Record]) -> bool:
-    """Tell whether records are selected, and to be shown, by accuracy on the clients' own samples; False of none."""
+    """Tell whether records are selected by accuracy on clients' own samples; False of none."""
     return {record["selected_on"] for record in records} == {CLIENTS}
 
 

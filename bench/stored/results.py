@@ -112,8 +112,8 @@ def source_of(
             None is each run's own.
 
     Raises:
-        UsageError: there is no run in any of them, none that confirms, or, with `select_on` clients,
-            none that was measured on clients' own tests.
+        UsageError: there is no run in any of them, none that confirms, or, with `select_on`
+            clients, none that was measured on clients' own tests.
     """
     from leaderboards.confirmed import SEARCH_SEED, chosen, confirmed
     from leaderboards.rows.store import Folders
@@ -131,8 +131,8 @@ def source_of(
         runs = with_protocol(folders.runs(), select_on)
         if select_on == CLIENTS and runs["amp"].isna().all():
             raise UsageError(
-                f"--select-on clients: no run in {names} was measured on clients' own tests; runs with `--set "
-                "local_test_fraction=0.25 local_validation_fraction=0.1` are"
+                f"--select-on clients: no run in {names} was measured on clients' own tests; "
+                "runs with `--set local_test_fraction=0.25 local_validation_fraction=0.1` are"
             )
         folders = folders.only(runs)
     if confirmed_at is None:

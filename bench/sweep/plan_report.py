@@ -373,9 +373,9 @@ def _partition_status(item: RunSpec | Search, seeds: Sequence[int], data_dir: st
 
 @cache
 def _check_partition(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int]:
-    """Return why a partition cannot be drawn, or is too fine for BatchNorm; and how many clients count nowhere.
+    """Return why a partition cannot be drawn, or is too fine for BatchNorm; and a count of clients.
 
-    These have too few samples for the tests and the validation of their own that the setting asks
+    They have too few samples for the tests and the validation of their own that the setting asks
     for; 0 if it does not ask for both.
     """
     from bench.data.splits import split

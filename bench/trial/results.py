@@ -78,7 +78,7 @@ def rows_of(
 
 
 def _judged_on_clients(unit: RunSpec, suffix: str) -> bool:
-    """Return whether a personal row is meant for its clients' own samples, not for the whole test set."""
+    """Return whether a personal row is meant for clients' own samples, not for the test set."""
     return suffix.endswith(FINETUNED) or selected_on(unit.setting.as_dict()) == CLIENTS
 
 
@@ -135,7 +135,7 @@ def write_tracked(
 
 
 def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
-    """Return a row's tensors by name, and by `client/name` those that each client adds to a personal model."""
+    """Return a row's tensors by name, and by `client/name` what a client adds to a personal row."""
     row: Params = {}
     if not suffix.endswith(FINETUNED):
         row = simulation.algorithm.evaluated(simulation.server)[suffix]

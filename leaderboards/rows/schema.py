@@ -196,7 +196,8 @@ COLUMNS: tuple[Column, ...] = (
         "selected_on",
         "string",
         "",
-        "what configurations are selected on: validation, clients (their own samples) or none; test in old rows",
+        "what configurations are selected on: validation, clients (their own samples), none; "
+        "test in old rows",
         "state",
     ),
     Column(

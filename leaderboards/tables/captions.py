@@ -120,7 +120,7 @@ def captions(
 
 
 def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
-    """Say in a text on numbers `of the global model` whose models they are of: each client's own, of personal rows.
+    """Say in a text on numbers `of the global model` which rows are of each client's own.
 
     `marked`: whether the table marks its personal rows; their algorithms are named else.
     """
@@ -228,7 +228,8 @@ def _selection(records: Sequence[Record]) -> str:
         return f"configurations selected on the {samples} of {' or '.join(searched)}{other_seeds}"
     texts = {
         "validation": "configurations selected on the validation split, by their mean over seeds",
-        "clients": "configurations selected on the clients' own validation samples, by their mean over seeds",
+        "clients": "configurations selected on the clients' own validation samples, "
+        "by their mean over seeds",
         "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
         "none": "no validation split to select on: of several configurations all are listed and none is ranked",
         "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",

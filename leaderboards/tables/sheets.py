@@ -150,7 +150,7 @@ def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapp
 
 
 def _description(metric: Number, tables: Sequence[Table]) -> str:
-    """Describe what is pooled over tables: `Accuracy of the global model on the test set, last round, %`."""
+    """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`."""
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
     rivals = [record for record in _records(tables) if record["algorithm"] not in REFERENCES]
     return of_whose_models(", ".join(filter(None, parts)), rivals)
