@@ -69,6 +69,7 @@ class Execution:
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
         chosen_by: rule of `leaderboards.selection.RULES` by which configurations are compared.
+        select_on: of `leaderboards.selection.PROTOCOLS`, on whose samples; None is each setting's.
         rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
@@ -91,6 +92,7 @@ class Execution:
     backend: str = "auto"
     threads: int = 1
     chosen_by: str = DEFAULT_RULE
+    select_on: str | None = None
     rungs: tuple[int, ...] = ()
     force: bool = False
     keep_stopped: bool = False

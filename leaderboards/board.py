@@ -10,10 +10,10 @@ import pandas as pd
 
 from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
-from leaderboards.problems import CONFIGURATION, REFERENCES, cell_of
+from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
 from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
-from leaderboards.selection import DEFAULT_RULE, RULES, selectable
+from leaderboards.selection import CLIENT_RULES, CLIENTS, DEFAULT_RULE, RULES, selectable
 from leaderboards.stats.best import from_best
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits
 
@@ -36,12 +36,12 @@ def leaderboard(
     A *cell* holds results that are compared with each other: one setting, alpha and participation
     included; the variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the
     cell of the model. A *contest* is one algorithm with one variant in one cell; `selected` marks
-    its configuration with the best mean of the number of `chosen_by` (`best_accuracy` if
-    selected_on is `test`), ties by hp_json. Configurations that diverged on a seed take part only
-    if all did. Of the others only those with the most seeds do, so that a lucky single seed does
-    not beat three. If nothing was held out to select on, a lone configuration is selected, and none
-    of several. Replicates of a partition are averaged first (`by_partition`): where there are any,
-    a seed is that of a partition.
+    its configuration with the best mean of the number of `chosen_by`, on the samples that
+    `selected_on` names (`best_accuracy` if that is `test`), ties by hp_json. Configurations that
+    diverged on a seed take part only if all did. Of the others only those with the most seeds do,
+    so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
+    configuration is selected, and none of several. Replicates of a partition are averaged first
+    (`by_partition`): where there are any, a seed is that of a partition.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count
@@ -63,9 +63,10 @@ def leaderboard(
           stopped by the search; `configurations_diverged`: number of these of which a run diverged;
         - `selected`;
         - `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the
-          same rounds;
+          same rounds, or those of the clients' own samples;
         - `diverged`, `shortened`, `uncertified`: true of any finished run; `diverged_count`: number
           of finished runs that diverged;
+        - `personal`: whether a run's accuracies are of each client's own model;
         - `versions_mixed`: finished runs have different package versions;
         - `data_mixed`: a finished run has other data than most of the cell (`on_other_data`).
 
@@ -95,8 +96,8 @@ def leaderboard(
         board["configurations"] = tried.astype("int64").groupby(contest).transform("sum")
         diverged = board["diverged"].astype("int64")
         board["configurations_diverged"] = diverged.groupby(contest).transform("sum")
-    board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
-    selected = _selected_configurations(board[board["n"] > 0], RULES[chosen_by])
+    board["validation_gap"] = _validation_gap(board)
+    selected = _selected_configurations(board[board["n"] > 0], chosen_by)
     board["selected"] = board.index.isin(selected)
     rivals = board["selected"] & ~board["algorithm"].isin(REFERENCES)
     ranked = rivals & ~board["diverged"]
@@ -166,17 +167,17 @@ def with_seeds(
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
-    """Give runs that diverged the test accuracy of their last model, if the metric is an accuracy.
+    """Give runs that diverged the accuracy of their last model, on the metric's samples.
 
     They count in pooled comparisons: leaving them out would favour a method that diverges where it
     is bad.
     """
-    final = NUMBERS["final_accuracy"]
-    if metric.quantity != final.quantity or metric.unit != final.unit:
-        return runs
-    values = runs[metric.name].astype("float64")
-    diverged = runs["diverged"].astype(bool)
-    return runs.assign(**{metric.name: values.where(~diverged, runs[final.name])})
+    for last in (NUMBERS["final_accuracy"], NUMBERS["amp"]):
+        if metric.quantity == last.quantity and metric.unit == last.unit:
+            finite = ~runs["diverged"].astype(bool)
+            values = runs[metric.name].astype("float64")
+            return runs.assign(**{metric.name: values.where(finite, runs[last.name])})
+    return runs
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -241,6 +242,8 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     packages = pd.Series(_version_ids(versions), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
+    named_so = runs["algorithm"].isin(PERSONAL)  # of rows from before they said it
+    flags["personal"] = runs["personal"].astype("boolean").fillna(named_so).astype(bool)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     frame = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished))
@@ -287,20 +290,29 @@ def _version_ids(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]
     return ids
 
 
-def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
+def _validation_gap(board: pd.DataFrame) -> pd.Series:
+    """Return mean validation minus mean test accuracy, in the rounds that validation selects."""
+    gap = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
+    of_clients = board["best_client_val_accuracy_mean"] - board["selected_client_accuracy_mean"]
+    return gap.where(board["selected_on"] != CLIENTS, of_clients)
+
+
+def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     """Return the positions of the selected configurations; each row of `board` has a finished run.
 
-    `number`: that on validation samples by whose mean they are selected.
+    `chosen_by`: rule of `selection.RULES`.
     """
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1
     single_rule = contests["selected_on"].transform("nunique") == 1
     rule = contests["selected_on"].transform("first").where(single_rule)
-    score = board[f"{number}_mean"].where(rule == "validation", board["best_accuracy_mean"])
+    score = board["best_accuracy_mean"]
+    score = score.where(rule != "validation", board[f"{RULES[chosen_by]}_mean"])
+    score = score.where(rule != CLIENTS, board[f"{CLIENT_RULES[chosen_by]}_mean"])
     able = selectable(board, CONTEST)
     seeds = board["n"].where(able)
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
-    score = score.where(rule.isin(["validation", "test"]) & (seeds == most))
+    score = score.where(rule.isin(["validation", CLIENTS, "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
     # Of equals the first is selected, hence the sorting by name.
@@ -343,7 +355,7 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Number]) -> list[st
     columns += ["selected_on", "n", "failed", "stopped"]
     columns += [*_choice_columns(board), "selected", "validation_gap"]
     columns += ["diverged", "diverged_count", "shortened"]
-    columns += ["uncertified", "versions_mixed", "data_mixed"]
+    columns += ["uncertified", "versions_mixed", "data_mixed", "personal"]
     for name in metrics:
         columns += [f"{name}_{part}" for part in ("mean", "std", "low", "high", "rank")]
     columns += [f"{name}_excluded" for name in TESTED]

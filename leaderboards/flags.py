@@ -40,6 +40,9 @@ FLAGS: dict[str, Flag] = {
         "trained on another copy of the data, or another partition, than others of its column",
         "‖",
     ),
+    "personal": Flag(
+        "personal", "personal: of each client's own model; on the test set, mean over clients", "°"
+    ),
     "partial": Flag("partial", "some seeds failed or were stopped", "§"),
     "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),
     "blind": Flag(
@@ -79,6 +82,7 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "uncertified": record["uncertified"],
         "mixed": record["versions_mixed"],
         "data": record["data_mixed"],
+        "personal": record["personal"],
         "partial": record["n"] and (record["failed"] or record["stopped"]),
         "single": record["n"] == 1,
         "blind": several and record["selected_on"] in ("none", "mixed"),

@@ -8,8 +8,9 @@ boards made before it.
 
 Further numbers have a name by form (`number_named`): `METRIC` or `METRIC@last`, the metric's value
 in the last round; `METRIC@50`, in round 50; `METRIC@last10`, the mean of the last ten evaluations;
-`rounds@70`, the first round whose test accuracy is 70 % or more; `comms@70`, `down@70`, `up@70` and
-`steps@70`, the exchanges, bytes and local steps until it.
+`METRIC@selected`, in the round of the best validation accuracy, on the clients' own samples if the
+metric is of clients; `rounds@70`, the first round whose test accuracy is 70 % or more; `comms@70`,
+`down@70`, `up@70` and `steps@70`, the exchanges, bytes and local steps until it.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class Number:
 
 
 def last_round(curve: Curve) -> int | None:
-    """Return the last evaluated round."""
-    return max(curve.get("accuracy", {}), default=None)
+    """Return the last evaluated round; the test set may be left out before a run's last one."""
+    return max(curve.get("accuracy") or curve.get("train_loss", {}), default=None)
 
 
 def best_round(metric: str) -> RoundRule:
@@ -186,7 +187,9 @@ def _metric(name: str, quantity: str, unit: Unit, **facts: Any) -> Number:
 
 
 _TEST = "accuracy of the global model on the test set"
-_LOCAL_TESTS = "accuracy on the clients' local test splits"
+_OWN_TESTS = "accuracy of the global model on the clients' own tests"
+_NEW_TESTS = "accuracy of the global model on the own tests of clients that never train"
+_each_client = partial(_metric, unit=FRACTION, optional=True)
 _cost = partial(_metric, better="lower", differs_by_seed=False)
 
 METRICS: dict[str, Number] = {
@@ -197,11 +200,29 @@ METRICS: dict[str, Number] = {
         _metric("loss", "cross entropy of the global model on the test set", NATS, better="lower"),
         _metric("train_loss", "training loss, of the algorithm's own objective", NATS, better=""),
         _metric("local_accuracy", "accuracy of the clients' own models", FRACTION),
-        _metric("amp", _LOCAL_TESTS, FRACTION, of="all examples pooled", optional=True),
+        _each_client("amp", _OWN_TESTS, short="client_final", of="weighted by samples"),
         _metric(
             "fm", "variance of accuracy between clients", VARIANCE, better="lower", optional=True
         ),
-        _metric("wlp", _LOCAL_TESTS, FRACTION, of="worst client", optional=True),
+        _each_client("wlp", f"{_OWN_TESTS}, of the worst client"),
+        _each_client("client_mean", f"{_OWN_TESTS}, each client counting once"),
+        _each_client(
+            "client_std", "standard deviation of accuracy between clients", better="lower"
+        ),
+        _each_client("client_worst10", f"{_OWN_TESTS}, mean of the worst tenth of the clients"),
+        _each_client(
+            "client_val_accuracy",
+            "accuracy of the global model on the clients' own validation samples",
+            of="weighted by samples",
+        ),
+        _each_client("new_client_accuracy", _NEW_TESTS, of="weighted by samples"),
+        _each_client("new_client_mean", f"{_NEW_TESTS}, each client counting once"),
+        _each_client(
+            "new_client_std",
+            "standard deviation of accuracy between clients that never train",
+            better="lower",
+        ),
+        _each_client("new_client_worst10", f"{_NEW_TESTS}, mean of the worst tenth of the clients"),
         _cost(
             "communications",
             "exchanges between server and clients",
@@ -214,6 +235,11 @@ METRICS: dict[str, Number] = {
         _cost("train_steps", "local steps of a client", STEPS, short="steps"),
     )
 }
+# Of the models' accuracies on samples that clients hold.
+CLIENT_METRICS = (
+    *("amp", "fm", "wlp", "client_mean", "client_std", "client_worst10", "client_val_accuracy"),
+    *("new_client_accuracy", "new_client_mean", "new_client_std", "new_client_worst10"),
+)
 _ROUND = Number(
     "rounds", "communication rounds", ROUNDS, better="lower"
 )  # a round that a rule finds
@@ -227,6 +253,10 @@ def _of(metric: Number, name: str, rule: Rule, **facts: Any) -> Number:
 
 _accuracy, _validation = METRICS["accuracy"], METRICS["val_accuracy"]
 _best, _selected = best_round("accuracy"), best_round("val_accuracy")
+_on_clients = METRICS["amp"]
+_client_validation = METRICS["client_val_accuracy"]
+_client_best = best_round("amp")
+_client_selected = best_round("client_val_accuracy")
 
 NUMBERS: dict[str, Number] = {
     number.name: number
@@ -309,6 +339,52 @@ NUMBERS: dict[str, Number] = {
         METRICS["amp"],
         METRICS["fm"],
         METRICS["wlp"],
+        METRICS["client_mean"],
+        METRICS["client_std"],
+        METRICS["client_worst10"],
+        _of(
+            _on_clients,
+            "best_client_accuracy",
+            value_at("amp", _client_best),
+            short="client_best",
+            of="weighted by samples, best round by these tests",
+        ),
+        _of(
+            _on_clients,
+            "selected_client_accuracy",
+            value_at("amp", _client_selected),
+            short="client_selected",
+            of="weighted by samples, round of the best accuracy on their own validation samples",
+        ),
+        _of(
+            _ROUND,
+            "selected_client_round",
+            _client_selected,
+            of="of the best accuracy on the clients' own validation samples, the first if several",
+            optional=True,
+            whole=True,
+        ),
+        _of(
+            _on_clients,
+            "mean_last10_client_accuracy",
+            recent_mean("amp"),
+            short="client_last10",
+            of="weighted by samples, mean of the last 10 evaluations",
+        ),
+        _of(
+            _client_validation,
+            "best_client_val_accuracy",
+            value_at("client_val_accuracy", _client_selected),
+            short="client_validation",
+            of="best round",
+        ),
+        _of(
+            _client_validation,
+            "mean_last10_client_val_accuracy",
+            recent_mean("client_val_accuracy"),
+            short="client_validation10",
+            of="mean of the last 10 evaluations",
+        ),
         METRICS["communications"],
         METRICS["bytes_down"],
         METRICS["bytes_up"],
@@ -371,7 +447,7 @@ _COSTS = {
     for name in ("communications", "bytes_down", "bytes_up", "train_steps")
 }
 FORMS = (
-    "METRIC@last, METRIC@last10 or METRIC@ROUND for a metric of the curves",
+    "METRIC@last, METRIC@last10, METRIC@selected or METRIC@ROUND for a metric of the curves",
     f"rounds@PERCENT, and {', '.join(_COSTS)} @PERCENT, until that test accuracy was reached",
 )
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*")  # of a metric
@@ -392,12 +468,18 @@ def number_named(text: str) -> Number:
     name, sign, where = text.partition("@")
     if sign and (name == "rounds" or name in _COSTS):
         return _until(text, name, where)
-    if not NAME.fullmatch(name) or (sign and not re.fullmatch(r"last|last10|\d{1,9}", where)):
+    if not NAME.fullmatch(name) or (
+        sign and not re.fullmatch(r"last|last10|selected|\d{1,9}", where)
+    ):
         raise KeyError(
             f"no metric {text!r}; known: {known_names()}; read off curves: {'; '.join(FORMS)}"
         )
     if where == "last10":
         rule, of = recent_mean(name), f"mean of the last {RECENT} evaluations"
+    elif where == "selected":
+        validation = validation_of(name)
+        rule = value_at(name, best_round(validation))
+        of = f"round of the best {validation}"
     elif where in ("", "last"):
         rule, of = value_at(name, last_round), "last round"
     else:
@@ -415,6 +497,12 @@ def metric_named(name: str) -> Number:
             of=f"client {name.partition('/')[2]}",
         )
     return METRICS.get(name) or _metric(name, name.replace("_", " "), ANY, better="")
+
+
+def validation_of(metric: str) -> str:
+    """Return the metric that selects the rounds of another, on the same side's samples."""
+    of_clients = metric in CLIENT_METRICS or metric.startswith(CLIENT_ACCURACY)
+    return "client_val_accuracy" if of_clients else "val_accuracy"
 
 
 def metric_of(number: Number) -> str:

@@ -33,11 +33,15 @@ SPLIT_FIELDS = (
     "validation_rule",
     "auxiliary_per_class",
     "local_test_fraction",
+    "local_validation_fraction",
     "classes_per_client",
 )
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
+FINETUNED = "_ft"  # ends the name of a row of the models after each client's own further steps
 # Bounds to compare the others with; they are not ranked.
-REFERENCES = frozenset({"centralized", "local"})
+REFERENCES = frozenset(("centralized", "local", f"centralized{FINETUNED}", f"local{FINETUNED}"))
+# Rows of each client's own model among those that were stored before rows said so.
+PERSONAL = frozenset(("fedbn", "feddkd_bn", "local"))
 _FIRST = ("dataset", "model", "partition", "num_clients")
 
 

@@ -1,13 +1,17 @@
-"""The rules of selection: the number on validation samples, and what a run that diverged counts.
+"""The rules of selection: on which samples, by which number, and what a diverged run counts.
+
+The samples are those of the server, on which the global model is measured, or the clients' own, on
+which each client's model is.
 
 A configuration that diverged on a selecting seed is chosen only if every other one did.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +20,48 @@ if TYPE_CHECKING:
 # made by it name it.
 RULES = {"last10": "mean_last10_val_accuracy", "best": "best_val_accuracy"}
 DEFAULT_RULE = "last10"
+CLIENT_RULES = {  # the same, on the clients' own validation samples
+    "last10": "mean_last10_client_val_accuracy",
+    "best": "best_client_val_accuracy",
+}
+PROTOCOLS = ("global", "clients")  # of `--select-on`
+CLIENTS = "clients"  # value of the column `selected_on`
+# Short names of the numbers that a table shows unless others are asked for, by what it selects on.
+SHOWN = ("best", "final")
+SHOWN_ON_CLIENTS = ("client_selected", "client_final")
+
+
+def shown_of(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Return the numbers to show of rows with a column `selected_on`: on clients if all are."""
+    of_clients = len(rows) > 0 and bool((rows["selected_on"] == CLIENTS).all())
+    return SHOWN_ON_CLIENTS if of_clients else SHOWN
+
+
+def selected_on(setting: Mapping[str, Any], protocol: str | None = None) -> str:
+    """Return what configurations are selected on in a setting, a value of the column `selected_on`.
+
+    Args:
+        setting: its fields by name, those at their default may be missing.
+        protocol: of `PROTOCOLS`; None for the setting's own, the clients' samples if it has any.
+    """
+    if setting.get("local_validation_fraction") and protocol != "global":
+        return CLIENTS
+    held_out = setting.get("validation_fraction") and protocol != CLIENTS
+    return "validation" if held_out else "none"
+
+
+def selecting_number(chosen_by: str, samples: str) -> str:
+    """Return the number that selects configurations by a rule, on `samples`, of `selected_on`."""
+    return CLIENT_RULES[chosen_by] if samples == CLIENTS else RULES[chosen_by]
+
+
+def with_protocol(runs: pd.DataFrame, protocol: str | None) -> pd.DataFrame:
+    """Replace the column `selected_on` of runs by what `--select-on` asks for; None leaves it."""
+    if protocol is None:
+        return runs
+    texts = runs["setting_json"].unique()
+    samples = {text: selected_on(json.loads(text), protocol) for text in texts}
+    return runs.assign(selected_on=runs["setting_json"].map(samples).astype(str))
 
 
 def selection_value(accuracies: Collection[float], diverged: bool) -> float:

@@ -20,6 +20,7 @@ OPTIMIZERS = ("sgd", "adam")
 AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect", "flip_crop_rotate")
 DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
 VALIDATION_RULES = ("random", "last")
+EVALUATIONS = ("every", "last")
 IMAGE_SIZES = ("own", "pad32", "resize32")
 # "standard" is the data set's own; the others are named after the code that their figures are from.
 NORMALIZATIONS = ("standard", "fedgkd", "fedma", "fedmax", "fedgen", "fedkf", "none")
@@ -198,6 +199,34 @@ class Setting:
         "run key of a stored run, whose final model is w_0; empty for drawn weights",
         packable=True,
     )
+    local_validation_fraction: float = _setting(
+        0.0,
+        "share of each client's data kept as its own validation set; runs are then selected on it",
+        0,
+        1,
+        open_high=True,
+        packable=True,
+    )
+    finetune_steps: int = _setting(
+        0,
+        "local steps after which each client's model is evaluated again, as NAME_ft; 0 for none",
+        0,
+        packable=True,
+    )
+    new_clients: float = _setting(
+        0.0,
+        "share of the clients, the last ones, that never train and are evaluated apart",
+        0,
+        1,
+        open_high=True,
+        packable=True,
+    )
+    evaluate_personal: str = _setting(
+        "every",
+        "when clients' own models are measured on the test set: each evaluation, or the last",
+        choices=EVALUATIONS,
+        packable=True,
+    )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -213,15 +242,46 @@ class Setting:
                 "evaluate_every must be <= rounds, "
                 f"got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
             )
+        self._check_clients()
         if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
             raise ValueError(
                 f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}"
             )
 
+    def _check_clients(self) -> None:
+        """Raise ValueError unless clients keep training samples, and some clients train."""
+        own_tests = self.local_test_fraction
+        own_validation = self.local_validation_fraction
+        if own_validation and not own_tests:
+            raise ValueError(
+                f"local_validation_fraction={own_validation:g} needs local_test_fraction > 0, "
+                "got 0: set local_test_fraction=0.2, or leave out local_validation_fraction"
+            )
+        if own_validation and own_tests + own_validation >= 1:
+            raise ValueError(
+                "local_test_fraction + local_validation_fraction must be < 1, so that clients keep "
+                f"samples to train on, got {own_tests:g} + {own_validation:g}: lower either"
+            )
+        if self.new_clients and not own_tests:
+            raise ValueError(
+                f"new_clients={self.new_clients:g} needs local_test_fraction > 0, on which these "
+                "clients are evaluated, got 0: set local_test_fraction=0.2, or no new_clients"
+            )
+        if not self.training_clients:
+            raise ValueError(
+                "new_clients must leave a client to train, got "
+                f"new_clients={self.new_clients:g} of num_clients={self.num_clients}: lower it"
+            )
+
+    @property
+    def training_clients(self) -> int:
+        """The number of clients that ever train, the first; new_clients*K is rounded half up."""
+        return self.num_clients - int(self.new_clients * self.num_clients + 0.5)
+
     @property
     def cohort_size(self) -> int:
-        """The number of clients that train in a round: C*K, rounded half up; at least one."""
-        return max(1, int(self.participation * self.num_clients + 0.5))
+        """The number of clients of a round: C of those that ever train, rounded half up, or one."""
+        return max(1, int(self.participation * self.training_clients + 0.5))
 
     def partition_seed_of(self, seed: int) -> int:
         """Return the seed of the partition of a run with this seed."""

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
+from leaderboards.numbers import NUMBERS, numbers_of
 from leaderboards.numbers import curve_of as curve_of_points
-from leaderboards.numbers import numbers_of
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import curve_table, fit, run_table
 from leaderboards.rows.schema import runs_schema
@@ -54,6 +54,7 @@ def make_row(
     )
     row = {
         **identity_columns(algorithm, version, hyperparameters or {}, fields, seed),
+        **{number.name: None for number in NUMBERS.values() if number.optional},
         **accuracies,
         "mean_last10_val_accuracy": columns.get("best_val_accuracy", 0.5),
         "ema_accuracy": 0.5,
@@ -75,6 +76,7 @@ def make_row(
         "error": None,
         "diverged": False,
         "selected_on": "validation",
+        "personal": False,
         "shortened": False,
         "paper": "fedgkd",
         "schema_version": SCHEMA_VERSION,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import simulate
 
-from bench.engine.evaluate import fairness
+from bench.engine.client_scores import fairness
 from bench.sweep.command import main as sweep
 from leaderboards import Store
 
@@ -47,7 +47,7 @@ def test_the_last_round_has_each_clients_accuracy_and_the_metrics_follow_from_th
     points = simulation.progress.curves[""]
     named = {name: value for at, name, value in points if at == simulation.round}
     clients, sizes = [0, 1, 3], np.array([6, 2, 4])
-    assert [name for at, name, _ in points if "client" in name] == [
+    assert [name for at, name, _ in points if name.startswith("client_accuracy/")] == [
         f"client_accuracy/{client}" for client in clients
     ]
     accuracies = np.array([named[f"client_accuracy/{client}"] for client in clients])
@@ -80,7 +80,7 @@ def test_the_documented_lines_read_a_sweep(tmp_path: Path, monkeypatch: pytest.M
     section = (
         (DOCS / "results.md")
         .read_text()
-        .partition("## Accuracy by client")[2]
+        .partition("### Accuracy by client")[2]
         .partition("\n## ")[0]
     )
     values: dict[str, object] = {}

@@ -192,7 +192,7 @@ def test_a_number_that_the_curve_contradicts_stops_a_merge(
 
 
 def test_a_curve_of_impossible_accuracies_is_found(tmp_path: Path) -> None:
-    curve = [(1, "accuracy", 0.5), (1, "amp", 5.0), (2, "accuracy", 0.5)]
+    curve = [(1, "accuracy", 0.5), (1, "client_mean", 5.0), (2, "accuracy", 0.5)]
     Store(tmp_path).write(sound_row(curve), curve)
     assert boards.main(["validate", str(tmp_path)]) == 3
 

@@ -12,7 +12,7 @@ from rows import failed_row, make_row
 from algorithms import entry
 from bench.executors import progress
 from bench.executors.progress import Tally, watched, work_of
-from bench.planning.cost_model import recorded_rates, recorded_time
+from bench.planning.cost_model import evaluated_samples, recorded_rates, recorded_time
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec, Varied, samples_of
@@ -29,10 +29,9 @@ def run_of(algorithm: str, setting: Setting) -> RunSpec:
 def test_samples_of_fedgkds_setting() -> None:
     # 4 of 20 clients of 2,250, 20 epochs, 100 rounds; each evaluated on 10,000 samples and 5,000
     # held out.
-    assert samples_of(run_of("fedavg", FEDGKD)) == (4 * 2_250 * 20 * 100, 100 * 15_000)
-    assert samples_of(run_of("centralized", FEDGKD)) == (20 * 2_250 * 20 * 100, 100 * 15_000), (
-        "on all data"
-    )
+    assert samples_of(run_of("fedavg", FEDGKD)) == 4 * 2_250 * 20 * 100
+    assert evaluated_samples(run_of("fedavg", FEDGKD)) == 100 * 15_000
+    assert samples_of(run_of("centralized", FEDGKD)) == 20 * 2_250 * 20 * 100, "on all data"
 
 
 def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
@@ -54,7 +53,8 @@ def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
         failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), []
     )  # it trained nothing
     fedavg, fedkf = run_of("fedavg", setting), run_of("fedkf", setting)
-    rates, trained = recorded_rates(store, "cpu"), samples_of(fedavg)[0]
+    rates = recorded_rates(store, "cpu")
+    trained = samples_of(fedavg)
     assert recorded_time(rates, fedavg).middle == pytest.approx(trained / 200)
     assert recorded_time(rates, fedkf).middle == pytest.approx(trained / 20)
     assert not recorded_time(rates, run_of("moon", setting)).known, (

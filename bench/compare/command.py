@@ -27,6 +27,7 @@ from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.words import OUTS, counted, flag, folders_of, split_list
 from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
+from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, shown_of
 from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ examples:
   python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
   python -m bench.compare --metric final rounds@70 up@70         what it took to reach 70 % test accuracy
   python -m bench.compare --metric loss@30 val_accuracy@last     any metric of the curves, also an algorithm's own
+  python -m bench.compare --select-on clients                    by accuracy on clients' own tests
   python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
   python -m bench.compare --reference best                       how far each can be from the best of its column
@@ -55,9 +57,10 @@ read off curves: {forms}
 """
 
 
+_DEFAULTS = f"{' '.join(SHOWN)}; {' '.join(SHOWN_ON_CLIENTS)} where runs are selected on clients"
 _NOT_BESIDE_PRINT = (  # options that a paper's table does not read
     *("board", "where", "metric", "by", "intervals"),
-    *("reference", "over_cells", "tuned", "confirmed", "all_configurations"),
+    *("reference", "over_cells", "tuned", "confirmed", "select_on", "all_configurations"),
 )
 
 
@@ -89,7 +92,7 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
     filter_options(parser)
-    add("--metric", nargs="+", metavar="NAME", help="columns (default: best final)")
+    add("--metric", nargs="+", metavar="NAME", help=f"columns (default: {_DEFAULTS})")
     add(
         "--by",
         nargs="+",
@@ -145,7 +148,8 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
         return [], [_paper_sheet(arguments, folders)]
-    metrics = _metrics(arguments.metric or arguments.board_metrics)
+    named = arguments.metric or arguments.board_metrics
+    metrics = _metrics(named) if named else []
     by = layout(arguments.by) or BY
     selected = selection(arguments)
     tuned = selected.tuned
@@ -157,6 +161,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
     source, runs = _runs(folders, selected)
     runs = chosen(runs, where, _joined(folders))
     note_superseded(runs, tuned)
+    metrics = metrics or _metrics(shown_of(runs))
     extra = [metric for metric in metrics if metric.name not in NUMBERS]
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
@@ -237,12 +242,9 @@ def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) 
     return runs
 
 
-def _metrics(names: Sequence[str] | None) -> list[Number]:
+def _metrics(names: Sequence[str]) -> list[Number]:
     try:
-        metrics = [
-            number_named(name)
-            for name in (("best", "final") if names is None else split_list(names))
-        ]
+        metrics = [number_named(name) for name in split_list(names)]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
     if not metrics:

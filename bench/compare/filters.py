@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import leaderboards
 from bench.errors import UsageError
-from bench.terminal.words import CHOSEN_BY, run_keys, some_of, split_list, unknown
+from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
-from leaderboards.selection import DEFAULT_RULE, RULES
+from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
 from search_spaces.bounds import cast, nearest
@@ -112,6 +112,7 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_RULE,
         help=f"{CHOSEN_BY} ({DEFAULT_RULE})",
     )
+    add("--select-on", choices=PROTOCOLS, help=SELECT_ON)
     add(
         "--confirmed",
         nargs="*",
@@ -154,22 +155,24 @@ class Selection(NamedTuple):
         confirmed_at: setting field -> value in the cells that were tuned; None shows all seeds,
             confirming or not.
         chosen_by: rule of `leaderboards.selection.RULES`.
+        select_on: of `leaderboards.selection.PROTOCOLS`; None is each run's own.
     """
 
     tuned: tuple[str, ...]
     confirmed_at: dict[str, Any] | None
     chosen_by: str
+    select_on: str | None
 
 
 def selection(arguments: argparse.Namespace) -> Selection:
-    """Read `--tuned`, `--confirmed` and `--chosen-by`.
+    """Read `--tuned`, `--confirmed`, `--chosen-by` and `--select-on`.
 
     Raises:
         UsageError: a name is no field of local training, or no field of a setting with a value.
     """
     tuned = some_of(arguments.tuned, TUNABLE, "field of local training for --tuned")
     if arguments.confirmed is None:
-        return Selection(tuned, None, arguments.chosen_by)
+        return Selection(tuned, None, arguments.chosen_by, arguments.select_on)
     tuned_at: dict[str, Any] = {}
     for text in split_list(arguments.confirmed):
         name, _, value = text.partition("=")
@@ -178,7 +181,7 @@ def selection(arguments: argparse.Namespace) -> Selection:
                 f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}"
             )
         tuned_at[name] = _value(_field("--confirmed", name), value)
-    return Selection(tuned, tuned_at, arguments.chosen_by)
+    return Selection(tuned, tuned_at, arguments.chosen_by, arguments.select_on)
 
 
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:

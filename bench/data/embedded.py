@@ -100,7 +100,8 @@ def made_up(
     order = np.arange(trained + auxiliary + validation)
     dealt, server, held_out = np.split(order, [trained, trained + auxiliary])
     empty = tuple(order[:0] for _ in range(clients))
-    return dataset, Split(tuple(np.split(dealt, clients)), empty, server, held_out, "equal")
+    parts = tuple(np.split(dealt, clients))
+    return dataset, Split(parts, empty, empty, server, held_out, "equal")
 
 
 def made_up_samples(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:

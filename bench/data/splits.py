@@ -30,12 +30,14 @@ FIELDS = (*SPLIT_FIELDS, "partition_seed")  # of a setting, that determine its s
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Positions in the training set, int64, ascending; no sample is in two parts."""
+    """Positions in the training set, int64, ascending; no sample is in two parts.
 
-    clients: tuple[Positions, ...]  # each client's training samples, K arrays
-    local_tests: tuple[
-        Positions, ...
-    ]  # each client's own test samples, K arrays, empty unless the setting keeps some
+    Each of the first three has K arrays, one for each client.
+    """
+
+    clients: tuple[Positions, ...]  # each client's training samples
+    local_tests: tuple[Positions, ...]  # its own test samples, empty unless the setting keeps some
+    local_validations: tuple[Positions, ...]  # its own samples to select on, likewise
     auxiliary: Positions  # the server's labelled samples
     validation: Positions  # the samples to select on
     hash: str  # SHA-256 of all parts, hexadecimal
@@ -52,7 +54,8 @@ def split(
 
     In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the
     server; the validation share, of the samples kept, is taken from those that remain; the rest is
-    partitioned; each client holds back its local test share. Shares are rounded half up.
+    partitioned; each client holds back its local test and validation shares (`_own_counts`). Shares
+    are rounded half up.
     `train_labels` are (N,), as are `groups`: the source or writer of each training sample, if the
     data set records it (`Dataset.train_groups`). The draws are those of the setting's
     `partition_seed`, if it has one, else those of `seed`.
@@ -63,23 +66,45 @@ def split(
     """
     seed = setting.partition_seed_of(seed)
     auxiliary, validation, dealt = _divide(setting, train_labels, seed, groups)
-    ranks = _ranks(seed, "local_test", len(train_labels))
-    # A client always keeps one sample to train on.
-    counts = [
-        min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1)
-        for samples in dealt
-    ]
-    local_tests = tuple(
-        _lowest(samples, ranks, count) for samples, count in zip(dealt, counts, strict=True)
-    )
-    clients = tuple(
-        np.setdiff1d(*parts, assume_unique=True) for parts in zip(dealt, local_tests, strict=True)
-    )
+    test_ranks = _ranks(seed, "local_test", len(train_labels))
+    validation_ranks = _ranks(seed, "local_validation", len(train_labels))
+    clients: list[Positions] = []
+    local_tests: list[Positions] = []
+    local_validations: list[Positions] = []
+    for samples in dealt:
+        tests, validations = _own_counts(setting, len(samples))
+        own_tests = _lowest(samples, test_ranks, tests)
+        others = np.setdiff1d(samples, own_tests, assume_unique=True)
+        own_validation = _lowest(others, validation_ranks, validations)
+        clients.append(np.setdiff1d(others, own_validation, assume_unique=True))
+        local_tests.append(own_tests)
+        local_validations.append(own_validation)
     # A hash of the parts' hashes, in order, so that moving a sample between parts changes it.
-    hashes = map(content_hash, (clients, local_tests, [auxiliary], [validation]))
+    parts = [clients, local_tests, [auxiliary], [validation]]
+    if setting.local_validation_fraction:  # a later part, without which hashes stay as they were
+        parts.append(local_validations)
     return Split(
-        clients, local_tests, auxiliary, validation, sha256("/".join(hashes).encode()).hexdigest()
+        tuple(clients),
+        tuple(local_tests),
+        tuple(local_validations),
+        auxiliary,
+        validation,
+        sha256("/".join(map(content_hash, parts)).encode()).hexdigest(),
     )
+
+
+def _own_counts(setting: Setting, samples: int) -> tuple[int, int]:
+    """Return how many of its samples a client keeps as its own tests, and to select on.
+
+    It always keeps one sample to train on. A client that keeps both has at least one of each. One
+    with too few samples for that keeps neither, and trains on all.
+    """
+    tests = share_of(setting.local_test_fraction, samples)
+    if not setting.local_validation_fraction:
+        return min(tests, samples - 1), 0
+    tests = max(1, tests)
+    validations = max(1, share_of(setting.local_validation_fraction, samples))
+    return (tests, validations) if tests + validations < samples else (0, 0)
 
 
 def split_like(setting: Setting) -> Setting:

@@ -1,24 +1,32 @@
-"""Accuracy of models on the global test set, on validation samples and on clients' own test sets; and divergence."""
+"""Accuracy of models on the test set, on validation samples, on clients' own; and divergence."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Message, Params
+from algorithms.forward import chunk_size
 from bench.engine.client_round import ClientResult
+from bench.engine.client_scores import OwnScore
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.pytree import equal, has_nan, total
+from bench.engine.pytree import each as map_each
+from bench.engine.pytree import equal, has_nan, stack, total
 from bench.errors import Interrupted
-from leaderboards.numbers import CLIENT_ACCURACY
 
-Complete = Callable[[Params, int], Params]
+T = TypeVar("T")
+Complete = Callable[[Params, int], Params]  # a client's whole model, of a row and that client
+Models = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
+
+WIDTH = 16  # most personal models that are evaluated side by side
 
 GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
 ASK_SECONDS = 0.5  # at least, between two looks at the stop file
@@ -81,7 +89,33 @@ class Score:
         )
 
 
-Scores = dict[tuple[int, int], Score]  # by client and test part
+@dataclass
+class ClientScores:
+    """The scores of one client's own model.
+
+    Args:
+        parts: by part of the test set; empty until the model is measured there.
+        own: on the client's own samples; None if it keeps none, or until it is measured.
+    """
+
+    parts: dict[int, Score] = field(default_factory=dict)
+    own: OwnScore | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a row's model, or each client's own, achieves.
+
+    Args:
+        scores: on each part of the test set, or of each client there; empty if left out.
+        own: by client that keeps tests of its own, ascending.
+    """
+
+    scores: list[Score]
+    own: dict[int, OwnScore]
+
+
+Scores = dict[int, ClientScores]  # by client
 
 
 @torch.no_grad()
@@ -123,69 +157,114 @@ def mean_measures(scores: list[Score]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluation of one row's model.
+    """Evaluation of one row.
 
-    A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and
-    the measures are the unweighted means over clients. If each client holds one source of the data,
-    they are the unweighted means over the sources' test samples, and a personal model is measured
-    on those of its own source only, as FedBN reports; the validation samples likewise.
+    A row that lacks names (FedBN, `local`) is personal: it is completed for each client, and the
+    measures on the test set are the unweighted means over clients. If each client holds one source
+    of the data, they are the unweighted means over the sources' test samples, and a personal model
+    is measured on those of its own source only, as FedBN reports; the validation samples likewise.
+    On a client's own tests, its own model is measured, or the global one.
 
-    `complete` returns a client's whole model for a row and that client. `known` are scores of
-    personal models that have not changed; new ones are added to it. `untrained` are clients that
-    have not trained yet: those whose models are equal, which are usually all, are scored once.
+    Args:
+        clients: number of clients, the first ones, whose models are measured on the test set.
+        stacked: whether personal models are evaluated side by side, as one program. Its shape is
+            the same in every round, so that no number depends on which of them are known.
+        known: scores of personal models that have not changed; new ones are added to it.
+        untrained: clients that have not trained yet: of these models, equal ones, which are usually
+            all, are measured once on the test set.
     """
 
     net: Network
     federation: Federation
-    complete: Complete
+    clients: int
+    stacked: bool = False
     known: Scores = field(default_factory=dict)
     untrained: Collection[int] = ()
 
-    def scores(self, row: Params) -> list[Score]:
-        """Return a score for each part of the test set; for a personal model, for each client and its parts."""
-        parts, clients = range(len(self.federation.test_parts)), range(len(self.federation.clients))
-        if self._is_whole(row):
-            return [self._score_whole(row, part) for part in parts]
-        pairs = [(c, p) for c in clients for p in parts if len(parts) != len(clients) or c == p]
-        first: Params = {}  # the model of the first untrained client
-        shared: dict[int, Score] = {}  # its score, by part
-        for client, part in pairs:
-            if (client, part) in self.known:
-                continue
-            model = self.complete(row, client)
-            if client in self.untrained:
-                first = first or model
-                if equal(model, first):
-                    if part not in shared:
-                        shared[part] = self._score_whole(model, part)
-                    self.known[client, part] = shared[part]
-                    continue
-            self.known[client, part] = self._score_whole(model, part)
-        return [self.known[pair] for pair in pairs]
+    def whole(self, model: Params) -> Evaluation:
+        """Evaluate one model for all clients."""
+        parts = range(len(self.federation.test_parts))
+        return Evaluation([self._score_whole(model, part) for part in parts], self._own_of(model))
 
-    def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
-        """Return `accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
+    def personal(self, models: Models, on_test_set: bool = True) -> Evaluation:
+        """Evaluate each client's own model; `on_test_set`: whether on the test set, too."""
+        numbers = range(max(self.clients, len(self.federation.local_tests)))
+        for client in numbers:
+            self.known.setdefault(client, ClientScores())
+        missing = [client for client in numbers if self._lacks(client, on_test_set)]
+        width = self._width
+        alike = Alike(self.untrained)
+        for begin in range(0, len(missing), width):
+            group = missing[begin : begin + width]
+            members = dict(zip(group, models(group), strict=True))
+            if on_test_set:
+                self._measure_on_parts(members, alike)
+            self._measure_own(members)
+        scores = []
+        for client in range(self.clients if on_test_set else 0):
+            parts = self.known[client].parts
+            scores += [parts[part] for part in self._parts_of(client)]
+        own = {client: self.known[client].own for client in numbers}
+        return Evaluation(
+            scores, {client: score for client, score in own.items() if score is not None}
+        )
 
-        With local test sets, the last round has each client's accuracy as well. Fractions in [0,
-        1], losses in nats.
-        """
-        federation, measures = self.federation, mean_measures(scores)
-        tests = {client: index for client, index in enumerate(federation.local_tests) if len(index)}
-        if not tests:
-            return measures
-        accuracies = {}
-        for client, index in tests.items():
-            model = row if self._is_whole(row) else self.complete(row, client)
-            accuracies[client] = score(
-                self.net, model, federation.chunks(federation.train, index)
-            ).accuracy
-        measures |= fairness(list(accuracies.values()), [len(index) for index in tests.values()])
-        return measures | {
-            f"{CLIENT_ACCURACY}{client}": value for client, value in accuracies.items() if last
-        }
+    @property
+    def _width(self) -> int:
+        """The number of personal models that are evaluated side by side."""
+        if not self.stacked:
+            return 1
+        return min(WIDTH, max(self.clients, len(self.federation.local_tests)))
 
-    def _is_whole(self, row: Params) -> bool:
-        return set(row) == set(self.net.names)
+    def _parts_of(self, client: int) -> Collection[int]:
+        """Return the parts of the test set that a client's own model is measured on."""
+        parts = len(self.federation.test_parts)
+        of_own_source = parts == len(self.federation.local_tests) and self.clients > 1
+        return (client,) if of_own_source and parts > 1 else range(parts)
+
+    def _lacks(self, client: int, on_test_set: bool) -> bool:
+        """Return whether a score of a client's own model is missing."""
+        known = self.known[client]
+        if on_test_set and client < self.clients and not known.parts:
+            return True
+        return known.own is None and len(self._own_tests(client)) > 0
+
+    def _own_tests(self, client: int) -> Tensor:
+        """Return the indices of a client's own tests; none of one that pooled data do not know."""
+        tests = self.federation.local_tests
+        return tests[client] if client < len(tests) else self.federation.validation[:0]
+
+    def _measure_on_parts(self, members: Mapping[int, Params], alike: Alike) -> None:
+        """Measure models on their parts of the test set; those that are alike once."""
+        clients = [client for client in members if client < self.clients]
+        leaders = {client: alike.leader(client, members[client]) for client in clients}
+        for part in range(len(self.federation.test_parts)):
+            due = [client for client in clients if part in self._parts_of(client)]
+            wanted = dict.fromkeys(leaders[client] for client in due)
+            new = [leader for leader in wanted if (leader, part) not in alike.scores]
+            models = [alike.models[leader] for leader in new]
+            for leader, result in zip(new, self._score_models(models, part), strict=True):
+                alike.scores[leader, part] = result
+            for client in due:
+                self.known[client].parts[part] = alike.scores[leaders[client], part]
+
+    def _score_models(self, models: list[Params], part: int) -> list[Score]:
+        """Score whole models on one part of the test set."""
+        if not self.stacked:
+            return [self._score_whole(model, part) for model in models]
+        if not models:
+            return []
+        federation = self.federation
+        stacked = stack(_filled(models, self._width))
+        on_tests = federation.chunks(federation.test, federation.test_parts[part])
+        scores = score_together(self.net, stacked, on_tests, part)[: len(models)]
+        held_out = federation.validation_parts[part]
+        if not len(held_out):
+            return scores
+        on_validation = federation.chunks(federation.train, held_out)
+        val_scores = score_together(self.net, stacked, on_validation)[: len(models)]
+        pairs = zip(scores, val_scores, strict=True)
+        return [replace(result, val_accuracy=val.accuracy) for result, val in pairs]
 
     def _score_whole(self, params: Params, part: int) -> Score:
         federation = self.federation
@@ -198,21 +277,151 @@ class Evaluator:
         val_score = score(self.net, params, federation.chunks(federation.train, held_out))
         return replace(test_score, val_accuracy=val_score.accuracy)
 
+    def _measure_own(self, members: Mapping[int, Params]) -> None:
+        """Measure the models of clients on the samples that each keeps for it."""
+        clients = [client for client in members if len(self._own_tests(client))]
+        if not clients:
+            return
+        samples = [self._own_samples(client) for client in clients]
+        if self.stacked:
+            models = stack(_filled([members[client] for client in clients], self._width))
+            hits = self._hits_together(models, samples)
+        else:
+            pairs = zip(clients, samples, strict=True)
+            hits = [self._hits(members[client], index) for client, index in pairs]
+        for client, right in zip(clients, hits, strict=True):
+            self.known[client].own = self._own_score(client, right)
 
-def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, float]:
-    """Summarise a model's accuracies on the clients' local test sets of these sizes (FedKF, Definitions 1-3).
+    def _own_of(self, model: Params) -> dict[int, OwnScore]:
+        """Measure one model on every client's own samples, in one pass."""
+        keeping = self._keeping
+        if not keeping:
+            return {}
+        samples = [self._own_samples(client) for client in keeping]
+        sizes = [len(index) for index in samples]
+        hits = torch.split(self._hits(model, torch.cat(samples)), sizes)
+        pairs = zip(keeping, hits, strict=True)
+        return {client: self._own_score(client, right) for client, right in pairs}
 
-    Returns:
-        `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients,
-        each counting once; `wlp`, the lowest.
+    @property
+    def _keeping(self) -> list[int]:
+        """The clients that keep tests of their own."""
+        clients = range(len(self.federation.local_tests))
+        return [client for client in clients if len(self._own_tests(client))]
+
+    def _own_samples(self, client: int) -> Tensor:
+        """Return the indices of a client's own tests, and of its validation samples after them."""
+        return torch.cat([self._own_tests(client), self.federation.local_validations[client]])
+
+    def _own_score(self, client: int, right: Tensor) -> OwnScore:
+        """Make a score of what is right (n,) of a client's own samples."""
+        samples = len(self._own_tests(client))
+        val_right = int(right[samples:].sum())
+        return OwnScore(int(right[:samples].sum()), samples, val_right, len(right) - samples)
+
+    @torch.no_grad()
+    def _hits(self, model: Params, index: Tensor) -> Tensor:
+        """Return which of these training samples (n,) a model classifies correctly, on the CPU."""
+        train = self.federation.train
+        ordered = train.by_cost(index)  # as chunks have them
+        parts = []
+        for x, y in self.federation.chunks(train, ordered):
+            parts.append(self.net.eval(model, x).logits.argmax(1) == y)
+        of_sample = torch.zeros(len(train.labels), dtype=torch.bool, device=index.device)
+        of_sample[ordered] = torch.cat(parts)
+        return of_sample[index].cpu()
+
+    @torch.no_grad()
+    def _hits_together(self, models: Params, samples: list[Tensor]) -> list[Tensor]:
+        """Return which samples of its own each stacked model classifies correctly, on the CPU.
+
+        All are padded to the largest number of any client, so that the shape is always the same.
+        """
+        train = self.federation.train
+        longest = max(len(self._own_samples(client)) for client in self._keeping)
+        index = torch.stack([_padded(own, longest) for own in _filled(samples, self._width)])
+        parts = []
+        for places in torch.split(index, chunk_size(self.federation.device), dim=1):
+            self.federation.before_chunk()
+            x = train.at(places.flatten())
+            x = x.view(*places.shape, *x.shape[1:])
+            logits = outputs_together(self.net, models, x, own_inputs=True)
+            parts.append(logits.argmax(2) == train.labels[places])
+        hits = torch.cat(parts, 1).cpu()
+        return [row[: len(own)] for row, own in zip(hits, samples, strict=False)]
+
+
+def _filled(items: list[T], count: int) -> list[T]:
+    """Repeat the last item until there are so many."""
+    return items + [items[-1]] * (count - len(items))
+
+
+def _padded(index: Tensor, length: int) -> Tensor:
+    """Repeat the last entry of an index until it has this length."""
+    return torch.cat([index, index[-1:].expand(length - len(index))])
+
+
+class Alike:
+    """The models of one evaluation; of untrained clients, those that equal the first are one.
+
+    Attributes:
+        models: by the client whose model stands for all that are alike.
+        scores: by that client, and part of the test set.
     """
-    values = torch.tensor(accuracies, dtype=torch.float64)
-    weights = torch.tensor(sizes, dtype=torch.float64)
-    return {
-        "amp": float((values * weights).sum() / weights.sum()),
-        "fm": float(values.var(correction=0)),
-        "wlp": float(values.min()),
-    }
+
+    def __init__(self, untrained: Collection[int]) -> None:
+        self.models: dict[int, Params] = {}
+        self.scores: dict[tuple[int, int], Score] = {}
+        self._untrained = untrained
+        self._first: int | None = None  # client whose model untrained ones are compared with
+
+    def leader(self, client: int, model: Params) -> int:
+        """Return the client whose scores a client's model shares."""
+        if client in self._untrained:
+            if self._first is None:
+                self._first = client
+            elif equal(model, self.models[self._first]):
+                return self._first
+        self.models[client] = model
+        return client
+
+
+@torch.no_grad()
+def outputs_together(net: Network, models: Params, x: Tensor, own_inputs: bool = False) -> Tensor:
+    """Compute the logits (m, B, C) of m stacked models on inputs (B, ...), or each on its own.
+
+    `own_inputs`: whether the inputs are (m, B, ...).
+    """
+    # A stack's layers, because vmap by itself gives bfloat16 other precisions than one model has.
+    from bench.engine.stacked.stack import BatchedLayers
+
+    layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
+    dims = {"params": dict.fromkeys(models, 0), "x": 0 if own_inputs else None}
+    with layers:
+        outputs = map_each(net.eval, {"params": models, "x": x}, dims)
+    logits: Tensor = outputs.logits
+    return logits
+
+
+@torch.no_grad()
+def score_together(
+    net: Network, models: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0
+) -> list[Score]:
+    """Score m stacked models on all (inputs, labels) of `chunks`, side by side."""
+    first = next(iter(models.values()))
+    count = len(first)
+    right = torch.zeros(count, net.num_classes, dtype=torch.int64, device=first.device)
+    loss = torch.zeros(count, dtype=torch.float64, device=first.device)
+    samples = 0
+    for x, y in chunks:
+        logits = outputs_together(net, models, x)
+        right.index_add_(1, y, (logits.argmax(2) == y).long())
+        log_shares = logits.log_softmax(2)
+        loss -= log_shares[:, torch.arange(len(y), device=y.device), y].sum(1)
+        samples += len(y)
+    values = (loss / samples).tolist()
+    rows = zip(right.cpu(), values, strict=True)
+    return [Score(of_model, samples, value, part) for of_model, value in rows]
 
 
 def nonfinite_reason(

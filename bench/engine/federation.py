@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from algorithms.base import Client, Data
 from algorithms.forward import chunk_size
 from bench.data import Dataset, DatasetInfo
+from bench.data.dealing import Positions
 from bench.data.splits import Split
 from bench.engine.samples import Samples, samples
 from search_spaces.setting import Setting
@@ -31,17 +33,14 @@ class Federation:
         dtype: torch.dtype,
         before_chunk: Callable[[], None] = lambda: None,
     ) -> None:
-        self._before_chunk = before_chunk
+        self.before_chunk = before_chunk
         options = (info, setting.normalization, setting.augmentation, device, dtype)
         self.train, self.test = (
             samples(dataset, "train", *options),
             samples(dataset, "test", *options),
         )
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
-        clients = [torch.from_numpy(index) for index in split.clients]
-        self.clients = tuple(index.to(device) for index in clients)
-        # Rounds copy them for each step: half as wide, because no data set has 2**31 samples.
-        self._narrow_clients = tuple(index.int() for index in clients)
+        self._give(split.clients)
         self.validation = torch.from_numpy(split.validation).to(device)
         # The test samples of each source if clients hold one source each, else all in one part
         # (None); and the validation samples that go with each part.
@@ -57,9 +56,26 @@ class Federation:
                 held_out = dataset.train_groups[split.validation]
                 parts = [split.validation[held_out == each] for each in sources]
                 self.validation_parts = tuple(torch.from_numpy(part).to(device) for part in parts)
-        self.sizes = tuple(len(index) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
+        self.local_validations = tuple(
+            torch.from_numpy(index).to(device) for index in split.local_validations
+        )
         self.auxiliary = torch.from_numpy(split.auxiliary).to(device)
+
+    def _give(self, clients: Sequence[Positions]) -> None:
+        """Give the clients these training samples each."""
+        held = [torch.from_numpy(index) for index in clients]
+        self.clients = tuple(index.to(self.device) for index in held)
+        # Rounds copy them for each step: half as wide, because no data set has 2**31 samples.
+        self._narrow_clients = tuple(index.int() for index in held)
+        self.sizes = tuple(len(index) for index in clients)
+
+    def among(self, clients: Sequence[Positions]) -> Federation:
+        """Return a federation of the same samples whose clients hold these for training."""
+        other = copy(self)
+        other.__dict__.pop("_label_counts", None)  # computed of this one's clients
+        other._give(clients)
+        return other
 
     def data(self, index: Tensor) -> Data:
         """Return training samples by index; their inputs are made when first read."""
@@ -103,7 +119,7 @@ class Federation:
         total = len(part.labels) if index is None else len(index)
         size = size or chunk_size(self.device)
         for begin in range(0, total, size):
-            self._before_chunk()
+            self.before_chunk()
             at = slice(begin, begin + size) if index is None else index[begin : begin + size]
             yield part.at(at), part.labels[at]
 

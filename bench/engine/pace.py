@@ -100,6 +100,9 @@ def _round_seconds(
         lr=1e-4,
         fraction=1.0,
         local_test_fraction=0.0,
+        local_validation_fraction=0.0,
+        new_clients=0.0,
+        finetune_steps=0,
         start_from="",
     )
     constants = info(setting.dataset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -17,10 +17,20 @@ from torch import Tensor
 from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
+from bench.data.dealing import Positions
 from bench.data.splits import Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
+from bench.engine.client_scores import client_measures
 from bench.engine.cohort import ClientCohort, Traffic
-from bench.engine.evaluate import Evaluator, Scores, StopCheck, nonfinite_reason
+from bench.engine.evaluate import (
+    Evaluation,
+    Evaluator,
+    Models,
+    Scores,
+    StopCheck,
+    mean_measures,
+    nonfinite_reason,
+)
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
@@ -33,6 +43,7 @@ from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
 from bench.errors import Slower
 from bench.execution import BACKENDS
+from leaderboards.problems import FINETUNED
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -119,6 +130,10 @@ class Simulation:
             self.net.dtype,
             self.device,
         )  # not `self`, which the lambdas below must not hold
+        holders = split.clients  # of training samples, those that never train among them
+        new_clients = setting.num_clients - setting.training_clients
+        self._training = len(holders) - new_clients  # clients that ever train, the first ones
+        split = replace(split, clients=holders[: self._training])
         split = split.pooled() if "pooled" in algorithm.needs else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
@@ -141,6 +156,7 @@ class Simulation:
         self.problem = Problem(
             algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws
         )
+        self._finetuning = finetuning(self.problem, holders)
         drawn = initial_params(module, dtype, run_device)
         self._initial = (
             {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
@@ -234,14 +250,60 @@ class Simulation:
 
     def local_model(self, row: Params, client: int) -> Params:
         """Return a personal model: the tensors of `row`, and else those that the client would start from."""
-        # Pooled data have a single client, whose model serves all.
-        client = min(client, self.fed.num_clients - 1)
-        fed = self.problem.fed_of(client)
+        if "pooled" in self.algorithm.needs:
+            client = 0  # pooled data have a single client, whose model serves all
         generator = stream(self.seed, "start", self.round, client)
         with self.problem.products():
             message = self._message()
-            local = self.algorithm.start(fed, message, self._memory(client), generator)
+            memory = self._memory(client)
+            local = self.algorithm.start(self._fed_of(client), message, memory, generator)
         return {**local["params"], **row}
+
+    def finetuned(self, models: Models, clients: Sequence[int]) -> list[Params]:
+        """Train the models of some clients for the setting's further steps, and return them.
+
+        The loss is the cross entropy, whatever the algorithm; the optimiser, the batches and the
+        rate are those of the last round; the draws have a stream of their own.
+
+        Raises:
+            Interrupted: the sweep is stopping, and evaluation takes long.
+        """
+        self.federation.before_chunk()
+        problem = self._finetuning
+        works = []
+        for client, model in zip(clients, models(clients), strict=True):
+            works.append(make_work(problem, client, self.round, {"params": model}, {}))
+        job = RoundWork(problem, works, {}, self.round, self._lr(self.round))
+        return [result.params for result in self.trainer.train(job)]
+
+    def models_of(self, suffix: str) -> Models:
+        """Return the function that makes clients' whole models of a row, by the row's suffix."""
+        row = self.algorithm.evaluated(self.server)[suffix.removesuffix(FINETUNED)]
+
+        def models(clients: Sequence[int]) -> list[Params]:
+            if set(row) == set(self.net.names):
+                return [row for _ in clients]
+            return [self.local_model(row, client) for client in clients]
+
+        return partial(self.finetuned, models) if suffix.endswith(FINETUNED) else models
+
+    @property
+    def personal(self) -> frozenset[str]:
+        """The suffixes of the rows that are of each client's own model."""
+        rows = self.algorithm.evaluated(self.server)
+        suffixes = {name for name, row in rows.items() if set(row) != set(self.net.names)}
+        if self.setting.finetune_steps:
+            suffixes |= {name + FINETUNED for name in rows}
+        return frozenset(suffixes)
+
+    def _fed_of(self, client: int) -> FedView:
+        """Return the `fed` of a client's hooks, also of one that never trains."""
+        pooled = "pooled" in self.algorithm.needs
+        return (self.problem if pooled else self._finetuning).fed_of(client)
+
+    def _lr(self, round: int) -> float:
+        """Return the local learning rate of a round."""
+        return self.setting.lr * self.setting.lr_decay ** (round - 1)
 
     def _message(self) -> Message:
         """Return the current server's message; made once, because personal models are evaluated with it too."""
@@ -256,20 +318,19 @@ class Simulation:
         """Return a client's memory, on the device; until the client has trained, it is made anew and not stored."""
         if client in self.memories:
             return dict(to(self.memories[client], self.device))
-        memory = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
+        memory = self.algorithm.init_client(self._fed_of(client), self._initial)
         return dict(tensors(memory, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
         """Prepare the next round without changing the run."""
         number = self.round + 1
-        lr = self.setting.lr * self.setting.lr_decay**self.round
         with self.problem.products(), self.problem.own_draws("start", number):
             message = self._message()
             clients = [
                 make_work(self.problem, client, number, message, self._memory(client))
                 for client in self.participants(number)
             ]
-        return RoundWork(self.problem, clients, message, number, lr)
+        return RoundWork(self.problem, clients, message, number, self._lr(number))
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
@@ -292,13 +353,9 @@ class Simulation:
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
-        for (
-            suffix,
-            scores,
-        ) in self._scores.items():  # drop the scores of clients that have trained since
-            self._scores[suffix] = {
-                case: score for case, score in scores.items() if case[0] not in cohort.params
-            }
+        for scores in self._scores.values():  # drop those of clients that have trained since
+            for client in cohort.params:
+                scores.pop(client, None)
         distinct = {
             id(model): model
             for model in [server.params, *self.algorithm.evaluated(server).values()]
@@ -357,16 +414,57 @@ class Simulation:
         local = self.tracker.clients(job, trained, self.done)
         own = self._own_metrics(trained, of_server)
         shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
-        untrained = set(range(len(self.federation.clients))) - self.memories.keys()
+        untrained = set(range(self.setting.num_clients)) - self.memories.keys()
+        on_test_set = self.done or self.setting.evaluate_personal == "every"
+        evaluator = Evaluator(
+            self.net,
+            self.federation,
+            len(self.federation.clients),
+            self.backend == "stacked",
+            untrained=untrained,
+        )
         for suffix, row in self.algorithm.evaluated(self.server).items():
-            # A client that is sent nothing has the same model until it trains again.
-            cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
-            evaluator = Evaluator(self.net, self.federation, self.local_model, cached, untrained)
-            scores = evaluator.scores(row)
+            if set(row) == set(self.net.names):
+                self._add_points(suffix, row, evaluator.whole(row), shared)
+            else:
+                # A client that is sent nothing has the same model until it trains again.
+                cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
+                personal = replace(evaluator, known=cached)
+                models = self.models_of(suffix)
+                self._add_points(suffix, row, personal.personal(models, on_test_set), shared)
+            if self.setting.finetune_steps:
+                name = suffix + FINETUNED
+                tuned = replace(evaluator, clients=self._training, known={}, untrained=())
+                evaluation = tuned.personal(self.models_of(name), on_test_set)
+                self._add_points(name, {}, evaluation, shared)
+
+    def _add_points(
+        self, suffix: str, row: Params, evaluation: Evaluation, shared: Mapping[str, float]
+    ) -> None:
+        """Add what was measured of a row in this round to its curve."""
+        scores = evaluation.scores
+        if scores:
             self.tracker.row(self.round, suffix, row, scores, self.done)
-            curve = self.progress.curves.setdefault(suffix, [])
-            measures = {**evaluator.measures(row, scores, self.done), **shared}
-            curve.extend((self.round, name, float(value)) for name, value in measures.items())
+        own = client_measures(evaluation.own, self._training, self.done)
+        measures = {**mean_measures(scores), **own, **shared}
+        curve = self.progress.curves.setdefault(suffix, [])
+        curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+def finetuning(problem: Problem, holders: Sequence[Positions]) -> Problem:
+    """Return the problem of clients' further steps: FedAvg's, with draws of its own.
+
+    `holders`: the training samples of each client, also of those that never train.
+    """
+    setting = problem.setting
+    steps = max(1, setting.finetune_steps)
+    return replace(
+        problem,
+        algorithm=Algorithm(),
+        setting=replace(setting, local_epochs=steps, step_rule="batches"),
+        seed=stream(problem.seed, "finetune").initial_seed(),
+        federation=problem.federation.among(holders),
+    )
 
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:

@@ -24,7 +24,13 @@ from bench.planning.run_spec import (
     varied_names,
 )
 from leaderboards import Store, canonical_json
-from leaderboards.selection import RULES, selection_value
+from leaderboards.selection import (
+    CLIENT_RULES,
+    RULES,
+    selected_on,
+    selecting_number,
+    selection_value,
+)
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 _READ = (
     *("algorithm", "setting_json", "hp_json", "run_key"),
-    *("status", "diverged", *RULES.values()),
+    *("status", "diverged", *RULES.values(), *CLIENT_RULES.values()),
 )
 # Prefix of the name of a setting field, because a hyper-parameter may be called `lr` as well.
 FIELD = "setting."
@@ -266,7 +272,9 @@ def _history(
         keys = [unit.key for unit in chosen_units(search, chosen, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
-            accuracies = [getattr(row, RULES[plan.request.chosen_by]) for row in stored]
+            samples = selected_on(search.setting.as_dict(), plan.request.select_on)
+            number = selecting_number(plan.request.chosen_by, samples)
+            accuracies = [getattr(row, number) for row in stored]
             diverged = any(row.status == "finished" and row.diverged for row in stored)
             history.known.append((chosen, selection_value(accuracies, diverged)))
             continue

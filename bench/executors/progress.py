@@ -66,7 +66,7 @@ class Observer:
 
 def work_of(units: Sequence[RunSpec]) -> float:
     """Count the samples that runs train on, by which a sweep's progress is measured."""
-    return sum(samples_of(unit)[0] for unit in units)
+    return sum(map(samples_of, units))
 
 
 class Tally:

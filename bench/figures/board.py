@@ -13,11 +13,11 @@ from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch
-from bench.stored.groups import ranked_runs
+from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
 from leaderboards.tables.build import tables_of_records
-from leaderboards.tables.captions import labels_of, title
+from leaderboards.tables.captions import labels_of, of_whose_models, title
 from leaderboards.tables.over_cells import (
     BASELINE,
     Gain,
@@ -28,6 +28,7 @@ from leaderboards.tables.over_cells import (
 
 _BESIDE = 40  # pixels that a panel of the forest plot takes beside its plot
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
+_OWN_FINAL = Axis("amp", "final accuracy on the clients' own tests, %", 100)
 _COSTS = (
     Axis("traffic", "traffic of a run, MB", log=True),
     Axis("seconds", "time of a run, s", log=True),
@@ -95,22 +96,23 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
     drawn = {name for cell in cells for name in ranked_runs(cell)}
     keys = own_colours(runs.labels, drawn)
     labels = labels_of(comparison)
+    y = _OWN_FINAL if on_clients(comparison.records) else _FINAL
     panels = [
-        [
-            fronts(list(_points(cell, x)), keys, x, _FINAL, title=labels[cell.place])
-            for cell in cells
-        ]
+        [fronts(list(_points(cell, x, y)), keys, x, y, title=labels[cell.place]) for cell in cells]
         for x in _COSTS
     ]
+    accuracy = accuracy_of(comparison.records).quantity.capitalize()
     notes = [
-        "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
-        "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
+        of_whose_models(f"{accuracy}, last round", comparison.records)
+        + ": mean over seeds, with the lowest and the highest; mean traffic; time of the shortest "
+        "run, on the machines that ran them. The grey line is the front: what lies below it can "
+        "be had better at no more cost",
         *further(comparison, drawn, "not ranked"),
     ]
     return picture(title(comparison), notes, panels)
 
 
-def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
+def _points(cell: Cell, x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
     for name, runs in ranked_runs(cell).items():
         if x.field == "seconds":
@@ -126,5 +128,5 @@ def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
         yield {
             "algorithm": name,
             "x": cost,
-            **mean_and_spread([run[_FINAL.field] for run in runs.values()]),
+            **mean_and_spread([run[y.field] for run in runs.values()]),
         }

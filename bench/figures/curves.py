@@ -17,11 +17,11 @@ from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
-from bench.stored.groups import label_of
+from bench.stored.groups import label_of, on_clients
 from bench.stored.results import Record
-from leaderboards.numbers import VARIANCE
+from leaderboards.numbers import METRICS, VARIANCE
 from leaderboards.problems import Cell, Problem
-from leaderboards.tables.captions import labels_of, title
+from leaderboards.tables.captions import labels_of, of_whose_models, title
 
 Row = dict[str, Any]
 
@@ -29,6 +29,7 @@ ROUND = Axis("round", "round")
 COMMUNICATIONS = Axis("communications", "communications")
 STEPS = Axis("train_steps", "local steps of a client")
 ACCURACY = Axis("accuracy", "test accuracy, %", 100)
+OWN_ACCURACY = Axis("amp", "accuracy on the clients' own tests, %", 100)
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,13 @@ class Curves:
 
     def spec(self, runs: Runs, comparison: Problem) -> Spec:
         """Draw one picture."""
+        what = self.what
+        if on_clients(_selected(comparison)):
+            what = what.replace(_GLOBAL, METRICS["amp"].quantity.capitalize())
         titles = labels_of(comparison)
         panels = [
             [
-                (titles[cell.place], y, self._lines(runs, cell, y))
+                (titles[cell.place], _axis(cell, y), self._lines(runs, cell, _axis(cell, y)))
                 for y in ys
                 for cell in comparison.cells
             ]
@@ -85,7 +89,8 @@ class Curves:
             ]
             for row in panels
         ]
-        notes = [f"{self.what}; {seeds_said({point['n'] for point in points})}"]
+        what = of_whose_models(what, _selected(comparison))
+        notes = [f"{what}; {seeds_said({point['n'] for point in points})}"]
         notes += [
             f"As many {self.x.title} for all: lines end where the first of them does"
         ] * self.equal
@@ -97,7 +102,8 @@ class Curves:
     def _measured(self, runs: Runs, comparison: Problem) -> bool:
         """Tell whether all of `ys` are measured."""
         counts = [
-            sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys
+            sum(bool(self._lines(runs, cell, _axis(cell, y))) for cell in comparison.cells)
+            for y in self.ys
         ]
         return min(counts) >= (2 if self.several else 1)
 
@@ -133,7 +139,20 @@ class Curves:
             }
 
 
-_GLOBAL = "Test accuracy of the global model"
+def _selected(comparison: Problem) -> list[Record]:
+    """List the records that a picture may show."""
+    records: list[Record] = []
+    for cell in comparison.cells:
+        records += cell.selected
+    return records
+
+
+def _axis(cell: Cell, y: Axis) -> Axis:
+    """Return the axis of a panel: accuracy is that by which the cell's runs are selected."""
+    return OWN_ACCURACY if y == ACCURACY and on_clients(cell.selected) else y
+
+
+_GLOBAL = METRICS["accuracy"].quantity.capitalize()
 _NO_CURVE = "no finished run here has a curve of test accuracy"
 _LONG = {"local_epochs": 15}  # of FedDKD's second half of figures
 

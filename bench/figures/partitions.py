@@ -26,7 +26,7 @@ from bench.stored.groups import label_of
 from bench.stored.results import Run
 from leaderboards.problems import Cell, Problem
 from leaderboards.rows.schema import canonical_json
-from leaderboards.tables.captions import labels_of, title
+from leaderboards.tables.captions import labels_of, of_whose_models, title
 
 Counts = NDArray[np.int64]
 
@@ -179,7 +179,7 @@ def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
         f"Partitions: training samples of each client and class, by area; {seeds_of(shown)}"
     ] * bool(shown)
     notes += [
-        f"Best test accuracy of the global model; {seeds}",
+        of_whose_models(f"Best test accuracy of the global model; {seeds}", comparison.records),
         *further(comparison, names, "not measured"),
     ]
     above = panels_of(shown, shaded=False)

@@ -133,6 +133,7 @@ def read(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
     stated: Sequence[str] | None = None,
 ) -> Runs:
     """Read result folders.
@@ -143,13 +144,14 @@ def read(
         tuned: as for `read_results`.
         confirmed_at: likewise.
         chosen_by: likewise.
+        select_on: likewise.
         stated: names of the board's metrics, the primary one first; None if it states none.
 
     Raises:
         UsageError: there is no run in any of them, or none of those asked for.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    results = read_results(outs, tuned, confirmed_at, chosen_by)
+    results = read_results(outs, tuned, confirmed_at, chosen_by, select_on)
     frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
     note_superseded(frame, tuned)
     keys = set(frame["run_key"])

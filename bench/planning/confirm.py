@@ -24,6 +24,7 @@ from bench.planning.run_spec import (
     with_replicates,
 )
 from bench.terminal.words import seeds_in_words, unknown
+from leaderboards.problems import FINETUNED
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     for row in chosen(own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by).to_dict(
         "records"
     ):
-        algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
+        tuned = setting_of(row["setting_json"])
+        algorithm = row["algorithm"]
+        if tuned.finetune_steps:  # a row after further steps is confirmed by the run that has it
+            algorithm = algorithm.removesuffix(FINETUNED)
         if (algorithm, _without_tuned(plan, tuned)) in searched:
             try:
                 values = entry(algorithm).resolve(json.loads(row["hp_json"]))

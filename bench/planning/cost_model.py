@@ -22,7 +22,16 @@ from bench.data.download import cache_dir
 from bench.errors import UsageError
 from bench.execution import process_columns
 from bench.planning.packing import program_of
-from bench.planning.run_spec import RunSpec, clients_of, model_version, samples_of
+from bench.planning.run_spec import (
+    RunSpec,
+    client_size,
+    clients_of,
+    evaluations_of,
+    model_version,
+    own_samples,
+    samples_of,
+    server_tests,
+)
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
@@ -102,8 +111,29 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     )  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     round_seconds = clients * (pace.client + batches * pace.batch + training)
-    evaluated = samples_of(unit)[1] * evaluated_models(unit)
-    return setting.rounds * round_seconds + evaluated * pace.sample
+    seconds = setting.rounds * round_seconds + evaluated_samples(unit) * pace.sample
+    if setting.finetune_steps:
+        share = min(1.0, client_size(setting) / setting.batch_size)  # of a batch that is filled
+        step = pace.step - full + share * full
+        models = setting.num_clients * len(entry(unit.algorithm).rows)
+        further = pace.client + setting.finetune_steps * step
+        seconds += evaluations_of(setting) * models * further
+    return seconds
+
+
+def evaluated_samples(unit: RunSpec) -> float:
+    """Count the samples that a run's evaluations read, once for every model measured on them."""
+    setting = unit.setting
+    evaluations = evaluations_of(setting)
+    on_test_set = evaluations if setting.evaluate_personal == "every" else 1
+    rounds = on_test_set if unit.algorithm in PERSONAL else evaluations
+    samples = rounds * evaluated_models(unit) * server_tests(setting)
+    samples += evaluations * own_samples(setting)
+    if setting.finetune_steps:
+        models = 1 if setting.partition == "by_source" else setting.training_clients
+        of_row = on_test_set * models * server_tests(setting) + evaluations * own_samples(setting)
+        samples += len(entry(unit.algorithm).rows) * of_row
+    return samples
 
 
 def evaluated_models(unit: RunSpec) -> float:
@@ -117,7 +147,7 @@ def evaluated_models(unit: RunSpec) -> float:
         unit.algorithm not in PERSONAL or setting.partition == "by_source"
     ):  # each client has a part of the test set
         return 1
-    clients = setting.num_clients
+    clients = setting.training_clients
     left_out = 1 - setting.cohort_size / clients  # probability that a client misses a round
 
     def trained(rounds: int) -> float:
@@ -169,7 +199,7 @@ def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = F
         problem if others else f"{problem} {_rate_name(unit.algorithm, unit.hyperparameters)}",
         math.nan,
     )
-    return Time(*[samples_of(unit)[0] / rate] * 2)
+    return Time(*[samples_of(unit) / rate] * 2)
 
 
 def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:

@@ -37,6 +37,7 @@ from bench.planning.run_spec import (
 )
 from bench.planning.two_stage import first_stage, two_stages
 from bench.terminal.words import text
+from leaderboards.selection import CLIENTS, selected_on
 from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
 
 Fields = Mapping[str, tuple[Value, ...]]
@@ -101,6 +102,12 @@ def make_plan(request: Request) -> Plan:
             units += [
                 unit for space, values in cases for unit in units_of(space, values, request.seeds)
             ]
+    _check_select_on(request, settings)
+    if request.select_on is None and any(setting.local_validation_fraction for setting in settings):
+        notes.append(
+            "configurations are selected and ranked on the clients' own samples "
+            "(local_validation_fraction > 0); --select-on global selects on the server's"
+        )
     units = _without_repeats(_with_common_draws(units, request, hyper), notes)
     units = _replicated(units, request, notes)
     if not units and not searches:
@@ -120,6 +127,26 @@ def make_plan(request: Request) -> Plan:
         tuned=tuple(tuned),
         stages=tuple(stages),
     )
+
+
+def _check_select_on(request: Request, settings: Sequence[Setting]) -> None:
+    """Raise UsageError if a setting does not measure what is selected on, or too late."""
+    for setting in settings:
+        on_clients = selected_on(setting.as_dict(), request.select_on) == CLIENTS
+        if setting.evaluate_personal == "last" and request.scheduler != "none" and not on_clients:
+            raise UsageError(
+                f"--scheduler {request.scheduler} compares runs before their last round, and "
+                "evaluate_personal=last measures clients' own models on the server's samples in "
+                "that alone: select on clients (local_validation_fraction > 0), or leave out one"
+            )
+    if request.select_on == CLIENTS and not all(
+        setting.local_validation_fraction for setting in settings
+    ):
+        raise UsageError(
+            "--select-on clients needs clients that keep samples to select on, got "
+            "local_validation_fraction=0: --set local_test_fraction=0.25 "
+            "local_validation_fraction=0.1"
+        )
 
 
 def _replicated(units: list[RunSpec], request: Request, notes: list[str]) -> list[RunSpec]:

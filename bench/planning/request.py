@@ -56,6 +56,9 @@ class Request:
     scheduler: str = "none"  # `asha`, or `module:factory`
     tuning: str = AT_ONCE
     chosen_by: str = DEFAULT_RULE  # of `leaderboards.selection.RULES`
+    select_on: str | None = (
+        None  # of `leaderboards.selection.PROTOCOLS`; None: as each setting has it
+    )
     confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replicates: Mapping[str, int] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from bench import data, models
 from bench.planning.request import REPLICATE_STEP, Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
+from leaderboards.problems import FINETUNED
 from leaderboards.rows.schema import SHORTENING, own_name
 from search_spaces import Grid, Range, Setting, Value, setting_fields
 
@@ -56,7 +57,7 @@ class RunSpec:
     @property
     def row_names(self) -> dict[str, str]:
         """Registry name of every result row that the run yields, by suffix."""
-        return dict(entry(self.algorithm).rows)
+        return row_names(self.algorithm, self.setting)
 
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """Return the arguments of `run_key` and `identity_columns` for one of the run's rows."""
@@ -109,8 +110,22 @@ def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> 
     return all_units
 
 
+def row_names(algorithm: str, setting: Setting) -> dict[str, str]:
+    """Return the names of the rows of an algorithm's run by suffix, also after further steps."""
+    names = dict(entry(algorithm).rows)
+    if setting.finetune_steps:
+        names |= {suffix + FINETUNED: name + FINETUNED for suffix, name in names.items()}
+    return names
+
+
 def row_entry(algorithm: str, suffix: str) -> Entry:
-    """Return the entry of a row: a registered one, or that of an algorithm from outside under the row's name."""
+    """Return the entry of a row: a registered one, or an outside algorithm's under the row's name.
+
+    A row after further local steps has the entry of the row without them, under its own name.
+    """
+    if suffix.endswith(FINETUNED):
+        before = row_entry(algorithm, suffix.removesuffix(FINETUNED))
+        return replace(before, name=before.name + FINETUNED)
     own_entry = entry(algorithm)
     name = own_entry.rows[suffix]
     return ALGORITHMS.get(name) or replace(own_entry, name=name)
@@ -153,28 +168,47 @@ def setting_of(text: str) -> Setting:
 
 def clients_of(unit: RunSpec) -> tuple[int, float]:
     """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
-    setting, dataset = unit.setting, data.info(unit.setting.dataset)
-    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
-    samples = (samples - setting.auxiliary_per_class * dataset.num_classes) * (
-        1 - setting.local_test_fraction
-    )
+    setting = unit.setting
+    size = client_size(setting)
     if "pooled" in entry(unit.algorithm).needs:
-        return 1, samples
-    return setting.cohort_size, samples / setting.num_clients
+        return 1, size * setting.training_clients
+    return setting.cohort_size, size
 
 
-def samples_of(unit: RunSpec) -> tuple[float, float]:
-    """Count the samples that a run trains on, over all epochs, and those that its evaluations read."""
+def client_size(setting: Setting) -> float:
+    """Count the samples that a client trains on."""
+    dataset = data.info(setting.dataset)
+    samples = dataset.train_size * setting.fraction * (1 - setting.validation_fraction)
+    samples -= setting.auxiliary_per_class * dataset.num_classes
+    kept = setting.local_test_fraction + setting.local_validation_fraction  # for evaluation
+    return samples * (1 - kept) / setting.num_clients
+
+
+def samples_of(unit: RunSpec) -> float:
+    """Count the samples that a run trains on, over all epochs."""
     setting = unit.setting
     clients, size = clients_of(unit)
     per_round = clients * (setting.batch_size if setting.step_rule == "batches" else size)
+    return per_round * setting.local_epochs * setting.rounds
+
+
+def evaluations_of(setting: Setting) -> int:
+    """Count the rounds of a run that are evaluated."""
+    return math.ceil(setting.rounds / setting.evaluate_every)
+
+
+def server_tests(setting: Setting) -> float:
+    """Count the samples of the server that one model is evaluated on: tests and validation."""
     dataset = data.info(setting.dataset)
-    samples = dataset.train_size * setting.fraction
-    validation = samples * setting.validation_fraction
-    evaluations = math.ceil(setting.rounds / setting.evaluate_every)
-    local = (samples - validation) * setting.local_test_fraction
-    tests = dataset.test_size + validation + local
-    return per_round * setting.local_epochs * setting.rounds, evaluations * tests
+    held_out = dataset.train_size * setting.fraction * setting.validation_fraction
+    return dataset.test_size + held_out
+
+
+def own_samples(setting: Setting) -> float:
+    """Count the samples that all clients together keep for evaluation."""
+    dealt = data.info(setting.dataset).train_size * setting.fraction
+    dealt *= 1 - setting.validation_fraction
+    return dealt * (setting.local_test_fraction + setting.local_validation_fraction)
 
 
 # Plans.
@@ -274,7 +308,9 @@ class Plan:
 
     def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
-        spaces = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
+        spaces = []
+        for search in self.searches:
+            spaces.append((search, row_names(search.algorithm, search.setting).values()))
         return {
             row
             for row in set(rows)

@@ -204,13 +204,13 @@ def _rows(
     scale = _limits(cell, metrics)
     first = True
     for record in sorted(cell.records, key=order):
-        shown = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
+        listed = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
         yield {
             "group": group,
             "cell": cell,
             "record": record,
             "algorithm": label_of(record),
-            "class": ("first" if first else "") if shown else "other",
+            "class": ("first" if first else "") if listed else "other",
             "configuration": text_of(record, names[record["algorithm"]]) or "defaults",
             "choice": _choice(record),
             "scores": [
@@ -219,7 +219,7 @@ def _rows(
             ],
             "flags": flags_to_show(record),
         }
-        first = first and not shown
+        first = first and not listed
 
 
 def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[float, float]) -> Row:

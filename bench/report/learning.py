@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Group, label_of, number
+from bench.stored.groups import Group, accuracy_of, label_of, number, on_clients
 from bench.stored.results import Results
 from leaderboards.flags import why_not_selected
 from leaderboards.problems import Cell
@@ -22,6 +22,7 @@ COSTS = {
 POINTS = 100  # of one line, at most; a chart is some 300 pixels wide
 LONG = 12  # characters of a name; three longer ones have no room beside each other in a legend
 _ACCURACY = Axis("accuracy", "test accuracy, %", 100.0)
+_OWN_ACCURACY = Axis("accuracy", "accuracy on the clients' own tests, %", 100.0)
 _PERCENT = (100.0, 2)
 _ALGORITHM, _ROUND = Column("algorithm", "algorithm"), Column("round", "round")
 _CURVE_TABLE = (
@@ -50,7 +51,7 @@ def learning_sections(
             where = f"{group.name}, {label}"
             what = f"Learning curves, {where}. {_ends(rows)}"
             spec = (
-                live_lines(rows, _keys(rows, labels), Axis("round", "round"), _ACCURACY)
+                live_lines(rows, _keys(rows, labels), Axis("round", "round"), _axis(cell))
                 if rows
                 else None
             )
@@ -60,7 +61,7 @@ def learning_sections(
                     "remarks": list(_remarks(cell, rows)),
                     "chart": charts.add(spec, what, _CURVE_TABLE) if spec else None,
                     "costs": {
-                        cost: _add_cost_chart(axis, where, rows, labels, charts)
+                        cost: _add_cost_chart(axis, _axis(cell), where, rows, labels, charts)
                         for cost, axis in COSTS.items()
                     },
                 }
@@ -77,16 +78,26 @@ def _thin(rounds: Sequence[int]) -> list[int]:
     return [rounds[round(at * (len(rounds) - 1) / (POINTS - 1))] for at in range(POINTS)]
 
 
+def _axis(cell: Cell) -> Axis:
+    """Return the axis of a cell's accuracies."""
+    return _OWN_ACCURACY if on_clients(cell.selected) else _ACCURACY
+
+
 def _add_cost_chart(
-    axis: Axis, where: str, rows: Sequence[Row], labels: Sequence[str], charts: Charts
+    axis: Axis,
+    accuracy: Axis,
+    where: str,
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    charts: Charts,
 ) -> int | None:
     """Add the chart of accuracy against a cost in the cell named `where`; None if no run has that cost."""
     priced = [row for row in rows if row[axis.field] is not None]
     if not priced:
         return None
     cost = Column(axis.field, axis.title, axis.factor, 2)
-    spec = live_lines(priced, _keys(priced, labels), axis, _ACCURACY)
-    what = f"Test accuracy against {axis.title}, {where}."
+    spec = live_lines(priced, _keys(priced, labels), axis, accuracy)
+    what = f"{accuracy.title.capitalize()}, against {axis.title}, {where}."
     return charts.add(
         spec, what, (_ALGORITHM, _ROUND, cost, Column("mean", "accuracy, %", *_PERCENT))
     )
@@ -99,9 +110,10 @@ def _keys(rows: Sequence[Row], labels: Sequence[str]) -> Keys:
 
 
 def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
+    metric = accuracy_of(cell.selected).name
     for record in cell.selected:
         curves = [results.curves.get(run["run_key"], {}) for run in record["run_of_seed"].values()]
-        accuracies = [curve.get("accuracy", {}) for curve in curves]
+        accuracies = [curve.get(metric, {}) for curve in curves]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in _thin(common):
             yield {

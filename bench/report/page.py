@@ -28,12 +28,13 @@ from bench.report.runs import facts, runs_section, states_of
 from bench.report.standings import winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number
-from bench.stored.results import Results, shown_accuracies
+from bench.stored.results import Record, Results, shown_accuracies
 from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
 from leaderboards.tables.build import tables_of_records
+from leaderboards.tables.captions import of_whose_models
 from leaderboards.tables.model import EXCLUDED, WHEN_EXCLUDED
 from leaderboards.tables.over_cells import BASELINE
 
@@ -79,6 +80,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         "metric_choices": [(metric.name, metric.short, metric.of) for metric in metrics],
         "baseline": BASELINE,
         "excluded": (EXCLUDED, WHEN_EXCLUDED),
+        "quantities": _quantities(metrics, results.records),
         "cost_choices": [(cost, cost, "") for cost in COSTS],
         "groups": groups,
         "states": states_of(results.runs),
@@ -179,6 +181,17 @@ def _metric_rules(metrics: Sequence[Number]) -> str:
         rules.append(f"{chosen} .{metric.name}{{display:revert}}")
         rules.append(f"{chosen} i.whisker.{metric.name}{{display:block}}")
     return "\n".join(rules) + "\n"
+
+
+def _quantities(metrics: Sequence[Number], records: Sequence[Record]) -> list[str]:
+    """Return sentences on the page's accuracies: of which models, on which samples."""
+    by_quantity: dict[str, list[str]] = {}
+    for metric in metrics:
+        by_quantity.setdefault(metric.quantity, []).append(metric.short)
+    sentences = []
+    for quantity, names in by_quantity.items():
+        sentences.append(f"{', '.join(names)}: {of_whose_models(quantity, records)}.")
+    return sentences
 
 
 def _policy(scripts: Sequence[str]) -> str:

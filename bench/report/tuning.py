@@ -10,6 +10,7 @@ from bench.report.charts import Charts, Column
 from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
 from leaderboards.problems import differing, sortable
+from leaderboards.selection import selecting_number
 
 _DISCRETE = 12  # number of different values beyond which they are on a continuous scale
 _RESPONSE_TABLE = (
@@ -35,7 +36,7 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
         for label in sorted({label_of(record) for record in records}):
             tried = [record for record in records if label_of(record) == label]
             finished = [record for record in tried if record["n"] and not record["diverged"]]
-            usable = [record for record in finished if record["best_val_accuracy_mean"] is not None]
+            usable = [record for record in finished if _validation(record) is not None]
             figures = [
                 figure
                 for name in _varied(tried)
@@ -47,6 +48,13 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
                     {"heading": heading, "figures": figures, "left": len(tried) - len(usable)}
                 )
     return sections
+
+
+def _validation(record: Record) -> float | None:
+    """Return the best validation accuracy of a record, on the samples that it is selected on."""
+    number = selecting_number("best", record["selected_on"])
+    value: float | None = record[f"{number}_mean"]
+    return value
 
 
 def _varied(records: Sequence[Record]) -> list[str]:
@@ -78,7 +86,7 @@ def _response(
             "value": value if continuous else number(value),
             "alpha": number(record["alpha"]),
             "participation": number(record["participation"]),
-            "accuracy": record["best_val_accuracy_mean"],
+            "accuracy": _validation(record),
             "configuration": text_of(record, names),
             "n": record["n"],
         }

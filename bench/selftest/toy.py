@@ -85,9 +85,7 @@ def toy_split(sizes: Sequence[int] = SIZES) -> Split:
     clients = tuple(np.sort(part) for part in np.split(order[:48], np.cumsum(sizes)[:-1]))
     auxiliary = np.array([60, 63, 61, 64, 62, 65], np.int64)  # two of each class
     none = tuple(np.empty(0, np.int64) for _ in clients)
-    return Split(
-        clients=clients, local_tests=none, auxiliary=auxiliary, validation=order[48:], hash="toy"
-    )
+    return Split(clients, none, none, auxiliary, validation=order[48:], hash="toy")
 
 
 def make(name: str, **hyperparameters: Any) -> Algorithm:

@@ -12,7 +12,9 @@ from algorithms import ALGORITHMS
 from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
+from leaderboards.numbers import METRICS, Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
+from leaderboards.selection import CLIENTS
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import local_training
 
@@ -81,6 +83,16 @@ def label_of(record: Record) -> str:
 def is_reference(record: Record) -> bool:
     """Tell whether a record is a bound to compare others with, not a competitor."""
     return record["algorithm"] in REFERENCES
+
+
+def on_clients(records: Iterable[Record]) -> bool:
+    """Tell whether records are selected by accuracy on clients' own samples; False of none."""
+    return {record["selected_on"] for record in records} == {CLIENTS}
+
+
+def accuracy_of(records: Iterable[Record]) -> Number:
+    """Return the metric of curves that records are judged by."""
+    return METRICS["amp" if on_clients(records) else "accuracy"]
 
 
 def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:

@@ -16,7 +16,7 @@ from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
-from leaderboards.selection import DEFAULT_RULE
+from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
 from leaderboards.shell_text import printable, shell_command, typed
 
 if TYPE_CHECKING:
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
-ACCURACIES = tuple(  # of the global model on the test set
-    number for number in NUMBERS.values() if number.quantity == NUMBERS["final_accuracy"].quantity
+# The accuracies of pictures and the page.
+_ON_TEST_SET = ("selected_accuracy", "best_accuracy", "final_accuracy")
+_ON_CLIENTS = ("selected_client_accuracy", "amp", "best_client_accuracy")
+ACCURACIES = tuple(
+    number
+    for number in NUMBERS.values()
+    if number.quantity == NUMBERS["final_accuracy"].quantity or number.name in _ON_CLIENTS
 )
 COMPARED = (*ACCURACIES, NUMBERS["seconds"])  # numbers of which records have every seed's value
 _PLACE = ("dataset", "model")  # named by their values alone
@@ -61,6 +66,7 @@ def read(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
 ) -> Results:
     """Read result folders.
 
@@ -71,6 +77,7 @@ def read(
             (`setting_json`).
         confirmed_at: as for `source_of`.
         chosen_by: likewise.
+        select_on: likewise.
 
     Raises:
         UsageError: there is no run in any of them, or none that confirms.
@@ -79,7 +86,7 @@ def read(
     from leaderboards.board import current, leaderboard, with_seeds
     from leaderboards.replicates import by_partition
 
-    source = source_of(outs, tuned, confirmed_at, chosen_by)
+    source = source_of(outs, tuned, confirmed_at, chosen_by, select_on)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     members: dict[tuple[str, str, str], list[Run]] = {}
@@ -101,6 +108,7 @@ def source_of(
     tuned: Sequence[str],
     confirmed_at: Mapping[str, Any] | None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
 ) -> Folders:
     """Open result folders, or only the confirming runs in them.
 
@@ -110,9 +118,12 @@ def source_of(
         confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs,
             confirming or not.
         chosen_by: rule of `leaderboards.selection.RULES` by which they were selected.
+        select_on: of `leaderboards.selection.PROTOCOLS`, the samples on which they are selected;
+            None is each run's own.
 
     Raises:
-        UsageError: there is no run in any of them, or none that confirms.
+        UsageError: there is no run in any of them, none that confirms, or, with `select_on`
+            clients, none that was measured on clients' own tests.
     """
     from leaderboards.confirmed import SEARCH_SEED, chosen, confirmed
     from leaderboards.rows.store import Folders
@@ -127,6 +138,14 @@ def source_of(
         raise UsageError(
             f"no results in {names}: a sweep such as `{command}` makes some, or name another folder"
         )
+    if select_on is not None:
+        runs = with_protocol(folders.runs(), select_on)
+        if select_on == CLIENTS and runs["amp"].isna().all():
+            raise UsageError(
+                f"--select-on clients: no run in {names} was measured on clients' own tests; "
+                "runs with `--set local_test_fraction=0.25 local_validation_fraction=0.1` are"
+            )
+        folders = folders.only(runs)
     if confirmed_at is None:
         return folders
     source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by))
@@ -163,15 +182,21 @@ def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) ->
         records: rows of the leaderboard.
         stated: names of the board's metrics, the primary one first; None if it states none. Then
             the accuracy of the round that validation selects comes first, which does not look at
-            the test set; without a validation split it is that of the best round.
+            the test samples; without a validation split it is that of the best round. Accuracies on
+            clients' own tests precede the others if all records are selected on clients.
     """
-    names = {number.short: number for number in ACCURACIES}
-    names |= {number.name: number for number in ACCURACIES}
+    names = {number.short: number.name for number in ACCURACIES}
+    names |= {number.name: number.name for number in ACCURACIES}
     finished = [record for record in records if record["n"]]
     validated = all(record["selected_accuracy_mean"] is not None for record in finished)
-    usual = ("selected", "best", "final") if validated else ("best", "final", "selected")
-    order = [names[name] for name in (*(stated or ()), *usual) if name in names]
-    return tuple(dict.fromkeys(order))
+    usual: tuple[str, ...] = _ON_TEST_SET
+    if not validated:
+        usual = ("best_accuracy", "final_accuracy", "selected_accuracy")
+    if any(record["amp_mean"] is not None for record in records):
+        of_clients = {record["selected_on"] for record in records} == {CLIENTS}
+        usual = (*_ON_CLIENTS, *usual) if of_clients else (*usual, *_ON_CLIENTS)
+    order = [names[name] for name in (stated or ()) if name in names]
+    return tuple(NUMBERS[name] for name in dict.fromkeys((*order, *usual)))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ from bench.sweep.preflight import (
 )
 from bench.terminal.console import UnreadError, exit_status, say, tell
 from bench.terminal.words import counted
-from leaderboards import NUMBERS, Store, StoreError, canonical_json
+from leaderboards import Store, StoreError, canonical_json
+from leaderboards.numbers import number_named
+from leaderboards.selection import shown_of, with_protocol
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
@@ -192,7 +194,7 @@ def _run_stages(prepared: Prepared, options: SweepOptions, command: str) -> Swep
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
         from bench.planning.two_stage import second_stage
 
-        second = second_stage(plan, store.runs())
+        second = second_stage(plan, _selecting(plan, store))
         if second.units:
             status = _train(second, options, command, resolved, spent=monotonic() - began) or status
     confirmed_at = None
@@ -200,13 +202,18 @@ def _run_stages(prepared: Prepared, options: SweepOptions, command: str) -> Swep
         from bench.planning.confirm import confirmation, tuned_at
 
         confirmed_at = tuned_at(plan)
-        plan = confirmation(plan, store.runs())
+        plan = confirmation(plan, _selecting(plan, store))
         if plan.units and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, options, command, resolved, spent=monotonic() - began) or status
         if not plan.units:
             say("no configuration has finished on seed 0 yet: there is none to confirm")
     _rebuild(store)
     return Swept(status, plan, store, confirmed_at)
+
+
+def _selecting(plan: Plan, store: Store) -> pd.DataFrame:
+    """Read the stored runs, each with the samples that the command selects on."""
+    return with_protocol(store.runs(), plan.request.select_on)
 
 
 def _train(
@@ -245,6 +252,7 @@ def _train(
             backend=options.backend,
             threads=options.cpus_per_trial,
             chosen_by=options.chosen_by,
+            select_on=options.select_on,
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
@@ -386,7 +394,7 @@ def board_of(swept: Swept) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     plan = swept.plan
     contests = contests_of(swept)
-    every = swept.store.runs()
+    every = _selecting(plan, swept.store)
     planned = every[every["algorithm"].isin({name for _, name, _ in contests})]
     note_superseded(planned, plan.tuned, plan.of_own_versions(planned))
     runs = plan.of_own_versions(every)
@@ -400,14 +408,14 @@ def board_of(swept: Swept) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _print_board(swept: Swept, as_json: bool) -> None:
-    """Print the best and the final accuracy in the sweep's own contests."""
+    """Print the accuracies of `shown_of` in the sweep's own contests."""
     from bench.terminal.render import defaults, render
     from leaderboards.board import with_seeds
     from leaderboards.tables import tables_of
 
     plan = swept.plan
     board, runs = board_of(swept)
-    metrics = [NUMBERS[name] for name in ("best_accuracy", "final_accuracy")]
+    metrics = [number_named(name) for name in shown_of(board)]
     algorithms = {unit.algorithm for unit in plan.units}
     algorithms |= {search.algorithm for search in plan.searches}
     tables = tables_of(
@@ -426,6 +434,8 @@ def _suggest_compare(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | 
     """Say which command prints the tables again."""
     folder = () if out == default_out().resolve() else ("--out", out)
     words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
+    if plan.request.select_on is not None:
+        words += ("--select-on", plan.request.select_on)
     if confirmed_at is not None:
         words += (
             "--confirmed",

@@ -24,6 +24,7 @@ from bench.terminal.words import (
     DATA_DIR,
     IMPORT,
     OUT,
+    SELECT_ON,
     flag,
     logs_of,
     pack_size,
@@ -32,7 +33,7 @@ from bench.terminal.words import (
     tracks_of,
     unknown,
 )
-from leaderboards.selection import DEFAULT_RULE, RULES
+from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
 
@@ -256,6 +257,7 @@ class SweepOptions:
         choices=TUNINGS,
     )
     chosen_by: str = _option(SEARCH, CHOSEN_BY, None, DEFAULT_RULE, choices=tuple(RULES))
+    select_on: str | None = _option(SEARCH, SELECT_ON, None, choices=PROTOCOLS)
     confirm: tuple[int, ...] | None = _option(
         SEARCH,
         "search on seed 0, then run the configuration that validation chose on other seeds, and report only these: "

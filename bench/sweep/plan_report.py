@@ -358,28 +358,42 @@ def _partition_status(item: RunSpec | Search, seeds: Sequence[int], data_dir: st
         if len(drawn) == len(seeds)
         else f"feasible (first {len(drawn)} of {len(seeds)} seeds)"
     )
-    return next(
-        filter(None, (_infeasible(split_setting, seed, data_dir) for seed in drawn)), feasible
-    )
+    checks = [_check_partition(split_setting, seed, data_dir) for seed in drawn]
+    problem = next((problem for problem, _ in checks if problem), "")
+    if problem:
+        return problem
+    uncounted = [count for _, count in checks]
+    if not any(uncounted):
+        return feasible
+    most = max(uncounted)
+    remark = f"too few samples for tests and validation of their own: {most}"
+    remark += f" of {split_setting.num_clients} clients, which train on all and count for neither"
+    return f"{feasible}; {remark}" + " (seed with most)" * (len(drawn) > 1)
 
 
 @cache
-def _infeasible(setting: Setting, seed: int, data_dir: str | None) -> str:
-    """Return why a partition cannot be drawn, or is too fine for a model with BatchNorm."""
+def _check_partition(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int]:
+    """Return why a partition cannot be drawn, or is too fine for BatchNorm; and a count of clients.
+
+    They have too few samples for the tests and the validation of their own that the setting asks
+    for; 0 if it does not ask for both.
+    """
     from bench.data.splits import split
 
     dataset = read(setting.dataset, data_dir)
     if dataset is None:
-        return "unknown: the data are not here"
+        return "unknown: the data are not here", 0
     try:
-        clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
+        drawn = split(setting, dataset.train_y, seed, dataset.train_groups)
     except UsageError as problem:
-        return f"NOT feasible: {problem}"
-    smallest = min(len(index) for index in clients)
+        return f"NOT feasible: {problem}", 0
+    smallest = min(len(index) for index in drawn.clients)
     if smallest < 2 and has_batchnorm(setting.model):
         why = f"BatchNorm takes statistics over a batch, and a client has {smallest} sample"
-        return f"NOT feasible: {why}"
-    return ""
+        return f"NOT feasible: {why}", 0
+    if not setting.local_validation_fraction:
+        return "", 0
+    return "", sum(len(index) == 0 for index in drawn.local_validations)
 
 
 def _model_bytes(setting: Setting) -> int:

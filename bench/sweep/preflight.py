@@ -85,6 +85,7 @@ def make_request(options: SweepOptions) -> Request:
         scheduler=options.scheduler,
         tuning=options.tuning,
         chosen_by=options.chosen_by,
+        select_on=options.select_on,
         confirm=options.confirm or (),
         confirm_at=options.confirm_at,
         replicates=_replicates(options.replicates),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from bench.terminal.words import FOLDED_WIDTH, counted, folded
+from leaderboards.problems import FINETUNED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,8 @@ def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
 
     Tables need not show them.
     """
-    return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
+    values = {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
+    return values | {name + FINETUNED: own for name, own in values.items()}
 
 
 def note_superseded(

@@ -22,6 +22,10 @@ CHOSEN_BY = (
     "validation accuracy that configurations are chosen by: "
     "mean of the last ten evaluations, or best round"
 )
+SELECT_ON = (
+    "whose accuracy selects and ranks: the global model's, or each client's on its own samples "
+    "(default: clients where a setting has local_validation_fraction > 0)"
+)
 DATA_DIR = (
     "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
 )

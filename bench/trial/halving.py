@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leaderboards.selection import RULES, selection_value
+from leaderboards.selection import selection_value
 
 if TYPE_CHECKING:
     from bench.trial.run import Run
@@ -76,15 +76,14 @@ def lost(run: Run) -> bool:
 def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
     """Compute a configuration's value: the mean over its seeds of the validation accuracy.
 
-    It is read up to a round. The runs' `chosen_by` says which one it is, the mean of the last ten
-    evaluations or the best.
+    It is read up to a round. `Run.selecting_number` says which number it is.
 
     Returns:
         The value by `selection_value`, for which a seed counts as diverged if it was by that round;
         -inf if there is no value, or if a seed is lost, because a mean over the others would not be
         comparable.
     """
-    accuracies = [run.number(RULES[run.execution.chosen_by], until) for run in seeds]
+    accuracies = [run.number(run.selecting_number, until) for run in seeds]
     values = [accuracy for accuracy in accuracies if not math.isnan(accuracy)]
     if not values or any(map(lost, seeds)):
         return -math.inf

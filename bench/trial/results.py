@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from bench import artifacts
 from bench.planning.run_spec import RunSpec, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
 from leaderboards.numbers import curve_of, numbers_of
+from leaderboards.problems import FINETUNED
+from leaderboards.selection import CLIENTS, selected_on
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -38,11 +40,18 @@ def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bo
 
 
 def rows_of(
-    unit: RunSpec, progress: Progress, facts: Mapping[str, Any], *, chance: float, test_samples: int
+    unit: RunSpec,
+    progress: Progress,
+    facts: Mapping[str, Any],
+    *,
+    personal: Collection[str] = (),
+    chance: float,
+    test_samples: int,
 ) -> list[tuple[dict[str, Any], list[Point]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
-    `facts` are the columns that the engine does not know: provenance, cost, `status`. `chance` is
+    `facts` are the columns that the engine does not know: provenance, cost, `status`. `personal`
+    are the suffixes of the rows of clients' own models. `chance` is
     the accuracy of the best guess, one class for all samples, and with `test_samples` gives its
     standard error.
     """
@@ -52,18 +61,30 @@ def rows_of(
         curve = progress.curves[suffix]
         results = numbers_of(curve_of(curve))
         final = results["final_accuracy"]
+        reference = row_entry(unit.algorithm, suffix).reference
+        for_itself = suffix in personal and _judged_on_clients(unit, suffix)
         diverged = progress.diverged
-        # A client that has one class and nobody to learn from may guess without having diverged.
-        if final is not None and not row_entry(unit.algorithm, suffix).reference:
+        # A client that has one class and nobody to learn from may guess without having diverged,
+        # and so may a model for one client alone.
+        if final is not None and not reference and not for_itself:
             diverged = diverged or guesses(final, chance, test_samples, short)
-        outcome = {"error": progress.complaint or None, "diverged": diverged}
+        outcome = {
+            "error": progress.complaint or None,
+            "diverged": diverged,
+            "personal": suffix in personal,
+        }
         rows.append(({**_common(unit, suffix), **results, **facts, **outcome}, curve))
     return rows
 
 
+def _judged_on_clients(unit: RunSpec, suffix: str) -> bool:
+    """Return whether a personal row is meant for clients' own samples, not for the test set."""
+    return suffix.endswith(FINETUNED) or selected_on(unit.setting.as_dict()) == CLIENTS
+
+
 def failed_rows(unit: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Make the rows of a run that failed, without results. `facts`: as of `rows_of`."""
-    outcome = {"error": error, "diverged": False}
+    outcome = {"error": error, "diverged": False, "personal": None}
     return [{**_common(unit, suffix), **outcome, **facts} for suffix in unit.rows]
 
 
@@ -73,7 +94,7 @@ def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
         **identity_columns(*unit.identity(row_entry(unit.algorithm, suffix))),
         "paper": unit.paper,
         "shortened": unit.shortened,
-        "selected_on": "validation" if unit.setting.validation_fraction else "none",
+        "selected_on": selected_on(unit.setting.as_dict()),
         "schema_version": SCHEMA_VERSION,
     }
 
@@ -98,7 +119,6 @@ def write_tracked(
     setting = simulation.setting
     for suffix, key in rows.items():
         if "models" in tracked:
-            row = simulation.algorithm.evaluated(simulation.server)[suffix]
             metadata = {
                 "run_key": key,
                 "algorithm": names[suffix],
@@ -107,7 +127,7 @@ def write_tracked(
                 "model": setting.model,
                 "precision": setting.precision,
             }
-            tensors = _tensors(simulation, row)
+            tensors = _tensors(simulation, suffix)
             written[key].append(artifacts.write_tensors(out, key, tensors, metadata))
         arrays = dict(simulation.tracker.arrays(suffix))
         arrays |= {"run/key": key, "run/algorithm": names[suffix]}
@@ -115,12 +135,16 @@ def write_tracked(
     return written
 
 
-def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
-    """Return the row's tensors by name, and by `client/name` those of personal models."""
+def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
+    """Return a row's tensors by name, and by `client/name` what a client adds to a personal row."""
+    row: Params = {}
+    if not suffix.endswith(FINETUNED):
+        row = simulation.algorithm.evaluated(simulation.server)[suffix]
     tensors = {**simulation.net.constants, **row}
-    personal = set(row) != set(simulation.net.names)
+    personal = suffix in simulation.personal
+    models = simulation.models_of(suffix)
     for client in range(simulation.fed.num_clients if personal else 0):
-        model = simulation.local_model(row, client)
+        (model,) = models([client])
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         keys = [key for key in tensors if key.rpartition("/")[2] == listed]

@@ -31,6 +31,7 @@ from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS, GrowingCurve, add_points, cut
 from leaderboards.rows.files import part_of
+from leaderboards.selection import selected_on, selecting_number
 
 WAIT_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # of waiting for another's claim, before a warning
@@ -202,6 +203,12 @@ class Run:
         value = NUMBERS[name].value(cut(self._arranged, until))
         return math.nan if value is None else value
 
+    @property
+    def selecting_number(self) -> str:
+        """The number of `NUMBERS` by which configurations are selected."""
+        samples = selected_on(self.unit.setting.as_dict(), self.execution.select_on)
+        return selecting_number(self.execution.chosen_by, samples)
+
     def _claim(self) -> bool:
         patient_until = time.monotonic() + SILENT_SECONDS
         while True:
@@ -265,12 +272,20 @@ class Run:
         tracked: dict[str, list[str]] = {}
         if status == "finished":
             # Before the rows, so that a finished row always has its tracked data.
-            rows = self.unit.rows
-            tracked = write_tracked(simulation, self.execution.out, rows, self.unit.row_names)
+            out = self.execution.out
+            tracked = write_tracked(simulation, out, self.unit.rows, self.unit.row_names)
         # A row of other data gives way to this one, whatever environment it is of.
         keys = list(self.unit.rows.values())
         of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
-        for row, curve in rows_of(self.unit, progress, facts, chance=chance, test_samples=samples):
+        rows = rows_of(
+            self.unit,
+            progress,
+            facts,
+            personal=simulation.personal,
+            chance=chance,
+            test_samples=samples,
+        )
+        for row, curve in rows:
             replaces = self.execution.force or row["run_key"] in of_other_data
             self.store.write(row, curve, replaces, tracked.get(row["run_key"], ()))
             if status == "finished" and row["run_key"] == self.unit.key:

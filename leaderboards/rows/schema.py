@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 HP_PREFIX = "hp_"  # of hyper-parameters' columns in `leaderboard.parquet`
 STATUSES = ("finished", "failed", "stopped")
-SELECTED_ON = ("validation", "test", "none")
+SELECTED_ON = ("validation", "clients", "test", "none")
 WHEN_DIVERGED = (
     "a loss or a model became NaN or infinite, or a run ends no better than guessing "
     "(a shortened one: worse than guessing)"
@@ -197,7 +197,8 @@ COLUMNS: tuple[Column, ...] = (
         "selected_on",
         "string",
         "",
-        "what configurations are selected on: validation or none (test in old rows)",
+        "what configurations are selected on: validation, clients (their own samples), none; "
+        "test in old rows",
         "state",
     ),
     Column(
@@ -206,6 +207,14 @@ COLUMNS: tuple[Column, ...] = (
         "",
         "run with fewer rounds, fewer local epochs, or less data than its paper",
         "state",
+    ),
+    Column(
+        "personal",
+        "bool",
+        "",
+        "each client's own model is evaluated, not a global one; empty in old rows",
+        "state",
+        True,
     ),
     Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
     Column("certified", "bool", "", CERTIFIED, "provenance", True),

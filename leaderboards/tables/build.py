@@ -220,7 +220,7 @@ def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
     ]
     if not marks:
         return frozenset()
-    return frozenset(set.intersection(*marks) & {"shortened", "mixed", "data"})
+    return frozenset(set.intersection(*marks) & {"shortened", "mixed", "data", "personal"})
 
 
 def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -13,10 +13,11 @@ from leaderboards.problems import Place, Problem, Record, label_of
 from leaderboards.rows.schema import WHEN_DIVERGED
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
-from leaderboards.tables.model import Head, Row
+from leaderboards.tables.model import Head, Row, Table
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
+GLOBAL_MODEL = "of the global model"  # in the quantities of `leaderboards.numbers`
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
 _DIVERGED_RUNS = "DIVERGED k/n: k of n runs did, and the algorithm is ranked last there"
 _AT_DEFAULTS = (
@@ -95,7 +96,8 @@ def captions(
     """
     records = problem.records
     training = local_training(_shared(problem), problem.differing)
-    lines = [_metrics_line(metrics, intervals), f"local training: {training}"]
+    spread = _metrics_line(metrics, intervals)
+    lines = [of_whose_models(spread, records, marked=True), f"local training: {training}"]
     if any(record["configurations"] for record in records):
         tried = (
             (label_of(record["algorithm"], record["model"]), record["configurations"])
@@ -116,8 +118,34 @@ def captions(
     if gaps:
         text = "validation minus test accuracy in the round of the best validation accuracy, points"
         lines.append(f"{text}: {_extremes(gaps)}")
-    lines += [f"all runs: {flag.meaning}" for key, flag in FLAGS.items() if key in common_marks]
+    for key, flag in FLAGS.items():
+        if key in common_marks and key != "personal":  # which the first line says
+            lines.append(f"all runs: {flag.meaning}")
     return tuple(line[0].upper() + line[1:] for line in lines if line)
+
+
+def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
+    """Say in a text on numbers `of the global model` which rows are of each client's own.
+
+    `marked`: whether the table marks its personal rows; their algorithms are named else.
+    """
+    personal = [record for record in records if record["personal"]]
+    if not personal:
+        return text
+    if len(personal) == len(records):
+        return text.replace(GLOBAL_MODEL, "of each client's own model")
+    labels = sorted({label_of(record["algorithm"], record["model"]) for record in personal})
+    which = f"rows with {FLAGS['personal'].mark}" if marked else ", ".join(labels)
+    return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)", 1)
+
+
+def records_of(tables: Sequence[Table]) -> list[Record]:
+    """List the leaderboard's rows that tables show."""
+    records: list[Record] = []
+    for table in tables:
+        for row in table.rows:
+            records += [cell.record for cell in row.cells if cell.record is not None]
+    return records
 
 
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
@@ -206,15 +234,18 @@ def measured(metric: Number) -> str:
 
 
 def _selection(records: Sequence[Record]) -> str:
+    rules = {record["selected_on"] for record in records if record["n"]}
     searched = sorted({choice for record in records if (choice := record.get("chosen_on"))})
     other_seeds = "; results are of the seeds other than 0" * bool(searched)
     if all(record["configurations"] <= 1 for record in records):
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
     if searched:
-        return f"configurations selected on the validation split of {' or '.join(searched)}{other_seeds}"
-    rules = {record["selected_on"] for record in records if record["n"]}
+        samples = "clients' own validation samples" if rules == {"clients"} else "validation split"
+        return f"configurations selected on the {samples} of {' or '.join(searched)}{other_seeds}"
     texts = {
         "validation": "configurations selected on the validation split, by their mean over seeds",
+        "clients": "configurations selected on the clients' own validation samples, "
+        "by their mean over seeds",
         "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
         "none": "no validation split to select on: of several configurations all are listed and none is ranked",
         "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",

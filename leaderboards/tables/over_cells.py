@@ -8,10 +8,11 @@ from statistics import median
 from typing import Any
 
 from leaderboards.numbers import NUMBERS, Number
-from leaderboards.problems import SPLIT_FIELDS, Record
+from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
+from leaderboards.tables.captions import of_whose_models, records_of
 from leaderboards.tables.model import Cell, Row, Sheet, Table, limits, number, sheet
 from leaderboards.tables.sheets import matching_label, p_text
 
@@ -176,7 +177,7 @@ def over_cells(
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
     return sheet(
         f"Over {result.cells} cells · {metric.short}",
-        [f"{_description(metric)}: all cells and seeds"],
+        [f"{_description(metric, tables)}: all cells and seeds"],
         [(name, "") for name in headings],
         texts,
         notes,
@@ -207,7 +208,7 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     count = len(_pooled_cells(tables, metric))
     return sheet(
         f"Over {count} cell{'s' if count != 1 else ''} · {metric.short}: difference from {label}",
-        [f"{_description(metric)}; {label} is subtracted; partitions are paired"],
+        [f"{_description(metric, tables)}; {label} is subtracted; partitions are paired"],
         headings,
         rows,
         notes,
@@ -215,9 +216,11 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     )
 
 
-def _description(metric: Number) -> str:
+def _description(metric: Number, tables: Sequence[Table]) -> str:
+    """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`."""
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
-    return ", ".join(part for part in parts if part)
+    rivals = [record for record in records_of(tables) if record["algorithm"] not in REFERENCES]
+    return of_whose_models(", ".join(filter(None, parts)), rivals)
 
 
 def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:

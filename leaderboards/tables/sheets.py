@@ -10,7 +10,7 @@ from leaderboards.flags import FLAGS
 from leaderboards.numbers import Number
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import Comparison, Seeds, corrected, paired
-from leaderboards.tables.captions import measured
+from leaderboards.tables.captions import measured, of_whose_models, records_of
 from leaderboards.tables.model import (
     EXCLUDED,
     WHEN_EXCLUDED,
@@ -78,7 +78,13 @@ def against(table: Table, reference: str) -> Sheet | None:
         texts[label, head] = _difference_text(comparison, head.metric) + mark
     return sheet(
         f"{table.title} · difference from {name}",
-        [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
+        [
+            f"{name} is subtracted; positive is more",
+            *(
+                of_whose_models(measured(metric), records_of([table]))
+                for metric in metrics.values()
+            ),
+        ],
         [(head.title, head.label) for _, head in table.results],
         {
             row.label: [texts.get((row.label, head), "") for _, head in table.results]
