@@ -319,6 +319,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     ),
     "first moment left out": ("fedadam", changed("fedadam", lambda h: {"beta1": 0.0})),
     "q applied twice": ("qffl", changed("qffl", lambda h: {"q": 2 * h["q"]})),
+    "Ditto's term doubled": ("ditto", twisted("ditto", local_loss=twice_the_term)),
+    "Ditto's w not trained": ("ditto", twisted("ditto", before_step=step_thrown_away)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 
