@@ -49,6 +49,11 @@ class Sgd:
         self.params = after
 
 
+def mean_ce(samples: Batch) -> Objective:
+    """Return the mean cross entropy over a batch, as a function of the model."""
+    return lambda w: masked(ce(w, samples), samples.weight)
+
+
 def personal_rows(run: Run) -> float:
     """Return 0 if the clients' own models are evaluated, and nothing of the server's; else inf."""
     return 0.0 if run.algorithm.evaluated(run.server) == {"": {}} else math.inf
@@ -77,9 +82,7 @@ def ditto_gaps(run: Run, mu: float) -> Iterator[float]:
             for i in range(PASSES):
                 samples = batch("ditto", number, k, i)
                 visit.step_loss(model(run.net, "pass", number, k, i), samples)
-                fedavg.step(
-                    lambda w, samples=samples: masked(ce(w, samples), samples.weight), samples.x
-                )
+                fedavg.step(mean_ce(samples), samples.x)
             ended[k] = fedavg.params
         personal |= run.close(visits, {k: run.local(k) for k in clients})
         received = weighted(ended, SIZES)
