@@ -132,6 +132,7 @@ SPACES = (
         fixed={"max_steps": 200, "check_every": 50, "patience": 100, "server_batch_size": 32},
     ),
     _space("ditto", {"mu": Grid(0.1, 1.0)}),
+    _space("fd", {"distillation_weight": Grid(0.1, 1.0)}),
     _space("centralized"),
     _space("local"),
 )

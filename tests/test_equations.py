@@ -321,6 +321,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "q applied twice": ("qffl", changed("qffl", lambda h: {"q": 2 * h["q"]})),
     "Ditto's term doubled": ("ditto", twisted("ditto", local_loss=twice_the_term)),
     "Ditto's w not trained": ("ditto", twisted("ditto", before_step=step_thrown_away)),
+    "FD's own table included": ("fd", changed("fd", lambda h: {"fd_exclude_self": False})),
+    "FD's means never made": ("fd", twisted("fd", before_step=step_thrown_away)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

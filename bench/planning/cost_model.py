@@ -29,7 +29,7 @@ from leaderboards import Store
 from leaderboards.rows.files import atomic_file
 from search_spaces import Value
 
-PERSONAL = ("fedbn", "feddkd_bn", "ditto", "local")  # each client's own model is evaluated
+PERSONAL = ("fedbn", "feddkd_bn", "ditto", "fd", "local")  # each client's own model is evaluated
 SERVER_STEPS = {
     "fedgen": "generator_steps",
     "feddf": "max_steps",

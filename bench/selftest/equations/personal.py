@@ -1,24 +1,35 @@
-"""Methods that leave each client a model of its own: Ditto.
+"""Methods that leave each client a model of its own: Ditto, FD.
 
-B batch, K clients.
+B batch, C classes, K clients.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import Check, Limit
-from bench.selftest.equations.formulas import masked, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, TWO, batch, model, moved_statistics
+from bench.selftest.equations.distillation import LABELS, PASSES
+from bench.selftest.equations.formulas import log_softmax, masked, softmax, sum_of, weighted
+from bench.selftest.equations.lab import (
+    CLASSES,
+    SIZES,
+    TWO,
+    batch,
+    forward,
+    model,
+    moved_statistics,
+)
 from bench.selftest.equations.run import History, Loss, Objective, Run, ce, local_gap
 from bench.selftest.toy import gap
 
-PASSES = 2  # local steps of a client in a round
+FD = "Jeong et al. 2018, Algorithm 1"
+FD_CODE = "HtFLlib's mean over all clients"
 DITTO = "Li et al. 2021 (Ditto), Algorithm 1"
 
 
@@ -93,6 +104,69 @@ def ditto_gaps(run: Run, mu: float) -> Iterator[float]:
             yield local_gap(run, History([personal[k]]), k, loss)
 
 
+def fd_loss(tables: Mapping[int, Tensor], gamma: float) -> Loss:
+    """Return CE(y, p) + gamma CE(t_y, p).
+
+    t_y is the mean of the rows of label y of the tables, NaN where a client lacks the label; a
+    sample whose label none has is without that term.
+    """
+
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+        log_p = log_softmax(forward(w, samples.x).logits)
+        terms = []
+        for label, row in zip(samples.y.tolist(), log_p, strict=True):
+            rows = [table[label] for table in tables.values() if not table[label].isnan().any()]
+            target = sum_of(rows) / len(rows) if rows else torch.zeros_like(row)
+            terms.append(-(target * row).sum())
+        return ce(w, samples) + gamma * torch.stack(terms)
+
+    return loss
+
+
+def mean_outputs(passes: list[tuple[Params, Batch]]) -> Tensor:
+    """Return (C, C) mean softmax outputs of each label over a round's passes; NaN for no sample."""
+    outputs = []
+    labels = []
+    for w, samples in passes:
+        counted = samples.weight > 0
+        outputs.append(softmax(forward(w, samples.x, training=False).logits)[counted])
+        labels.append(samples.y[counted])
+    p = torch.cat(outputs)
+    y = torch.cat(labels)
+    return torch.stack([p[y == label].mean(0) for label in range(CLASSES)])
+
+
+def fd_gaps(run: Run, distillation_weight: float, fd_exclude_self: bool = True) -> Iterator[float]:
+    """Compare each client's start, loss and gradient before and after two rounds."""
+    personal = dict.fromkeys(SIZES, run.initial)
+    tables: dict[int, Tensor] = {}
+    for clients in ((), *TWO):
+        passes = {k: passes_of(run, k) for k in clients}
+        visits = {k: run.visit(k) for k in clients}
+        for k, visit in visits.items():
+            for w, samples in passes[k]:
+                visit.step_loss(w, samples)
+        if visits:
+            personal |= run.close(visits, {k: run.local(k) for k in clients})
+        tables |= {k: mean_outputs(passes[k]) for k in clients}
+        yield personal_rows(run)
+        for k in SIZES:
+            others = {j: rows for j, rows in tables.items() if j != k or not fd_exclude_self}
+            loss = fd_loss(others, distillation_weight)
+            yield local_gap(run, History([personal[k]]), k, loss)
+
+
+def passes_of(run: Run, client: int) -> list[tuple[Params, Batch]]:
+    """Return the models and the batches of a client's coming round; it holds some labels only."""
+    held = torch.tensor(LABELS[client])
+    passes = []
+    for i in range(PASSES):
+        samples = batch("pass", run.number, client, i)
+        samples = replace(samples, y=held[samples.y % len(held)])
+        passes.append((model(run.net, "pass", run.number, client, i), samples))
+    return passes
+
+
 CHECKS: dict[str, tuple[Check, ...]] = {
     "ditto": (
         Check(
@@ -102,8 +176,18 @@ CHECKS: dict[str, tuple[Check, ...]] = {
             "with momentum, without BatchNorm", DITTO, ditto_gaps, {"mu": 2.0}, False, momentum=0.9
         ),
     ),
+    "fd": (
+        Check("loss and gradient, 3 rounds, gamma=0.7", FD, fd_gaps, {"distillation_weight": 0.7}),
+        Check(
+            "own table included, gamma=2",
+            FD_CODE,
+            fd_gaps,
+            {"distillation_weight": 2.0, "fd_exclude_self": False},
+        ),
+    ),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {
     "ditto": (Limit({"mu": 0.0}, "local"),),
+    "fd": (Limit({"distillation_weight": 0.0}, "local"),),
 }
