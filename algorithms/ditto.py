@@ -35,7 +35,7 @@ from algorithms.second_model import second_model, second_step
 
 @dataclass(frozen=True)
 class Ditto(Algorithm):
-    """A personal model v_k of objective F_k(v_k) + lambda/2 ||v_k - w_t||^2 beside FedAvg's model w.
+    """A personal model v_k beside FedAvg's w, of objective F_k(v_k) + lambda/2 ||v_k - w_t||^2.
 
     A client trains both on the same batches: v_k from where its last round ended, first from w_0,
     and w from the received w_t. It uploads w. v_k is evaluated.

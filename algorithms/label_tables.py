@@ -8,12 +8,14 @@ part, so that one message serves all.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from algorithms.base import Batch, Cohort, Fed, Params, Upload
 from algorithms.losses import one_hot
 
-Table = dict[str, Tensor]
+Table = dict[str, Any]
 
 
 def no_table(fed: Fed, params: Params, width: int) -> Table:
@@ -34,12 +36,13 @@ def with_batch(table: Table, outputs: Tensor, batch: Batch) -> Table:
 
 def means_of(table: Table) -> Tensor:
     """Return (C, W) mean outputs of each label; zeros for a label without any."""
-    return table["sums"] / table["counts"].clamp(min=1)[:, None]
+    means: Tensor = table["sums"] / table["counts"].clamp(min=1)[:, None]
+    return means
 
 
 def labels_of(table: Table) -> Tensor:
     """Return (C,) 1 for a label with an output, 0 for another."""
-    counts = table["counts"]
+    counts: Tensor = table["counts"]
     return (counts > 0).to(counts.dtype)
 
 

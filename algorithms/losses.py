@@ -41,7 +41,10 @@ def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
 
 
 def cross_entropy_to(target: Tensor, student: Tensor) -> Tensor:
-    """Return -sum_c t_c log softmax(student)_c of target probabilities and logits, both (B, C): (B,), nats."""
+    """Return -sum_c t_c log softmax(student)_c of target probabilities t and logits, both (B, C).
+
+    Returns (B,), nats.
+    """
     return -(target * student.log_softmax(-1)).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""A second model that a client trains beside the one of its `params`: Ditto's global model, FML's meme model.
+"""A second model that a client trains beside that of its `params`, as Ditto's global model is.
 
 The engine's optimiser trains `params`. The second model takes its own steps in `before_step`, by
 SGD with the setting's momentum and without weight decay. Its state in `local` is a dict of

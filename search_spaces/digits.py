@@ -133,6 +133,7 @@ SPACES = (
     ),
     _space("ditto", {"mu": Grid(0.1, 1.0)}),
     _space("fd", {"distillation_weight": Grid(0.1, 1.0)}),
+    _space("fedproto", {"proto_weight": Grid(0.1, 1.0)}),
     _space("centralized"),
     _space("local"),
 )

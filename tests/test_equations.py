@@ -323,6 +323,11 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "Ditto's w not trained": ("ditto", twisted("ditto", before_step=step_thrown_away)),
     "FD's own table included": ("fd", changed("fd", lambda h: {"fd_exclude_self": False})),
     "FD's means never made": ("fd", twisted("fd", before_step=step_thrown_away)),
+    "FedProto on all epochs": (
+        "fedproto",
+        changed("fedproto", lambda h: {"proto_from": "all_epochs"}),
+    ),
+    "FedProto's term doubled": ("fedproto", twisted("fedproto", local_loss=twice_the_term)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

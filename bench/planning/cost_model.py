@@ -29,7 +29,14 @@ from leaderboards import Store
 from leaderboards.rows.files import atomic_file
 from search_spaces import Value
 
-PERSONAL = ("fedbn", "feddkd_bn", "ditto", "fd", "local")  # each client's own model is evaluated
+PERSONAL = (
+    "fedbn",
+    "feddkd_bn",
+    "ditto",
+    "fd",
+    "fedproto",
+    "local",
+)  # each client's own model is evaluated
 SERVER_STEPS = {
     "fedgen": "generator_steps",
     "feddf": "max_steps",

@@ -156,11 +156,11 @@ def fd_gaps(run: Run, distillation_weight: float, fd_exclude_self: bool = True) 
             yield local_gap(run, History([personal[k]]), k, loss)
 
 
-def passes_of(run: Run, client: int) -> list[tuple[Params, Batch]]:
+def passes_of(run: Run, client: int, steps: int = PASSES) -> list[tuple[Params, Batch]]:
     """Return the models and the batches of a client's coming round; it holds some labels only."""
     held = torch.tensor(LABELS[client])
     passes = []
-    for i in range(PASSES):
+    for i in range(steps):
         samples = batch("pass", run.number, client, i)
         samples = replace(samples, y=held[samples.y % len(held)])
         passes.append((model(run.net, "pass", run.number, client, i), samples))
