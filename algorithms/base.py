@@ -194,7 +194,10 @@ class Net(Protocol):
         """Return the outputs in evaluation mode; gradients flow, and nothing is written."""
 
     def head(self, params: Params, features: Tensor) -> Tensor:
-        """Return logits (B, C) of features (B, D), by the last linear layer (in `lenet5_120` the last two)."""
+        """Return logits (B, C) of features (B, D), by the last linear layer.
+
+        In `lenet5_120` these are the last two. The names of its tensors begin with `head.`.
+        """
 
     def normalise(self, x: Tensor) -> Tensor:
         """Normalise generated images in [0, 1] as the network expects its inputs."""

@@ -82,7 +82,8 @@ def mean_over_clients(message: Table, own: Table, exclude_self: bool) -> tuple[T
         own: the client's table as it last reported it.
         exclude_self: whether the means are over the other clients.
     """
-    table_sum, holders = message["table_sum"], message["holders"]
+    table_sum = message["table_sum"]
+    holders = message["holders"]
     if exclude_self:
         table_sum = table_sum - means_of(own)
         holders = holders - labels_of(own)

@@ -21,7 +21,7 @@ Prototypes = dict[str, Any]
 
 
 def no_prototypes(fed: Fed, params: Params) -> Prototypes:
-    """Return the server's prototypes before any client has uploaded one, of the type of `params`."""
+    """Return the server's prototypes before any is uploaded, of the type of `params`."""
     like = next(iter(params.values()))
     classes = fed.net.num_classes
     return {

@@ -134,6 +134,7 @@ SPACES = (
     _space("ditto", {"mu": Grid(0.1, 1.0)}),
     _space("fd", {"distillation_weight": Grid(0.1, 1.0)}),
     _space("fedproto", {"proto_weight": Grid(0.1, 1.0)}),
+    _space("lg_fedavg"),
     _space("centralized"),
     _space("local"),
 )

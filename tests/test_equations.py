@@ -328,6 +328,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
         changed("fedproto", lambda h: {"proto_from": "all_epochs"}),
     ),
     "FedProto's term doubled": ("fedproto", twisted("fedproto", local_loss=twice_the_term)),
+    "bodies averaged too": ("lg_fedavg", partial(build, "fedavg")),
+    "heads' plain mean": ("lg_fedavg", twisted("lg_fedavg", server_step=unweighted)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

@@ -29,11 +29,11 @@ def relabelled(simulation: Simulation, name: str) -> Simulation:
     """The run of `simulation` on samples with permuted labels, from a head permuted alike."""
     data = toy_dataset()
     labels = np.array(PERMUTATION)
-    train, test = (data.train_x, labels[data.train_y]), (data.test_x, labels[data.test_y])
+    train = (data.train_x, labels[data.train_y])
+    test = (data.test_x, labels[data.test_y])
+    renamed = Dataset.of("toy", train, test)
     initial = permuted(simulation._initial)
-    return Simulation(
-        make(name), TINY, 0, Dataset.of("toy", train, test), INFO, toy_split(), initial=initial
-    )
+    return Simulation(make(name), TINY, 0, renamed, INFO, toy_split(), initial=initial)
 
 
 def permuted(model: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Methods that leave each client a model of its own: Ditto, FD.
+"""Methods that leave each client a model of its own: Ditto, FD, LG-FedAvg.
 
 B batch, C classes, K clients.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import Check, Limit
+from bench.selftest.equations.checks import ONE_CLIENT, Check, Limit
 from bench.selftest.equations.distillation import LABELS, PASSES
 from bench.selftest.equations.formulas import log_softmax, masked, softmax, sum_of, weighted
 from bench.selftest.equations.lab import (
@@ -25,11 +25,13 @@ from bench.selftest.equations.lab import (
     model,
     moved_statistics,
 )
-from bench.selftest.equations.run import History, Loss, Objective, Run, ce, local_gap
+from bench.selftest.equations.run import History, Loss, Objective, Run, ce, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
 FD = "Jeong et al. 2018, Algorithm 1"
 FD_CODE = "HtFLlib's mean over all clients"
+LG_FEDAVG = "Liang et al. 2020, Algorithm 1"
+HEAD = ("head.weight", "head.bias")
 DITTO = "Li et al. 2021 (Ditto), Algorithm 1"
 
 
@@ -156,6 +158,19 @@ def fd_gaps(run: Run, distillation_weight: float, fd_exclude_self: bool = True) 
             yield local_gap(run, History([personal[k]]), k, loss)
 
 
+def lg_gaps(run: Run) -> Iterator[float]:
+    """Compare the averaged head, each client's start, loss and gradient in two rounds."""
+    personal = dict.fromkeys(SIZES, run.initial)
+    for clients in TWO:
+        ended = run.round(clients)
+        personal |= ended
+        averaged = weighted(ended, SIZES)
+        head = {name: averaged[name] for name in HEAD}
+        yield run.model_gap(head)
+        for k in SIZES:
+            yield local_gap(run, History([personal[k] | head]), k, fedavg_loss())
+
+
 def passes_of(run: Run, client: int, steps: int = PASSES) -> list[tuple[Params, Batch]]:
     """Return the models and the batches of a client's coming round; it holds some labels only."""
     held = torch.tensor(LABELS[client])
@@ -185,9 +200,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
             {"distillation_weight": 2.0, "fd_exclude_self": False},
         ),
     ),
+    "lg_fedavg": (Check("heads averaged, loss and gradient, 2 rounds", LG_FEDAVG, lg_gaps),),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {
     "ditto": (Limit({"mu": 0.0}, "local"),),
     "fd": (Limit({"distillation_weight": 0.0}, "local"),),
+    "lg_fedavg": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
 }
