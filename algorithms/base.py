@@ -49,6 +49,7 @@ NEEDS = {  # what an algorithm may require of the engine
     "sgd": "local SGD, with or without momentum, not Nesterov's",
     "plain_sgd": "local SGD without momentum and without clipping",
     "pooled": "one client that holds the training data of all",
+    "common_features": "models with one number of features, as all have in the form `+fd64`",
 }
 
 
@@ -182,6 +183,10 @@ class Net(Protocol):
     def feature_dim(self) -> int:
         """D, the number of features."""
 
+    @property
+    def common(self) -> Net:
+        """The network of the setting's `model`; itself, unless clients have others."""
+
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Return the outputs in training mode.
 
@@ -223,7 +228,15 @@ class Fed(Protocol):
 
     @property
     def net(self) -> Net:
-        """The network."""
+        """The network: in a client's hooks its own, in the server's that of `model`."""
+
+    @property
+    def nets(self) -> Mapping[str, Net]:
+        """The clients' networks by name of the model; one, unless `client_models` has more."""
+
+    @property
+    def initial(self) -> Mapping[str, Params]:
+        """The initial model w_0 of each of `nets`, which all clients of that model share."""
 
     @property
     def num_clients(self) -> int:
@@ -260,7 +273,9 @@ class Fed(Protocol):
     def stream(self, *keys: str | int) -> torch.Generator:
         """Return the generator of these keys; such streams are the server's only source of randomness."""
 
-    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+    def repeat(
+        self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
+    ) -> Any:
         """Train on the server: apply `step(net, state, one, given)` to each `one` of `inputs`; return the last state.
 
         If clients are stacked on a GPU, the step is captured once and replayed, in later rounds
@@ -274,6 +289,7 @@ class Fed(Protocol):
                 structure.
             inputs: tree of tensors, each with a leading axis over the steps.
             given: tree of tensors and numbers that all steps read.
+            net: the network that the step gets, one of `nets`; None for `fed.net`.
 
         Raises:
             TypeError: the step is neither.
@@ -288,6 +304,10 @@ class Cohort(Protocol):
     ids: Tensor
     num_examples: Tensor
     lr: float
+
+    @property
+    def groups(self) -> Mapping[str, Cohort]:
+        """The clients of each model that some of them have, by its name, in the order of `ids`."""
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
         """Return the mean over the client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out."""
@@ -378,6 +398,12 @@ class Algorithm:
     uploads_model: ClassVar[bool] = (
         True  # clients upload their model as `params`, as DKD and T1 require
     )
+    # Whether clients may have models of their own. Not if the server averages the weights of all
+    # clients, or sends all of them one model to train.
+    unlike_models: ClassVar[bool] = False
+    # Entries of the message and of uploads whose shapes depend on a client's model. The server has
+    # each of them by name of the model, a client has its own model's.
+    by_model: ClassVar[tuple[str, ...]] = ()
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
     terms: ClassVar[
         tuple[str, ...]
@@ -405,11 +431,17 @@ class Algorithm:
         return Server(params)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the message to every client of the round; its distinct tensors are the traffic down."""
+        """Return the message to every client of the round; its distinct tensors are the traffic down.
+
+        Of an entry of `by_model`, a dict by name of the model, a client receives its own model's.
+        """
         return {"params": server.params}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Return the server's state after the round; each tensor of `uploads` has a leading client axis (m, ...)."""
+        """Return the server's state after the round; `uploads` have a client axis, (m, ...).
+
+        An entry of `by_model` is a dict by name of the model, with an axis over that group.
+        """
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
@@ -480,6 +512,16 @@ class Plugin(Algorithm):
     def uploads_model(self) -> bool:  # type: ignore[override]
         """The value of the base."""
         return self.base.uploads_model
+
+    @property
+    def unlike_models(self) -> bool:  # type: ignore[override]
+        """The value of the base."""
+        return self.base.unlike_models
+
+    @property
+    def by_model(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The entries of the base, and those that the plug-in adds."""
+        return self.base.by_model
 
     @property
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]

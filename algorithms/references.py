@@ -43,6 +43,7 @@ class LocalOnly(Algorithm):
         reference=True,
     )
     uploads_model = False
+    unlike_models = True
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return a server without a model."""
@@ -93,6 +94,11 @@ class Pooled(Plugin):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         """The needs of the base, and the pooled data."""
         return self.base.needs | {"pooled"}
+
+    @property
+    def unlike_models(self) -> bool:  # type: ignore[override]
+        """One client has one model."""
+        return False
 
 
 centralized = Variant(Pooled, LocalOnly, name="centralized")

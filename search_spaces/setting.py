@@ -104,7 +104,9 @@ class Setting:
 
     dataset: str = _setting("digits", "registered data set")
     model: str = _setting(
-        "mlp", "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA"
+        "mlp",
+        "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA, `+fd64` "
+        "pools the features to 64; with client_models it is the server's own",
     )
     partition: str = _setting("lda", "how training samples are assigned to clients", packable=True)
     alpha: float | None = _setting(
@@ -193,6 +195,11 @@ class Setting:
         1,
         packable=True,
     )
+    client_models: str = _setting(
+        "",
+        "models of the clients, joined by `/` and dealt in turn: client k has the one at place k "
+        "modulo their number; empty if all have `model`",
+    )
     start_from: str = _setting(
         "",
         "run key of a stored run, whose final model is w_0; empty for drawn weights",
@@ -212,10 +219,25 @@ class Setting:
             raise ValueError(
                 f"evaluate_every must be <= rounds, got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
             )
+        if self.client_models and not all(self.client_models.split("/")):
+            raise ValueError(
+                "client_models must be models joined by /, such as mlp/cnn_digits, "
+                f"got {self.client_models!r}"
+            )
         if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
             raise ValueError(
                 f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}"
             )
+
+    @property
+    def models_of_clients(self) -> tuple[str, ...]:
+        """The models that are dealt to the clients in turn; `model` alone if they have no other."""
+        return tuple(self.client_models.split("/")) if self.client_models else (self.model,)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All distinct models: `model`, and the clients'."""
+        return tuple(dict.fromkeys((self.model, *self.models_of_clients)))
 
     @property
     def cohort_size(self) -> int:

@@ -132,7 +132,9 @@ class Evaluator:
 
     `complete` returns a client's whole model for a row and that client. `known` are scores of
     personal models that have not changed; new ones are added to it. `untrained` are clients that
-    have not trained yet: those whose models are equal, which are usually all, are scored once.
+    have not trained yet: those whose models are equal, which are usually all of one architecture,
+    are scored once. `net_of` returns a client's network; None for `net`, which is that of whole
+    models.
     """
 
     net: Network
@@ -140,27 +142,27 @@ class Evaluator:
     complete: Complete
     known: Scores = field(default_factory=dict)
     untrained: Collection[int] = ()
+    net_of: Callable[[int], Network] | None = None
 
     def scores(self, row: Params) -> list[Score]:
         """Return a score for each part of the test set; for a personal model, for each client and its parts."""
         parts, clients = range(len(self.federation.test_parts)), range(len(self.federation.clients))
         if self._is_whole(row):
-            return [self._score_whole(row, part) for part in parts]
+            return [self._score_whole(self.net, row, part) for part in parts]
         pairs = [(c, p) for c in clients for p in parts if len(parts) != len(clients) or c == p]
-        first: Params = {}  # the model of the first untrained client
-        shared: dict[int, Score] = {}  # its score, by part
+        first: dict[Network, Params] = {}  # the model of the first untrained client, by network
+        shared: dict[tuple[Network, int], Score] = {}  # its score, by part
         for client, part in pairs:
             if (client, part) in self.known:
                 continue
+            net = self._net_of(client)
             model = self.complete(row, client)
-            if client in self.untrained:
-                first = first or model
-                if equal(model, first):
-                    if part not in shared:
-                        shared[part] = self._score_whole(model, part)
-                    self.known[client, part] = shared[part]
-                    continue
-            self.known[client, part] = self._score_whole(model, part)
+            if client in self.untrained and equal(model, first.setdefault(net, model)):
+                if (net, part) not in shared:
+                    shared[net, part] = self._score_whole(net, model, part)
+                self.known[client, part] = shared[net, part]
+                continue
+            self.known[client, part] = self._score_whole(net, model, part)
         return [self.known[pair] for pair in pairs]
 
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
@@ -175,9 +177,11 @@ class Evaluator:
             return measures
         accuracies = {}
         for client, index in tests.items():
-            model = row if self._is_whole(row) else self.complete(row, client)
+            whole = self._is_whole(row)
+            net = self.net if whole else self._net_of(client)
+            model = row if whole else self.complete(row, client)
             accuracies[client] = score(
-                self.net, model, federation.chunks(federation.train, index)
+                net, model, federation.chunks(federation.train, index)
             ).accuracy
         measures |= fairness(list(accuracies.values()), [len(index) for index in tests.values()])
         return measures | {
@@ -187,15 +191,18 @@ class Evaluator:
     def _is_whole(self, row: Params) -> bool:
         return set(row) == set(self.net.names)
 
-    def _score_whole(self, params: Params, part: int) -> Score:
+    def _net_of(self, client: int) -> Network:
+        return self.net_of(client) if self.net_of else self.net
+
+    def _score_whole(self, net: Network, params: Params, part: int) -> Score:
         federation = self.federation
         test_score, held_out = (
-            on_part(self.net, federation, params, part),
+            on_part(net, federation, params, part),
             federation.validation_parts[part],
         )
         if not len(held_out):
             return test_score
-        val_score = score(self.net, params, federation.chunks(federation.train, held_out))
+        val_score = score(net, params, federation.chunks(federation.train, held_out))
         return replace(test_score, val_accuracy=val_score.accuracy)
 
 

@@ -8,30 +8,29 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
-from bench.engine.cohort import ClientCohort, Traffic
+from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import Evaluator, Scores, StopCheck, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.own_draws import drawing_layer, refuse
-from bench.engine.pytree import num_bytes, stack, tensors, to
+from bench.engine.pytree import num_bytes, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
-from bench.errors import Slower
+from bench.errors import Slower, describe
 from bench.execution import BACKENDS
 from search_spaces.setting import Setting
 
@@ -110,46 +109,60 @@ class Simulation:
         self.trainer = trainer_of(self.backend, self.device)
         self._data_hash = dataset.hash
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
-        factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
-        module = make_module(factory, setting.partition_seed_of(seed))
-        if initial:
-            take_constants(module, initial)
-        mean, std = info.normalization(setting.normalization)
-        self.net = Network(
-            module, info.input_shape, info.num_classes, setting.precision, mean, std
-        ).to(self.device)
-        dtype, run_device = (
-            self.net.dtype,
-            self.device,
-        )  # not `self`, which the lambdas below must not hold
+        makers = {name: _Maker(name, setting, seed, info, self.device) for name in setting.models}
+        networks: dict[str, Network] = {}
+        first: dict[str, Params] = {}
+        for name, maker in makers.items():
+            networks[name], first[name] = maker.network(initial)
+        self.net = networks[setting.model]
+        for name in setting.models_of_clients:
+            if name != setting.model:
+                networks[name].shared = self.net
+        dtype = self.net.dtype
+        run_device = self.device  # not `self`, which the lambdas below must not hold
         split = split.pooled() if "pooled" in algorithm.needs else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
         self.fed = FedView(
             net=self.net,
+            nets={name: networks[name] for name in setting.models_of_clients},
+            initial={name: first[name] for name in setting.models_of_clients},
             num_clients=len(self.federation.clients),
             batch_size=setting.batch_size,
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
             steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
-            initialise=lambda generator: initial_params(
-                drawn_module(factory, generator), dtype, run_device
-            ),
+            initialise=makers[setting.model].drawn,
         )
-        optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
-        draws = drawing_layer(setting.model, info.input_shape)
-        if draws and (self.backend != "loop" or self.device.type != "cpu"):
-            raise refuse(setting.model, draws, "in a stack or on a GPU")
-        self.problem = Problem(
-            algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws
-        )
-        drawn = initial_params(module, dtype, run_device)
-        self._initial = (
-            {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
-        )
+        drawing = {name: drawing_layer(name, info.input_shape) for name in setting.models}
+        draws = {name: layer for name, layer in drawing.items() if layer}
+        for name, layer in draws.items():
+            if self.backend != "loop" or self.device.type != "cpu":
+                raise refuse(name, layer, "in a stack or on a GPU")
+
+        def problem_with(name: str) -> Problem:
+            net = networks[name]
+            return Problem(
+                algorithm=algorithm,
+                setting=setting,
+                seed=seed,
+                model=name,
+                net=net,
+                fed=replace(self.fed, net=net, initialise=makers[name].drawn),
+                federation=self.federation,
+                optimizer=Optimizer(setting, decays(setting, net.trainable, net.norms)),
+                draws=next(iter(draws.values()), ""),
+                unlike=bool(setting.client_models),
+            )
+
+        self.problem = problem_with(setting.model)
+        if setting.client_models:
+            own = {name: problem_with(name) for name in setting.models}
+            of_clients = tuple(own[name] for name in setting.models_of_clients)
+            self.problem = replace(self.problem, of_clients=of_clients)
         with self.problem.own_draws("server", 0):
-            self.server: Server = algorithm.init_server(self.fed, self._initial)
+            self.server: Server = algorithm.init_server(self.fed, first[setting.model])
         declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
         if set(declared) != set(rows):
             name = type(algorithm).__name__
@@ -159,7 +172,11 @@ class Simulation:
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
         self.tracker = Tracker(
-            track, self.net, self.federation, lambda *args: weak_self.local_model(*args)
+            track,
+            self.net,
+            self.federation,
+            lambda *args: weak_self.local_model(*args),
+            lambda client: weak_self.problem.of(client).net,
         )
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
@@ -242,8 +259,9 @@ class Simulation:
             client, self.fed.num_clients - 1
         )  # pooled data have a single client, whose model serves all
         generator = stream(self.seed, "start", self.round, client)
+        received = self.problem.of(client).received(message)
         local = self.algorithm.start(
-            self.problem.fed_of(client), message, self._memory(client), generator
+            self.problem.fed_of(client), received, self._memory(client), generator
         )
         return {**local["params"], **row}
 
@@ -260,7 +278,8 @@ class Simulation:
         """Return a client's memory, on the device; until the client has trained, it is made anew and not stored."""
         if client in self.memories:
             return dict(to(self.memories[client], self.device))
-        memory = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
+        first = self.fed.initial[self.problem.of(client).model]
+        memory = self.algorithm.init_client(self.problem.fed_of(client), first)
         return dict(tensors(memory, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
@@ -268,12 +287,13 @@ class Simulation:
         number = self.round + 1
         lr = self.setting.lr * self.setting.lr_decay**self.round
         with self.problem.own_draws("start", number):
-            message = self._message()
-            clients = [
-                make_work(self.problem, client, number, message, self._memory(client))
-                for client in self.participants(number)
-            ]
-        return RoundWork(self.problem, clients, message, number, lr)
+            job = RoundWork(self.problem, [], self._message(), number, lr)
+            for client in self.participants(number):
+                own = job.of(client)
+                memory = self._memory(client)
+                work = make_work(own.problem, client, number, own.message, memory)
+                job.clients.append(work)
+        return job
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
@@ -284,8 +304,17 @@ class Simulation:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
-        uploads = stack([result.upload for result in trained])
-        server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
+        uploads = gathered(self.problem, trained)
+        try:
+            server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
+        except Exception as error:
+            if not self.problem.unlike:
+                raise
+            names = ", ".join(cohort.groups)
+            raise RuntimeError(
+                f"round {number}, server_step: {describe(error)}; clients have unlike models here "
+                f"({names}): only those of one name can be combined, which `by_model` gives by name"
+            ) from error
         if server.round != number:
             raise RuntimeError(
                 f"server_step must return server.next(...): round {server.round} after round {number}"
@@ -327,7 +356,14 @@ class Simulation:
 
     def _count_traffic(self, trained: list[ClientResult], message: Message) -> None:
         traffic = self.progress.traffic
-        down, up = len(trained) * num_bytes(message), sum(result.bytes_up for result in trained)
+        sizes: dict[str, int] = {}  # of what a client receives, by its model
+        down = 0
+        for result in trained:
+            own = self.problem.of(result.client)
+            if own.model not in sizes:
+                sizes[own.model] = num_bytes(own.received(message))
+            down += sizes[own.model]
+        up = sum(result.bytes_up for result in trained)
         traffic.communications += bool(down or up)
         traffic.bytes_down += down
         traffic.bytes_up += up
@@ -365,12 +401,52 @@ class Simulation:
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that is sent nothing has the same model until it trains again.
             cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
-            evaluator = Evaluator(self.net, self.federation, self.local_model, cached, untrained)
+            evaluator = Evaluator(
+                self.net,
+                self.federation,
+                self.local_model,
+                cached,
+                untrained,
+                lambda client: self.problem.of(client).net,
+            )
             scores = evaluator.scores(row)
             self.tracker.row(self.round, suffix, row, scores, self.done)
             curve = self.progress.curves.setdefault(suffix, [])
             measures = {**evaluator.measures(row, scores, self.done), **shared}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """What makes the modules of one model of a run."""
+
+    name: str
+    setting: Setting
+    seed: int
+    info: DatasetInfo
+    device: torch.device
+
+    def _module(self) -> nn.Module:
+        return models.make(self.name, self.info.input_shape, self.info.num_classes)
+
+    def network(self, initial: Params | None) -> tuple[Network, Params]:
+        """Make the network and w_0, which is drawn, or else `initial`."""
+        info = self.info
+        setting = self.setting
+        module = make_module(self._module, setting.partition_seed_of(self.seed))
+        if initial:
+            take_constants(module, initial)
+        mean, std = info.normalization(setting.normalization)
+        net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        params = initial_params(module, net.dtype, self.device)
+        if initial:
+            params = {name: initial[name].to(value) for name, value in params.items()}
+        return net.to(self.device), params
+
+    def drawn(self, generator: torch.Generator) -> Params:
+        """Draw the parameters of a new network."""
+        dtype = torch.float64 if self.setting.precision == "fp64" else torch.float32
+        return initial_params(drawn_module(self._module, generator), dtype, self.device)
 
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:

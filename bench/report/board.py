@@ -24,13 +24,16 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     cells = [cell for group in groups for cell in group.cells]
     records = [record for cell in cells for record in cell.records]
     names = _worth_showing(records)
-    values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
+    values = {
+        "dataset": {group.setting["dataset"] for group in groups},
+        "model": {group.models for group in groups},
+    }
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
     if all(record[f"{metric.name}_low"] is None for record in records for metric in SHOWN):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
-        "model": ("model", [group.setting["model"] for group in groups]),
+        "model": ("model", [group.models for group in groups]),
         "α": (
             "alpha",
             [number(alpha) for alpha in sorted({cell.place[0] for cell in cells}, key=sortable)],

@@ -161,7 +161,9 @@ def _commands(run: Run) -> Iterator[str]:
     if run["status"] != "finished":  # there is no result to compare with
         yield run["command"]
         return
-    names = (run["algorithm"], run["dataset"], base_model(run["model"]), run["partition"])
+    client_models = json.loads(run["setting_json"]).get("client_models", "").split("/")
+    models = dict.fromkeys(base_model(name) for name in (run["model"], *client_models))
+    names = (run["algorithm"], run["dataset"], *models, run["partition"])
     outside = [name for name in names if ":" in name]
     allowed = ["--import", *outside] * bool(outside)
     yield shell_command(

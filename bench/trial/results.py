@@ -103,6 +103,8 @@ def write_tracked(
                 name: getattr(simulation.setting, name)
                 for name in ("dataset", "model", "precision")
             }
+            if simulation.setting.client_models:
+                of_setting["client_models"] = simulation.setting.client_models
             metadata = {
                 "run_key": key,
                 "algorithm": names[suffix],
@@ -119,13 +121,28 @@ def write_tracked(
 
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
-    """Return the row's tensors by name, and by `client/name` those that each client adds to a personal model."""
-    tensors = {**simulation.net.constants, **row}
+    """Return the row's tensors by name, and by `client/name` those that each client adds to it.
+
+    If clients have models of their own, all of a personal model's are the client's.
+    """
     personal = set(row) != set(simulation.net.names)
+    if personal and simulation.setting.client_models:
+        tensors: Params = {}
+        for client in range(simulation.fed.num_clients):
+            net = simulation.problem.of(client).net
+            own = {**net.constants, **simulation.local_model(row, client)}
+            own |= {name: own[listed] for name, listed in net.tied.items()}
+            tensors |= {f"{client}/{name}": value for name, value in own.items()}
+        return _arrays(tensors)
+    tensors = {**simulation.net.constants, **row}
     for client in range(simulation.fed.num_clients if personal else 0):
         model = simulation.local_model(row, client)
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         keys = [key for key in tensors if key.rpartition("/")[2] == listed]
         tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}
+    return _arrays(tensors)
+
+
+def _arrays(tensors: Params) -> dict[str, Any]:
     return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}

@@ -210,7 +210,8 @@ class Run:
         unit, execution = self.unit, self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
-        weights.provide(unit.setting.model, directory, execution.offline)
+        for model in unit.setting.models:
+            weights.provide(model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
         self._split_hash, self._dataset_hash, self._test_samples = (
             shares.hash,
@@ -223,7 +224,8 @@ class Run:
         )
         # Another file of weights, or another w_0, counts as another environment: its results are
         # stored beside others.
-        self._started_from = weights.versions(unit.setting.model)
+        for model in unit.setting.models:
+            self._started_from |= weights.versions(model)
         self._started_from |= {"start_from": fingerprint(initial)} if initial else {}
         self.simulation = Simulation(
             build(unit.algorithm, **unit.hyperparameters),
