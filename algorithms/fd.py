@@ -80,6 +80,7 @@ class FD(Algorithm):
         keeps="its model and its table, P + C^2 + C",
     )
     uploads_model = False
+    unlike_models = True
     terms = ("distillation",)
 
     distillation_weight: float = hyper(1.0, 0)

@@ -83,7 +83,9 @@ class FedProto(Algorithm):
         up="C D + C",
         keeps="its model, P",
     )
+    needs = frozenset({"common_features"})
     uploads_model = False
+    unlike_models = True
     terms = ("prototype",)
 
     proto_weight: float = hyper(1.0, 0)

@@ -54,7 +54,9 @@ class LGFedAvg(Algorithm):
         up="C D + C",
         keeps="its body",
     )
+    needs = frozenset({"common_features"})
     uploads_model = False
+    unlike_models = True
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with the head of w_0."""

@@ -135,6 +135,7 @@ SPACES = (
     _space("fd", {"distillation_weight": Grid(0.1, 1.0)}),
     _space("fedproto", {"proto_weight": Grid(0.1, 1.0)}),
     _space("lg_fedavg"),
+    _space("fml", {"ce_weight": Grid(0.5, 0.9)}),
     _space("centralized"),
     _space("local"),
 )

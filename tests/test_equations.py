@@ -330,6 +330,15 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "FedProto's term doubled": ("fedproto", twisted("fedproto", local_loss=twice_the_term)),
     "bodies averaged too": ("lg_fedavg", partial(build, "fedavg")),
     "heads' plain mean": ("lg_fedavg", twisted("lg_fedavg", server_step=unweighted)),
+    "the meme never trained": ("fml", twisted("fml", before_step=step_thrown_away)),
+    "memes' plain mean": ("fml", twisted("fml", server_step=unweighted)),
+    "FML's weights swapped": (
+        "fml",
+        changed(
+            "fml",
+            lambda h: {"ce_weight": h["meme_ce_weight"], "meme_ce_weight": h["ce_weight"]},
+        ),
+    ),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from conftest import identical, resumed, trained
 
 from algorithms import build
 from bench.data.dataset import Dataset
@@ -52,3 +55,34 @@ def test_permuted_labels_permute_models(name: str) -> None:
     other.advance(3)
     expected = {key: permuted(model) for key, model in models_of(run).items()}
     assert gap(models_of(other), expected) <= ROUNDING
+
+
+UNLIKE = {
+    "fd": "mlp/cnn_digits",
+    "fedproto": "mlp+fd16/cnn_digits+fd16",
+    "lg_fedavg": "mlp+fd16/cnn_digits+fd16",
+    "fml": "mlp/cnn_digits",
+}
+
+
+@pytest.mark.parametrize(("name", "models"), UNLIKE.items())
+def test_unlike_models_are_resumed_and_differ_from_local(
+    name: str, models: str, tmp_path: Path
+) -> None:
+    fields = {"client_models": models, "model": models.split("/")[0]}
+    run = trained(name, rounds=4, **fields)
+    run.advance(2)
+    assert identical(run, resumed(tmp_path, name, rounds=4, **fields))
+    alone = trained("local", rounds=4, **fields)
+    alone.advance(2)
+    for client in run.memories:
+        assert gap(run.local_model({}, client), alone.local_model({}, client)) > ROUNDING
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_equal_models_of_clients_change_nothing(name: str) -> None:
+    run = simulate(name)
+    other = simulate(name, client_models="mlp/mlp")
+    run.advance(3)
+    other.advance(3)
+    assert identical(run, other)

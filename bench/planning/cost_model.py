@@ -41,6 +41,8 @@ PERSONAL = (
     "ditto",
     "fd",
     "fedproto",
+    "lg_fedavg",
+    "fml",
     "local",
 )  # each client's own model is evaluated
 SERVER_STEPS = {

@@ -1,4 +1,4 @@
-"""Methods that leave each client a model of its own: Ditto, FD, LG-FedAvg.
+"""Methods that leave each client a model of its own: Ditto, FD, LG-FedAvg, FML.
 
 B batch, C classes, K clients.
 """
@@ -6,16 +6,17 @@ B batch, C classes, K clients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import ONE_CLIENT, Check, Limit
+from bench.selftest.equations.checks import ONE_CLIENT, ROUNDING, Check, Limit
 from bench.selftest.equations.distillation import LABELS, PASSES
-from bench.selftest.equations.formulas import log_softmax, masked, softmax, sum_of, weighted
+from bench.selftest.equations.formulas import kl, log_softmax, masked, softmax, sum_of, weighted
 from bench.selftest.equations.lab import (
     CLASSES,
     SIZES,
@@ -32,6 +33,7 @@ FD = "Jeong et al. 2018, Algorithm 1"
 FD_CODE = "HtFLlib's mean over all clients"
 LG_FEDAVG = "Liang et al. 2020, Algorithm 1"
 HEAD = ("head.weight", "head.bias")
+FML = "Shen et al. 2020, local losses"
 DITTO = "Li et al. 2021 (Ditto), Algorithm 1"
 
 
@@ -62,9 +64,9 @@ class Sgd:
         self.params = after
 
 
-def mean_ce(samples: Batch) -> Objective:
-    """Return the mean cross entropy over a batch, as a function of the model."""
-    return lambda w: masked(ce(w, samples), samples.weight)
+def mean_of(loss: Callable[..., Tensor], samples: Batch, w: Params) -> Tensor:
+    """Return the mean of a model's losses over a batch."""
+    return masked(loss(w, samples), samples.weight)
 
 
 def personal_rows(run: Run) -> float:
@@ -95,7 +97,7 @@ def ditto_gaps(run: Run, mu: float) -> Iterator[float]:
             for i in range(PASSES):
                 samples = batch("ditto", number, k, i)
                 visit.step_loss(model(run.net, "pass", number, k, i), samples)
-                fedavg.step(mean_ce(samples), samples.x)
+                fedavg.step(partial(mean_of, ce, samples), samples.x)
             ended[k] = fedavg.params
         personal |= run.close(visits, {k: run.local(k) for k in clients})
         received = weighted(ended, SIZES)
@@ -158,6 +160,42 @@ def fd_gaps(run: Run, distillation_weight: float, fd_exclude_self: bool = True) 
             yield local_gap(run, History([personal[k]]), k, loss)
 
 
+def fml_gaps(run: Run, ce_weight: float, meme_ce_weight: float) -> Iterator[float]:
+    """Compare two rounds of the meme's steps, each private model, its loss and its gradient."""
+    received = run.initial
+    personal = dict.fromkeys(SIZES, run.initial)
+    for clients in TWO:
+        number = run.number
+        visits = {k: run.visit(k) for k in clients}
+        ended = {}
+        for k, visit in visits.items():
+            meme = Sgd(run, received)
+            for i in range(PASSES):
+                samples = batch("fml", number, k, i)
+                private = model(run.net, "pass", number, k, i)
+                visit.step_loss(private, samples)
+                objective = mutual(private, meme_ce_weight)
+                meme.step(partial(mean_of, objective, samples), samples.x)
+            ended[k] = meme.params
+        personal |= run.close(visits, {k: run.local(k) for k in clients})
+        received = weighted(ended, SIZES)
+        yield gap(run.algorithm.evaluated(run.server), {"": {}, "_meme": received})
+        yield gap(dict(run.message()["params"]), received)
+        for k in SIZES:
+            loss = mutual(received, ce_weight)
+            yield local_gap(run, History([personal[k]]), k, loss)
+
+
+def mutual(teacher: Params, own: float) -> Loss:
+    """Return own CE(w) + (1 - own) KL(p_teacher || p_w)."""
+
+    def loss(w: Params, samples: Batch, history: History | None = None) -> Tensor:
+        term = kl(forward(teacher, samples.x).logits, forward(w, samples.x).logits)
+        return own * ce(w, samples) + (1 - own) * term
+
+    return loss
+
+
 def lg_gaps(run: Run) -> Iterator[float]:
     """Compare the averaged head, each client's start, loss and gradient in two rounds."""
     personal = dict.fromkeys(SIZES, run.initial)
@@ -201,10 +239,30 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         ),
     ),
     "lg_fedavg": (Check("heads averaged, loss and gradient, 2 rounds", LG_FEDAVG, lg_gaps),),
+    "fml": (
+        Check(
+            "both models, loss and gradient, 2 rounds",
+            FML,
+            fml_gaps,
+            {"ce_weight": 0.7, "meme_ce_weight": 0.2},
+        ),
+        Check(
+            "with momentum, without BatchNorm",
+            FML,
+            fml_gaps,
+            {"ce_weight": 0.0, "meme_ce_weight": 0.6},
+            norm=False,
+            momentum=0.9,
+        ),
+    ),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {
     "ditto": (Limit({"mu": 0.0}, "local"),),
     "fd": (Limit({"distillation_weight": 0.0}, "local"),),
+    "fml": (
+        Limit({"ce_weight": 1.0}, "local"),
+        Limit({"meme_ce_weight": 1.0}, rows=("_meme", ""), tolerance=ROUNDING),
+    ),
     "lg_fedavg": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
 }
