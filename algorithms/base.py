@@ -1,4 +1,4 @@
-"""The contract between an algorithm and the engine: eleven hooks, whose defaults are FedAvg.
+"""The contract between an algorithm and the engine: twelve hooks, whose defaults are FedAvg.
 
 Five kinds of data: the server sends a *message*; a client trains its *local* state during a round,
 keeps its *memory* between rounds and sends back an *upload*; `Server` is the server's own state.
@@ -405,6 +405,7 @@ class Algorithm:
     # each of them by name of the model, a client has its own model's.
     by_model: ClassVar[tuple[str, ...]] = ()
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
+    predicted: ClassVar[tuple[str, ...]] = ()  # suffixes of the rows that `predict` classifies
     terms: ClassVar[
         tuple[str, ...]
     ] = ()  # names of what `local_loss` reports by `batch.report`, in every step
@@ -447,6 +448,14 @@ class Algorithm:
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Return the models to evaluate by the suffix of their row; what one lacks is each client's, as by `start`."""
         return {"": server.params}
+
+    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
+        """Return scores (B, C) of samples in a row of `predicted`: the largest is the class.
+
+        `params` is a whole model of the row, `net` its network. The row's loss is the cross entropy
+        of the scores, so they should be finite.
+        """
+        return net.eval(params, x).logits
 
     # Client, random: ordinary Python; may use `generator`.
 
@@ -529,6 +538,11 @@ class Plugin(Algorithm):
         return self.base.rows
 
     @property
+    def predicted(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The value of the base."""
+        return self.base.predicted
+
+    @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
         """The terms of the base, and those that the plug-in adds."""
         return self.base.terms
@@ -553,6 +567,10 @@ class Plugin(Algorithm):
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Forward to the base."""
         return self.base.evaluated(server)
+
+    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
+        """Forward to the base."""
+        return self.base.predict(net, params, x, server)
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Forward to the base."""

@@ -378,8 +378,8 @@ def test_an_entry_that_is_wrong_is_told(fields: dict, check: str, words: str) ->
     assert words in " ".join(outcome.problems)
 
 
-def test_eleven_hooks_are_watched() -> None:
-    assert len(HOOKS) == 11
+def test_twelve_hooks_are_watched() -> None:
+    assert len(HOOKS) == 12
     assert set(HOOKS) <= set(vars(ContractMonitor)), "each is forwarded by the monitor itself"
 
 

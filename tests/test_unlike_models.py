@@ -25,6 +25,7 @@ from algorithms.base import (
     Upload,
 )
 from bench import models
+from bench.engine.pack import Pack
 from bench.engine.pytree import equal, num_bytes
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
@@ -273,3 +274,50 @@ def test_the_largest_gap_sees_every_client() -> None:
     first = run("local", client_models=UNLIKE)
     assert largest_gap(first, run("local", client_models=UNLIKE)) == 0
     assert largest_gap(first, run("local", client_models="cnn_digits/mlp")) == float("inf")
+
+
+# Stacks: one for each model.
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "local", "fedcad", "feddf"])
+def test_a_stack_of_equal_models_is_the_stack_of_one_model(algorithm: str) -> None:
+    plain = run(algorithm, backend="stacked")
+    dealt = run(algorithm, backend="stacked", client_models="mlp/mlp")
+    assert largest_gap(plain, dealt) <= 1e-10
+    assert plain.progress.traffic == dealt.progress.traffic
+
+
+@pytest.mark.parametrize("algorithm", [Together(), "local"])
+@pytest.mark.parametrize("value", [UNLIKE, "cnn_digits/mlp+bn/mlp+fd32"])
+def test_stacks_of_unlike_models_are_the_loop(algorithm: Any, value: str) -> None:
+    loop = run(algorithm, client_models=value)
+    stacked = run(algorithm, backend="stacked", client_models=value)
+    assert largest_gap(loop, stacked) <= 1e-9
+    assert loop.progress.traffic == stacked.progress.traffic
+    if isinstance(algorithm, Together):
+        for name, model in loop.server.extra["models"].items():
+            assert largest(model, stacked.server.extra["models"][name]) <= 1e-9
+
+
+def largest(first: Params, second: Params) -> float:
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def test_a_pack_of_runs_on_unlike_models_is_each_alone() -> None:
+    members = [simulate(Together(), "stacked", seed=seed, client_models=UNLIKE) for seed in (0, 1)]
+    pack = Pack(members)
+    pack.advance(3)
+    assert not pack.failures
+    assert pack.apart is None
+    for seed, member in enumerate(members):
+        alone = run(Together(), backend="stacked", seed=seed, client_models=UNLIKE)
+        for name, model in alone.server.extra["models"].items():
+            assert largest(model, member.server.extra["models"][name]) <= 1e-10
+
+
+def test_short_memory_splits_stacks_of_unlike_models() -> None:
+    whole = run("local", backend="stacked", client_models=UNLIKE)
+    cut = simulate("local", "stacked", client_models=UNLIKE)
+    cut.trainer.limit = 1  # type: ignore[union-attr]
+    cut.advance(3)
+    assert largest_gap(whole, cut) <= 1e-10

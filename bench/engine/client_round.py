@@ -220,6 +220,17 @@ class RoundWork:
             return self
         return replace(self, problem=problem, message=message)
 
+    def parts(self) -> list[RoundWork]:
+        """Return the round's parts, each with the clients of one model, as they have it."""
+        by_model: dict[str, list[ClientWork]] = {}
+        for work in self.clients:
+            by_model.setdefault(self.problem.of(work.client).model, []).append(work)
+        parts = []
+        for works in by_model.values():
+            own = self.of(works[0].client)
+            parts.append(self if own is self else replace(own, clients=works))
+        return parts
+
     def plan(self, num_steps: Tensor) -> Plan:
         """Make the plan of a client that takes so many steps."""
         setting = self.problem.setting

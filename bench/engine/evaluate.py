@@ -19,6 +19,7 @@ from bench.errors import Interrupted
 from leaderboards.numbers import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
+Predict = Callable[[Network, Params, Tensor], Tensor]
 
 GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
 ASK_SECONDS = 0.5  # at least, between two looks at the stop file
@@ -84,27 +85,43 @@ class Score:
 Scores = dict[tuple[int, int], Score]  # by client and test part
 
 
+def by_logits(net: Network, params: Params, x: Tensor) -> Tensor:
+    """Return a model's logits (B, C)."""
+    return net.eval(params, x).logits
+
+
 @torch.no_grad()
 def score(
-    net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0
+    net: Network,
+    params: Params,
+    chunks: Iterable[tuple[Tensor, Tensor]],
+    part: int = 0,
+    predict: Predict = by_logits,
 ) -> Score:
-    """Score a whole model on all (inputs, labels) of `chunks`."""
+    """Score a whole model on all (inputs, labels) of `chunks`; `predict` gives (B, C) scores."""
     device = next(iter(params.values())).device
     right, samples = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
     loss = torch.zeros(
         (), dtype=torch.float64, device=device
     )  # read once: reading it would hold up the next chunk
     for x, y in chunks:
-        logits = net.eval(params, x).logits
+        logits = predict(net, params, x)
         right.index_add_(0, y, (logits.argmax(1) == y).long())
         loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
         samples += len(y)
     return Score(right.cpu(), samples, float(loss) / samples, part)
 
 
-def on_part(net: Network, federation: Federation, params: Params, part: int) -> Score:
+def on_part(
+    net: Network,
+    federation: Federation,
+    params: Params,
+    part: int,
+    predict: Predict = by_logits,
+) -> Score:
     """Score a whole model on one part of the test set."""
-    return score(net, params, federation.chunks(federation.test, federation.test_parts[part]), part)
+    chunks = federation.chunks(federation.test, federation.test_parts[part])
+    return score(net, params, chunks, part, predict)
 
 
 def on_test(net: Network, federation: Federation, params: Params) -> list[Score]:
@@ -134,7 +151,7 @@ class Evaluator:
     personal models that have not changed; new ones are added to it. `untrained` are clients that
     have not trained yet: those whose models are equal, which are usually all of one architecture,
     are scored once. `net_of` returns a client's network; None for `net`, which is that of whole
-    models.
+    models. `predict` gives the scores that the classes are chosen by.
     """
 
     net: Network
@@ -143,6 +160,7 @@ class Evaluator:
     known: Scores = field(default_factory=dict)
     untrained: Collection[int] = ()
     net_of: Callable[[int], Network] | None = None
+    predict: Predict = by_logits
 
     def scores(self, row: Params) -> list[Score]:
         """Return a score for each part of the test set; for a personal model, for each client and its parts."""
@@ -180,9 +198,8 @@ class Evaluator:
             whole = self._is_whole(row)
             net = self.net if whole else self._net_of(client)
             model = row if whole else self.complete(row, client)
-            accuracies[client] = score(
-                net, model, federation.chunks(federation.train, index)
-            ).accuracy
+            chunks = federation.chunks(federation.train, index)
+            accuracies[client] = score(net, model, chunks, predict=self.predict).accuracy
         measures |= fairness(list(accuracies.values()), [len(index) for index in tests.values()])
         return measures | {
             f"{CLIENT_ACCURACY}{client}": value for client, value in accuracies.items() if last
@@ -197,12 +214,13 @@ class Evaluator:
     def _score_whole(self, net: Network, params: Params, part: int) -> Score:
         federation = self.federation
         test_score, held_out = (
-            on_part(net, federation, params, part),
+            on_part(net, federation, params, part, self.predict),
             federation.validation_parts[part],
         )
         if not len(held_out):
             return test_score
-        val_score = score(net, params, federation.chunks(federation.train, held_out))
+        chunks = federation.chunks(federation.train, held_out)
+        val_score = score(net, params, chunks, predict=self.predict)
         return replace(test_score, val_accuracy=val_score.accuracy)
 
 

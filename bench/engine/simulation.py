@@ -19,7 +19,7 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
 from bench.engine.cohort import ClientCohort, Traffic, gathered
-from bench.engine.evaluate import Evaluator, Scores, StopCheck, nonfinite_reason
+from bench.engine.evaluate import Evaluator, Scores, StopCheck, by_logits, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
@@ -163,12 +163,7 @@ class Simulation:
             self.problem = replace(self.problem, of_clients=of_clients)
         with self.problem.own_draws("server", 0):
             self.server: Server = algorithm.init_server(self.fed, first[setting.model])
-        declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
-        if set(declared) != set(rows):
-            name = type(algorithm).__name__
-            raise ValueError(
-                f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"
-            )
+        _check_rows(algorithm, self.server)
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
         self.tracker = Tracker(
@@ -264,6 +259,16 @@ class Simulation:
             self.problem.fed_of(client), received, self._memory(client), generator
         )
         return {**local["params"], **row}
+
+    def _predict(self, net: Network, params: Params, x: Tensor) -> Tensor:
+        """Return the algorithm's scores of samples; ValueError if they are not (B, C)."""
+        scores = self.algorithm.predict(net, params, x, self.server)
+        if tuple(scores.shape) != (len(x), net.num_classes):
+            raise ValueError(
+                f"predict must return scores ({len(x)}, {net.num_classes}), a row for each sample, "
+                f"got shape {tuple(scores.shape)}"
+            )
+        return scores
 
     def _message(self) -> Message:
         """Return the current server's message; made once, because personal models are evaluated with it too."""
@@ -400,7 +405,9 @@ class Simulation:
         untrained = set(range(len(self.federation.clients))) - self.memories.keys()
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that is sent nothing has the same model until it trains again.
-            cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
+            predicted = suffix in self.algorithm.predicted
+            stays = nothing_sent and not row and not predicted
+            cached = self._scores.setdefault(suffix, {}) if stays else {}
             evaluator = Evaluator(
                 self.net,
                 self.federation,
@@ -408,12 +415,30 @@ class Simulation:
                 cached,
                 untrained,
                 lambda client: self.problem.of(client).net,
+                self._predict if predicted else by_logits,
             )
             scores = evaluator.scores(row)
             self.tracker.row(self.round, suffix, row, scores, self.done)
             curve = self.progress.curves.setdefault(suffix, [])
             measures = {**evaluator.measures(row, scores, self.done), **shared}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+def _check_rows(algorithm: Algorithm, server: Server) -> None:
+    """Raise ValueError unless the rows that an algorithm declares are those that it evaluates."""
+    name = type(algorithm).__name__
+    declared = algorithm.rows
+    rows = tuple(algorithm.evaluated(server))
+    if set(declared) != set(rows):
+        raise ValueError(
+            f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"
+        )
+    unlisted = sorted(set(algorithm.predicted) - set(declared))
+    if unlisted:
+        raise ValueError(
+            f"{name}.predicted names the rows {unlisted}, which its `rows` {declared} lacks: "
+            "add them there"
+        )
 
 
 @dataclass(frozen=True)
