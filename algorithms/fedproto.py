@@ -31,6 +31,7 @@ from algorithms.entry import About
 from algorithms.label_tables import means_of, no_table, with_batch
 from algorithms.losses import cross_entropy
 from algorithms.prototypes import (
+    nearness,
     no_prototypes,
     squared_error,
     table_of_all,
@@ -46,9 +47,10 @@ class FedProto(Algorithm):
     """Local objective CE + lambda R, R the distance of features from the global prototypes P_c.
 
     A client's prototype of a class is its samples' mean feature, and P_c the mean of the round's
-    clients that have the class. No weights travel. Each client has a model of its own, which is
-    evaluated by its head. Server state: `prototypes` (C, D), and `known` (C,), 1 for a class that
-    has one; a class that no client of the round has keeps its P_c.
+    clients that have the class. No weights travel. Each client has a model of its own. The row
+    `fedproto` predicts by its head, `fedproto_proto` the class of the nearest P_c. Server state:
+    `prototypes` (C, D), and `known` (C,), 1 for a class that has one; a class that no client of the
+    round has keeps its P_c.
 
     Args:
         proto_weight: lambda, weight of R; 0 is training alone.
@@ -66,9 +68,10 @@ class FedProto(Algorithm):
            authors' code has them of the training pass, with dropout.
         2. The last epoch is a client's last ceil(n_k / B) steps.
         3. All clients start from one w_0. In the authors' code each has weights of its own.
-        4. The paper predicts the class of the nearest P_c. The code does so among the classes that
-           a client holds, and also predicts by the head; its counts of right answers are reset
-           between neither clients nor the two predictions. Here the head predicts.
+        4. The paper predicts the class of the nearest P_c. The authors' code does so among the
+           classes that the client holds, and also predicts by the head; its counts of right answers
+           are reset between neither clients nor the two predictions. Here the nearest is of all
+           classes that have a P_c, and each prediction is a row.
         5. fluke pulls samples of a class without a P_c to 0. Here they have no such term, as in the
            authors' code.
     """
@@ -82,10 +85,13 @@ class FedProto(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
+        rows={"": "fedproto", "_proto": "fedproto_proto"},
     )
     needs = frozenset({"common_features"})
     uploads_model = False
     unlike_models = True
+    rows = ("", "_proto")
+    predicted = ("_proto",)
     terms = ("prototype",)
 
     proto_weight: float = hyper(1.0, 0)
@@ -104,6 +110,14 @@ class FedProto(Algorithm):
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the prototypes, and which classes have one."""
         return dict(server.extra)
+
+    def evaluated(self, server: Server) -> dict[str, Params]:
+        """Return no tensor: each client's model is evaluated, in both rows."""
+        return {"": {}, "_proto": {}}
+
+    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
+        """Return minus the distances of a model's features to the prototypes."""
+        return nearness(net.eval(params, x).features, server.extra)
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Return the initial model w_0."""

@@ -7,6 +7,7 @@ that has one. All networks have the same D.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -51,8 +52,18 @@ def with_new(old: Prototypes, new: Tensor, present: Tensor) -> Prototypes:
     }
 
 
-def squared_error(features: Tensor, labels: Tensor, given: Prototypes) -> Tensor:
+def squared_error(features: Tensor, labels: Tensor, given: Mapping[str, Any]) -> Tensor:
     """Return the mean over D of (h - P_y)^2 for features (B, D), (B,); 0 where P_y is not known."""
     targets: Tensor = given["prototypes"][labels]
     known: Tensor = given["known"][labels]
     return known * (features - targets).square().mean(-1)
+
+
+def nearness(features: Tensor, given: Mapping[str, Any]) -> Tensor:
+    """Return minus the distances of features (B, D) to the prototypes, (B, C).
+
+    A class without a prototype is farther than all others.
+    """
+    distances = torch.cdist(features, given["prototypes"])
+    farther = distances.amax(1, keepdim=True) + 1
+    return -torch.where(given["known"] > 0, distances, farther)

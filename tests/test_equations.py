@@ -158,6 +158,10 @@ def unlike_plan(**values: Any) -> Callable[..., Any]:
     return lambda right, *given: right.upload(*given[:-1], replace(given[-1], **values))
 
 
+def farthest(right: Any, *given: Any) -> Any:
+    return -right.predict(*given)
+
+
 def swapped_teachers(right: Any, message: Any, memory: Any) -> Any:
     teachers = right.teachers(message, memory)
     return dict(zip(teachers, reversed(list(teachers.values())), strict=True))
@@ -327,6 +331,7 @@ MUTANTS: dict[str, tuple[str, Make]] = {
         "fedproto",
         changed("fedproto", lambda h: {"proto_from": "all_epochs"}),
     ),
+    "the farthest prototype": ("fedproto", twisted("fedproto", predict=farthest)),
     "FedProto's term doubled": ("fedproto", twisted("fedproto", local_loss=twice_the_term)),
     "bodies averaged too": ("lg_fedavg", partial(build, "fedavg")),
     "heads' plain mean": ("lg_fedavg", twisted("lg_fedavg", server_step=unweighted)),

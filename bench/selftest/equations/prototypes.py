@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from torch import Tensor
 from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import sum_of
-from bench.selftest.equations.lab import BATCH_SIZE, CLASSES, SIZES, TWO, forward
-from bench.selftest.equations.personal import passes_of, personal_rows
+from bench.selftest.equations.lab import BATCH_SIZE, CLASSES, SIZES, TWO, forward, model, samples
+from bench.selftest.equations.personal import passes_of
 from bench.selftest.equations.run import History, Loss, Run, ce, local_gap
 
 STEPS = 3  # local steps of a client in a round
@@ -116,6 +116,18 @@ def of_final_model(run: Run, client: int, passes: list[tuple[Params, Batch]]) ->
 FROM = {"last_epoch": of_last_steps, "all_epochs": of_all_steps, "after": of_final_model}
 
 
+def nearest_gap(run: Run, prototypes: Mapping[int, Tensor]) -> float:
+    """Compare the predicted classes of 40 samples with those of the nearest prototypes."""
+    x, _ = samples(40, "predicted")
+    w = model(run.net, "predicting")
+    got = run.algorithm.predict(run.net, w, x, run.server).argmax(1)
+    for row, label in zip(forward(w, x, training=False).features, got.tolist(), strict=True):
+        distances = {c: float(((row - p) ** 2).sum()) for c, p in prototypes.items()}
+        if label != min(distances, key=lambda c: distances[c]):
+            return inf
+    return 0.0
+
+
 def fedproto_gaps(
     run: Run,
     proto_weight: float,
@@ -130,13 +142,13 @@ def fedproto_gaps(
         passes = {k: passes_of(run, k, STEPS) for k in clients}
         visits = {k: run.visit(k, STEPS) for k in clients}
         for k, visit in visits.items():
-            for w, samples in passes[k]:
-                visit.step_loss(w, samples)
+            for w, given in passes[k]:
+                visit.step_loss(w, given)
         means = [FROM[proto_from](run, k, passes[k]) for k in clients]
         if visits:
             personal |= run.close(visits, {k: run.local(k) for k in clients})
         prototypes |= global_means(means, proto_mean == "printed")
-        yield personal_rows(run)
+        yield nearest_gap(run, prototypes) if prototypes else 0.0
         for k in SIZES:
             loss = proto_loss(prototypes, proto_weight, proto_distance)
             yield local_gap(run, History([personal[k]]), k, loss)
