@@ -31,6 +31,7 @@ from algorithms.entry import About
 from algorithms.label_tables import means_of, no_table, with_batch
 from algorithms.losses import cross_entropy
 from algorithms.prototypes import (
+    mean_over_clients,
     nearness,
     no_prototypes,
     squared_error,
@@ -175,14 +176,13 @@ class FedProto(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return the mean prototype of each class over the clients that have it."""
-        counts = uploads["counts"]
-        have = (counts > 0).to(counts.dtype)
-        clients = have.sum(0).clamp(min=1)
-        shares = have / clients
+        mean, present = mean_over_clients(uploads)
         if self.proto_mean == "printed":
+            counts = uploads["counts"]
+            clients = (counts > 0).sum(0).clamp(min=1)
             shares = counts / counts.sum(0).clamp(min=1) / clients
-        mean = (shares[..., None] * uploads["prototypes"]).sum(0)
-        return server.next({}, **with_new(dict(server.extra), mean, have.amax(0)))
+            mean = (shares[..., None] * uploads["prototypes"]).sum(0)
+        return server.next({}, **with_new(dict(server.extra), mean, present))
 
 
 def _distance_of_means(features: Tensor, batch: Batch, message: Message) -> Tensor:

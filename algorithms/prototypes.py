@@ -43,11 +43,18 @@ def table_of_all(net: Net, params: Params, data: Data) -> Table:
     return {"sums": members.T @ features, "counts": members.sum(0)}
 
 
+def mean_over_clients(uploads: Upload) -> tuple[Tensor, Tensor]:
+    """Return the plain mean (C, D) over the clients that have a class, and whether any has (C,)."""
+    have = (uploads["counts"] > 0).to(uploads["counts"])
+    shares = have / have.sum(0).clamp(min=1)
+    return (shares[..., None] * uploads["prototypes"]).sum(0), have.sum(0) > 0
+
+
 def with_new(old: Prototypes, new: Tensor, present: Tensor) -> Prototypes:
     """Put new prototypes (C, D) in place of old ones for the classes that are present, (C,)."""
     known = torch.maximum(old["known"], present.to(old["known"]))
     return {
-        "prototypes": torch.where(present[:, None].bool(), new, old["prototypes"]),
+        "prototypes": torch.where(present[:, None], new, old["prototypes"]),
         "known": known,
     }
 

@@ -344,6 +344,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
             lambda h: {"ce_weight": h["meme_ce_weight"], "meme_ce_weight": h["ce_weight"]},
         ),
     ),
+    "no margin": ("fedtgp", changed("fedtgp", lambda h: {"margin_threshold": 0.0})),
+    "FedTGP's term doubled": ("fedtgp", twisted("fedtgp", local_loss=twice_the_term)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 
