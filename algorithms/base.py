@@ -45,6 +45,8 @@ NEEDS = {  # what an algorithm may require of the engine
     "batchnorm": "a model with BatchNorm, its `+bn` form",
     "validation": "samples held out, of which the server has inputs and labels",
     "auxiliary": "the server's own labelled samples, some of each class",
+    "public": "samples without labels that the server and all clients have, `fed.public`",
+    "public_labels": "the labels of the public samples, too",
     "images": "inputs that are images",
     "sgd": "local SGD, with or without momentum, not Nesterov's",
     "plain_sgd": "local SGD without momentum and without clipping",
@@ -121,12 +123,14 @@ class Plan:
             differ in it.
         momentum: SGD momentum.
         num_steps: optimiser steps tau_k that this client takes, a scalar tensor.
+        public: the public samples, as `Fed.public`.
     """
 
     round: int | Tensor
     lr: float | Tensor
     momentum: float
     num_steps: Tensor
+    public: Data | None = None
 
 
 @dataclass(frozen=True)
@@ -258,6 +262,16 @@ class Fed(Protocol):
     @property
     def validation(self) -> Data:
         """The held-out samples, for an algorithm that needs `validation`; a client's hook cannot read them either."""
+
+    @property
+    def public(self) -> Data:
+        """The public samples, for an algorithm that needs `public`; in pure hooks `plan.public`.
+
+        If a client's hook reads them, each client's bytes_down count them, once in the run.
+
+        Raises:
+            AttributeError: labels are read, and the algorithm does not need `public_labels`.
+        """
 
     @property
     def client(self) -> Client:

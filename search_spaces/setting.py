@@ -200,6 +200,12 @@ class Setting:
         "models of the clients, joined by `/` and dealt in turn: client k has the one at place k "
         "modulo their number; empty if all have `model`",
     )
+    public: str = _setting(
+        "",
+        "samples without labels that server and clients have, `NAME:N`: N of another data set's "
+        "training samples, of the same shape; `own` is auxiliary_per_class; empty for none",
+        packable=True,
+    )
     start_from: str = _setting(
         "",
         "run key of a stored run, whose final model is w_0; empty for drawn weights",
@@ -224,6 +230,11 @@ class Setting:
                 "client_models must be models joined by /, such as mlp/cnn_digits, "
                 f"got {self.client_models!r}"
             )
+        if self.public not in ("", "own") and not re.fullmatch(r".+:0*[1-9]\d{0,8}", self.public):
+            raise ValueError(
+                "public must be a data set and a number of samples, such as cifar100:5000, or own, "
+                f"got {self.public!r}"
+            )
         if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
             raise ValueError(
                 f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}"
@@ -238,6 +249,14 @@ class Setting:
     def models(self) -> tuple[str, ...]:
         """All distinct models: `model`, and the clients'."""
         return tuple(dict.fromkeys((self.model, *self.models_of_clients)))
+
+    @property
+    def public_set(self) -> tuple[str, int] | None:
+        """The data set that public samples are of, and their number; None if there is no such."""
+        if self.public in ("", "own"):
+            return None
+        name, _, count = self.public.rpartition(":")
+        return name, int(count)
 
     @property
     def cohort_size(self) -> int:

@@ -233,8 +233,8 @@ class RoundWork:
 
     def plan(self, num_steps: Tensor) -> Plan:
         """Make the plan of a client that takes so many steps."""
-        setting = self.problem.setting
-        return Plan(self.round, self.lr, setting.momentum, num_steps)
+        momentum = self.problem.setting.momentum
+        return Plan(self.round, self.lr, momentum, num_steps, self.problem.fed.clients_public)
 
 
 @dataclass

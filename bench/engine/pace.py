@@ -90,6 +90,7 @@ def _round_seconds(
     Raises:
         RuntimeError: the run diverged, and there is nothing left to time.
     """
+    public = setting.public_set
     own = [_without_weights(name) for name in setting.models_of_clients]
     setting = replace(
         setting,
@@ -107,9 +108,12 @@ def _round_seconds(
         fraction=1.0,
         local_test_fraction=0.0,
         start_from="",
+        public="",
     )
     constants = info(setting.dataset)
     auxiliary = setting.auxiliary_per_class * constants.num_classes
+    if public is not None:
+        auxiliary = public[1]
     held_out = HELD_OUT * bool(setting.validation_fraction)
     dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
     if algorithm in SERVER_STEPS:

@@ -129,10 +129,68 @@ class ServersOwn(Data):
         )
 
 
+class PublicData(Data):
+    """The public samples.
+
+    Args:
+        data: the samples.
+        labelled: whether the labels may be read.
+
+    Attributes:
+        read: whether anything of them was read.
+    """
+
+    def __init__(self, data: Data, labelled: bool) -> None:
+        self._data = data
+        self._labelled = labelled
+        self.read = False
+
+    @property
+    def x(self) -> Tensor:
+        """(N, ...) inputs."""
+        self.read = True
+        return self._data.x
+
+    @property
+    def y(self) -> Tensor:  # type: ignore[override]
+        """(N,) labels; raises AttributeError if the algorithm does not need them."""
+        if not self._labelled:
+            raise AttributeError(
+                "fed.public has no labels here: an algorithm that needs them states "
+                'needs = frozenset({"public", "public_labels"})'
+            )
+        self.read = True
+        return self._data.y
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """(N,) ones."""
+        return self._data.weight
+
+    @property
+    def sent(self) -> tuple[Tensor, ...]:
+        """The tensors that a client is sent."""
+        return (self._data.x, self._data.y) if self._labelled else (self._data.x,)
+
+
+class ApartInPacks(Data):
+    """The public samples of runs that train as one program: each run has its own, so none is read."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AttributeError(
+            f"plan.public.{attribute} is read in a program of several runs, which have public samples "
+            "of their own: they train one by one"
+        )
+
+
 @dataclass(frozen=True)
 class FedView:
     """Implementation of `algorithms.base.Fed`.
 
+    `clients_public` is `public` as the clients' hooks find it, apart to know that they read it.
     `nets` and `initial` are the clients' networks and their w_0, by name of the model. `steps`
     executes the server's training steps, `initialise` draws a new network's parameters from a
     generator, and `member` returns the client whose hook is called; it is None in the server's
@@ -147,6 +205,8 @@ class FedView:
     seed: int
     auxiliary: Data
     validation: Data
+    public: PublicData
+    clients_public: PublicData
     steps: ServerSteps
     initialise: Callable[[torch.Generator], Params]
     member: Callable[[], Client] | None = None
@@ -162,7 +222,12 @@ class FedView:
 
     def for_clients(self) -> FedView:
         """Return the view of the clients' hooks, without the server's samples."""
-        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
+        return replace(
+            self,
+            auxiliary=ServersOwn("auxiliary"),
+            validation=ServersOwn("validation"),
+            public=self.clients_public,
+        )
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a new network's parameters and floating-point buffers, by these keys."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
-from bench.data.splits import Split
+from bench.data.splits import PublicSet, Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
 from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import Evaluator, Scores, StopCheck, by_logits, nonfinite_reason
@@ -27,7 +27,7 @@ from bench.engine.optimizers import Optimizer, decays
 from bench.engine.own_draws import drawing_layer, refuse
 from bench.engine.pytree import num_bytes, tensors, to
 from bench.engine.rng import stream
-from bench.engine.server_context import FedView, ServerSteps
+from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
 from bench.errors import Slower, describe
@@ -51,6 +51,8 @@ class Progress:
         seconds: of computation, over all sessions of the run.
         diverged: whether a loss or a model stopped being finite, which ends the run.
         complaint: the round, client and name of that value.
+        public_read: whether a client's hook has read the public samples.
+        public_holders: the clients that have been sent these.
         started: seconds since 1970 (UTC).
     """
 
@@ -60,6 +62,8 @@ class Progress:
     seconds: float = 0.0
     diverged: bool = False
     complaint: str = ""
+    public_read: bool = False
+    public_holders: list[int] = field(default_factory=list)
     started: float = field(default_factory=time.time)
 
 
@@ -76,6 +80,7 @@ class Simulation:
         folder: of the saved state; None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds
             what it tracked.
+        public: the set of the setting's `public`; None if it names none.
         initial: w_0, with all names of the network; None for weights drawn from the seed.
         stopping: whether the sweep is stopping. A long evaluation then raises Interrupted, and the
             simulation, in the middle of a round, is of no use any more.
@@ -95,6 +100,7 @@ class Simulation:
         track: Collection[str] = (),
         initial: Params | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        public: PublicSet | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as
@@ -107,7 +113,7 @@ class Simulation:
             torch.backends.cudnn.allow_tf32 = setting.precision == "tf32"
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
-        self._data_hash = dataset.hash
+        self._data_hash = dataset.hash if public is None else f"{dataset.hash}/{public.hash}"
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
         makers = {name: _Maker(name, setting, seed, info, self.device) for name in setting.models}
         networks: dict[str, Network] = {}
@@ -123,6 +129,8 @@ class Simulation:
         split = split.pooled() if "pooled" in algorithm.needs else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
+        shared = self.federation.public(public, setting.normalization)
+        labelled = "public_labels" in algorithm.needs
         self.fed = FedView(
             net=self.net,
             nets={name: networks[name] for name in setting.models_of_clients},
@@ -132,6 +140,8 @@ class Simulation:
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
+            public=PublicData(shared, labelled),
+            clients_public=PublicData(shared, labelled),
             steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
             initialise=makers[setting.model].drawn,
         )
@@ -368,12 +378,27 @@ class Simulation:
             if own.model not in sizes:
                 sizes[own.model] = num_bytes(own.received(message))
             down += sizes[own.model]
+        down += self._public_bytes([result.client for result in trained])
         up = sum(result.bytes_up for result in trained)
         traffic.communications += bool(down or up)
         traffic.bytes_down += down
         traffic.bytes_up += up
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         self.progress.samples += sum(result.samples for result in trained)
+
+    def _public_bytes(self, clients: list[int]) -> int:
+        """Count the public samples for those of a round's clients that have not been sent them.
+
+        None has been before a client's hook reads them; the server has them anyway.
+        """
+        progress = self.progress
+        public = self.fed.clients_public
+        progress.public_read |= public.read
+        if not progress.public_read:
+            return 0
+        new = sorted(set(clients) - set(progress.public_holders))
+        progress.public_holders += new
+        return len(new) * num_bytes(public.sent)
 
     def _own_metrics(
         self, trained: list[ClientResult], of_server: Mapping[str, Any]

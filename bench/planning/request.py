@@ -230,7 +230,10 @@ def settings_of(
     extra: dict[
         str, Any
     ] = {}  # the splits that some algorithm needs: all get them, to train on the same data
+    publics = fields.get("public", ("own",))
     needing = [algorithm.name for algorithm in entries if "auxiliary" in algorithm.needs]
+    if "own" in publics or "" in publics:
+        needing += [algorithm.name for algorithm in entries if "public" in algorithm.needs]
     if needing and not base.auxiliary_per_class and "auxiliary_per_class" not in fields:
         extra["auxiliary_per_class"] = AUXILIARY_PER_CLASS
         origins["auxiliary_per_class"] = f"{NEEDED_BY} {', '.join(needing)}"
@@ -279,6 +282,8 @@ def canonical(setting: Setting) -> Setting:
     default = Setting()
     inert: dict[str, Any] = {"normalization": normalization}
     inert["client_models"] = _shortest(setting)
+    if setting.public == "own":
+        inert["public"] = ""
     deal = partition(setting.partition)
     inert |= {"alpha": None} if not deal.needs_alpha else {}
     if not deal.needs_classes:
@@ -358,6 +363,20 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         models.check_model(model, shapes.input_shape, shapes.kind)
     if "common_features" in entry.needs:
         _check_common_features(entry, setting, shapes.input_shape)
+    _check_samples(entry, setting, shapes)
+    _check_optimizer(entry, setting)
+    return setting
+
+
+def _check_samples(entry: Entry, setting: Setting, shapes: data.DatasetInfo) -> None:
+    """Raise UsageError unless the setting has the samples that the algorithm needs."""
+    if setting.public_set:
+        _check_public(entry, setting, shapes)
+    elif "public" in entry.needs and not setting.auxiliary_per_class:
+        raise UsageError(
+            f"{entry.name} needs public samples: name another data set and a number of them, as in "
+            "public=NAME:1000, or set public=own auxiliary_per_class=32"
+        )
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
         raise UsageError(
             f"{entry.name} needs server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)"
@@ -370,6 +389,10 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         raise UsageError(
             f"{entry.name} needs images, which {setting.dataset} does not hold: choose another data set"
         )
+
+
+def _check_optimizer(entry: Entry, setting: Setting) -> None:
+    """Raise UsageError unless clients train with the optimiser that the algorithm needs."""
     if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
         other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer
         raise UsageError(
@@ -379,7 +402,6 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         raise UsageError(
             f"{entry.name} needs plain SGD: add --set momentum=0 clip_norm=0 nesterov=false"
         )
-    return setting
 
 
 def _supplied_model(entry: Entry, model: str) -> str:
@@ -427,3 +449,32 @@ def _pooled_to(model: str, width: int) -> str:
     """Return the form of a model that pools its features to a width."""
     form = models.parse(model)
     return replace(form, width=width).name
+
+
+def _check_public(entry: Entry, setting: Setting, shapes: data.DatasetInfo) -> None:
+    """Raise UsageError unless public samples are of another data set, and of one shape with these."""
+    assert setting.public_set is not None, "there are none to check"
+    name, count = setting.public_set
+    public = data.info(name).sized(setting.image_size)
+    given = f"public={setting.public}"
+    if name == setting.dataset:
+        raise UsageError(
+            f"{given} names the data set that clients train on: take another, or public=own, which "
+            "keeps auxiliary_per_class of its samples from them"
+        )
+    if (public.kind, public.input_shape) != (shapes.kind, shapes.input_shape):
+        sizes = ["x".join(map(str, info.input_shape)) for info in (public, shapes)]
+        raise UsageError(
+            f"{given} has {public.kind} of {sizes[0]}, and {setting.dataset} {shapes.kind} of "
+            f"{sizes[1]}: choose a data set of that shape, or an image_size that gives it to both"
+        )
+    if count > public.train_size:
+        raise UsageError(
+            f"{given}: {name} has {public.train_size} samples to train on: ask for as many at most"
+        )
+    if "public_labels" in entry.needs and public.num_classes > shapes.num_classes:
+        raise UsageError(
+            f"{given}: {entry.name} learns the labels of public samples, and {name} has "
+            f"{public.num_classes} classes, {setting.dataset} {shapes.num_classes}: take a data set "
+            "of no more classes"
+        )

@@ -132,6 +132,7 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
         "model_version": model_version(setting),
         "client_models_version": client_models_version(setting),
         "partition_version": version(setting.partition),
+        "public_version": data.version(setting.public_set[0]) if setting.public_set else None,
     }
     return setting.as_dict() | {
         name: value for name, value in versions.items() if value is not None

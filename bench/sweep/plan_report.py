@@ -397,9 +397,11 @@ def _memory(setting: Setting, pack: int = 1) -> float:
     image = math.prod(data.input_shape)
     pixels = (data.train_size + data.test_size) * image
     client = data.train_size / setting.num_clients * image * 8
+    public = setting.public_set[1] * image * 4 if setting.public_set else 0
     return (
         PROCESS_BYTES
         + 3 * pixels
+        + pack * public
         + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
     )
 

@@ -338,6 +338,8 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
     for model in names:
         weights.provide(model, execution.data_dir, execution.offline)
     load = partial(data.load, folder=execution.data_dir, offline=execution.offline)
+    for name in {item.setting.public_set[0] for item in items if item.setting.public_set}:
+        load(name)
     needs = unmet_needs(plan, units, load)
     if needs:
         algorithms = dict.fromkeys(item.algorithm for item in items)
@@ -443,7 +445,8 @@ def _owners_of_auxiliary(
         _smallest_client(replace(setting, auxiliary_per_class=0), seed, read)
     except UsageError:
         return []
-    return [name for name in names if "auxiliary" in entry(name).needs]
+    wanted = {"auxiliary"} if setting.public_set else {"auxiliary", "public"}
+    return [name for name in names if wanted & entry(name).needs]
 
 
 def track_notes(

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS, build
 from bench import data, states
-from bench.data.splits import split
+from bench.data.splits import public_set, split
 from bench.engine.arithmetic import arithmetic
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
@@ -213,11 +215,13 @@ class Run:
         for model in unit.setting.models:
             weights.provide(model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
-        self._split_hash, self._dataset_hash, self._test_samples = (
-            shares.hash,
-            dataset.hash,
-            len(dataset.test_y),
-        )
+        load = partial(data.load, folder=directory, offline=execution.offline)
+        public = public_set(unit.setting, unit.seed, load)
+        self._split_hash = shares.hash
+        if public is not None:
+            self._split_hash = sha256(f"{shares.hash}/{public.hash}".encode()).hexdigest()
+        self._dataset_hash = dataset.hash
+        self._test_samples = len(dataset.test_y)
         self._chance = float(np.bincount(dataset.test_y).max()) / self._test_samples
         initial = (
             load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
@@ -240,6 +244,7 @@ class Run:
             track=execution.track,
             initial=initial,
             stopping=lambda: execution.stopping,
+            public=public,
         )
         self.simulation.load()
 

@@ -199,8 +199,14 @@ class LabFed:
     validation: Data = field(default_factory=lambda: server_samples("validation"))
     num_clients: int = len(SIZES)
     batch_size: int = BATCH_SIZE
+    public_samples: Data | None = None
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
     drawn_models: list[Params] = field(default_factory=list)
+
+    @property
+    def public(self) -> Data:
+        """The public samples, which are the auxiliary ones."""
+        return self.public_samples or self.auxiliary
 
     @property
     def nets(self) -> dict[str, LabNet]:
@@ -214,7 +220,12 @@ class LabFed:
 
     def for_clients(self) -> LabFed:
         """Return the view of the clients' hooks, without the server's samples."""
-        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
+        return replace(
+            self,
+            auxiliary=ServersOwn("auxiliary"),
+            validation=ServersOwn("validation"),
+            public_samples=self.public,
+        )
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a network for these keys."""

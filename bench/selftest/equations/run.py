@@ -105,8 +105,15 @@ class Run:
         if client not in self.memories:
             memory = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
             self.memories[client] = detached_copy(tensors(memory, CPU, torch.float64))
-        plan = Plan(self.number, self.lr, self.momentum, torch.tensor(steps, dtype=torch.float64))
-        return Visit(self, client, self.message(), self.memories[client], plan)
+        num_steps = torch.tensor(steps, dtype=torch.float64)
+        plan = Plan(self.number, self.lr, self.momentum, num_steps, self.fed.public)
+        return Visit(self, client, self.received(), self.memories[client], plan)
+
+    def received(self) -> Message:
+        """Return the message as every client receives it: of entries by model, the one model's."""
+        message = self.message()
+        listed = [name for name in self.algorithm.by_model if name in message]
+        return {**message, **{name: message[name][lab.MODEL] for name in listed}}
 
     def local(self, client: int) -> Params:
         """Return the prescribed model with which a client ends the coming round."""
@@ -125,6 +132,8 @@ class Run:
         """Let every visited client upload, ending at its model of `models`, and the server step; return `models`."""
         number = self.number
         uploads = stack([visit.upload(models[k]) for k, visit in visits.items()])
+        for name in self.algorithm.by_model:
+            uploads[name] = {lab.MODEL: uploads[name]}
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
         self.server, self._sent = (
             self.algorithm.server_step(self.fed, self.server, uploads, self.cohort),
@@ -139,7 +148,7 @@ class Run:
     def model_gap(self, expected: Params) -> float:
         """Return the largest gap of the next broadcast's params and the evaluated model from `expected`."""
         return max(
-            gap(dict(self.message()["params"]), expected),
+            gap(dict(self.received()["params"]), expected),
             gap(self.algorithm.evaluated(self.server)[""], expected),
         )
 
