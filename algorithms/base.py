@@ -537,11 +537,6 @@ class Plugin(Algorithm):
         return self.base.uploads_model
 
     @property
-    def unlike_models(self) -> bool:  # type: ignore[override]
-        """The value of the base."""
-        return self.base.unlike_models
-
-    @property
     def by_model(self) -> tuple[str, ...]:  # type: ignore[override]
         """The entries of the base, and those that the plug-in adds."""
         return self.base.by_model

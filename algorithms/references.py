@@ -95,10 +95,5 @@ class Pooled(Plugin):
         """The needs of the base, and the pooled data."""
         return self.base.needs | {"pooled"}
 
-    @property
-    def unlike_models(self) -> bool:  # type: ignore[override]
-        """One client has one model."""
-        return False
-
 
 centralized = Variant(Pooled, LocalOnly, name="centralized")
