@@ -412,6 +412,9 @@ class Algorithm:
     uploads_model: ClassVar[bool] = (
         True  # clients upload their model as `params`, as DKD and T1 require
     )
+    # Whether a client's memory has its whole model, as `params`: rows without a model of the server
+    # evaluate it, in place of what `start` makes of it and the next message.
+    keeps_model: ClassVar[bool] = False
     # Whether clients may have models of their own. Not if the server averages the weights of all
     # clients, or sends all of them one model to train.
     unlike_models: ClassVar[bool] = False
@@ -460,7 +463,10 @@ class Algorithm:
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Return the models to evaluate by the suffix of their row; what one lacks is each client's, as by `start`."""
+        """Return the models to evaluate by the suffix of their row; what one lacks is each client's.
+
+        This is as `start` would return it now, or with `keeps_model` as the memory has it.
+        """
         return {"": server.params}
 
     def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
@@ -535,6 +541,11 @@ class Plugin(Algorithm):
     def uploads_model(self) -> bool:  # type: ignore[override]
         """The value of the base."""
         return self.base.uploads_model
+
+    @property
+    def keeps_model(self) -> bool:  # type: ignore[override]
+        """The value of the base."""
+        return self.base.keeps_model
 
     @property
     def by_model(self) -> tuple[str, ...]:  # type: ignore[override]

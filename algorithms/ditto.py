@@ -65,6 +65,7 @@ class Ditto(Algorithm):
     )
     needs = frozenset({"sgd"})
     uploads_model = False
+    keeps_model = True
 
     mu: float = hyper(1.0, 0)
 

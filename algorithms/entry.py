@@ -19,8 +19,8 @@ ANY = Bounds()
 class About:
     """Facts about an algorithm other than its hyper-parameters, stated on its class or its `Variant`.
 
-    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, t
-    the round.
+    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, S
+    public samples of a round, t the round.
 
     Args:
         name: of the algorithm and its result row, lower snake case; empty for a class that only its

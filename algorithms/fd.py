@@ -80,6 +80,7 @@ class FD(Algorithm):
         keeps="its model and its table, P + C^2 + C",
     )
     uploads_model = False
+    keeps_model = True
     unlike_models = True
     terms = ("distillation",)
 

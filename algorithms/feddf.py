@@ -21,6 +21,7 @@ from algorithms.base import (
     Fed,
     Message,
     Net,
+    Outputs,
     Params,
     Server,
     Upload,
@@ -29,6 +30,7 @@ from algorithms.base import (
 from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import kl
+from algorithms.students import student_gradient
 
 
 @dataclass(frozen=True)
@@ -131,18 +133,14 @@ class FedDF(Algorithm):
         self, net: Net, state: Any, positions: Tensor, samples: Any
     ) -> dict[str, Any]:
         """Take one Adam step of the student on the samples at `positions` (B,)."""
-        leaves = {name: state["params"][name].detach().requires_grad_() for name in net.trainable}
-        student = state["params"] | leaves
-        loss = kl(
-            samples["teacher"][positions], net(student, samples["x"][positions]).logits
-        ).mean()
-        grads = torch.autograd.grad(
-            loss, list(leaves.values()), allow_unused=True, materialize_grads=True
-        )
-        params = {name: value.detach() for name, value in leaves.items()}
-        params, adam = adam_step(
-            params, dict(zip(leaves, grads, strict=True)), state["adam"], self.server_lr
-        )
+        teacher = samples["teacher"][positions]
+
+        def losses(outputs: Outputs) -> Tensor:
+            return kl(teacher, outputs.logits)
+
+        x = samples["x"][positions]
+        student, trained, grads = student_gradient(net, state["params"], x, losses)
+        params, adam = adam_step(trained, grads, state["adam"], self.server_lr)
         return {"params": student | params, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:

@@ -90,6 +90,7 @@ class FedProto(Algorithm):
     )
     needs = frozenset({"common_features"})
     uploads_model = False
+    keeps_model = True
     unlike_models = True
     rows = ("", "_proto")
     predicted = ("_proto",)

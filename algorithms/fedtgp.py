@@ -82,6 +82,7 @@ class FedTGP(Algorithm):
     )
     needs = frozenset({"common_features"})
     uploads_model = False
+    keeps_model = True
     unlike_models = True
     rows = ("", "_proto")
     predicted = ("_proto",)

@@ -68,6 +68,7 @@ class FML(Algorithm):
     needs = frozenset({"sgd"})
     rows = ("", "_meme")
     uploads_model = False
+    keeps_model = True
     unlike_models = True
     terms = ("distillation",)
 

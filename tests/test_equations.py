@@ -158,6 +158,13 @@ def unlike_plan(**values: Any) -> Callable[..., Any]:
     return lambda right, *given: right.upload(*given[:-1], replace(given[-1], **values))
 
 
+def before_training(
+    right: Any, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any
+) -> Any:
+    upload, _ = right.upload(net, memory, data, message, memory, plan)
+    return upload, {"params": local["params"]}
+
+
 def farthest(right: Any, *given: Any) -> Any:
     return -right.predict(*given)
 
@@ -346,6 +353,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     ),
     "no margin": ("fedtgp", changed("fedtgp", lambda h: {"margin_threshold": 0.0})),
     "FedTGP's term doubled": ("fedtgp", twisted("fedtgp", local_loss=twice_the_term)),
+    "targets never digested": ("fedmd", changed("fedmd", lambda h: {"digest_epochs": 0})),
+    "logits of the model before": ("fedmd", twisted("fedmd", upload=before_training)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

@@ -258,11 +258,15 @@ class Simulation:
         return sorted(order[: self.setting.cohort_size].tolist())
 
     def local_model(self, row: Params, client: int) -> Params:
-        """Return a personal model: the tensors of `row`, and else those that the client would start from."""
+        """Return a personal model: the tensors of `row`, and else those of the client.
+
+        These are what its memory keeps (`keeps_model`), or what it would start from.
+        """
+        # Pooled data have a single client, whose model serves all.
+        client = min(client, self.fed.num_clients - 1)
+        if self.algorithm.keeps_model:
+            return {**self._memory(client)["params"], **row}
         message = self._message()
-        client = min(
-            client, self.fed.num_clients - 1
-        )  # pooled data have a single client, whose model serves all
         generator = stream(self.seed, "start", self.round, client)
         received = self.problem.of(client).received(message)
         local = self.algorithm.start(
@@ -422,16 +426,16 @@ class Simulation:
     def _evaluate(
         self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]
     ) -> None:
-        nothing_sent = not num_bytes(self._message())
+        only_trained = self.algorithm.keeps_model or not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)
         own = self._own_metrics(trained, of_server)
         shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
         untrained = set(range(len(self.federation.clients))) - self.memories.keys()
         for suffix, row in self.algorithm.evaluated(self.server).items():
-            # A client that is sent nothing has the same model until it trains again.
+            # A client's model that no message changes is the same until it trains again.
             predicted = suffix in self.algorithm.predicted
-            stays = nothing_sent and not row and not predicted
+            stays = only_trained and not row and not predicted
             cached = self._scores.setdefault(suffix, {}) if stays else {}
             evaluator = Evaluator(
                 self.net,

@@ -43,6 +43,7 @@ PERSONAL = (
     "fedproto",
     "lg_fedavg",
     "fml",
+    "fedmd",
     "fedtgp",
     "local",
 )  # each client's own model is evaluated
