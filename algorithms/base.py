@@ -1,4 +1,4 @@
-"""The contract between an algorithm and the engine: eleven hooks, whose defaults are FedAvg.
+"""The contract between an algorithm and the engine: twelve hooks, whose defaults are FedAvg.
 
 Five kinds of data: the server sends a *message*; a client trains its *local* state during a round,
 keeps its *memory* between rounds and sends back an *upload*; `Server` is the server's own state.
@@ -45,10 +45,13 @@ NEEDS = {  # what an algorithm may require of the engine
     "batchnorm": "a model with BatchNorm, its `+bn` form",
     "validation": "samples held out, of which the server has inputs and labels",
     "auxiliary": "the server's own labelled samples, some of each class",
+    "public": "samples without labels that the server and all clients have, `fed.public`",
+    "public_labels": "the labels of the public samples, too",
     "images": "inputs that are images",
     "sgd": "local SGD, with or without momentum, not Nesterov's",
     "plain_sgd": "local SGD without momentum and without clipping",
     "pooled": "one client that holds the training data of all",
+    "common_features": "models with one number of features, as all have in the form `+fd64`",
 }
 
 
@@ -120,12 +123,14 @@ class Plan:
             differ in it.
         momentum: SGD momentum.
         num_steps: optimiser steps tau_k that this client takes, a scalar tensor.
+        public: the public samples, as `Fed.public`.
     """
 
     round: int | Tensor
     lr: float | Tensor
     momentum: float
     num_steps: Tensor
+    public: Data | None = None
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,10 @@ class Net(Protocol):
     def feature_dim(self) -> int:
         """D, the number of features."""
 
+    @property
+    def common(self) -> Net:
+        """The network of the setting's `model`; itself, unless clients have others."""
+
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Return the outputs in training mode.
 
@@ -194,7 +203,10 @@ class Net(Protocol):
         """Return the outputs in evaluation mode; gradients flow, and nothing is written."""
 
     def head(self, params: Params, features: Tensor) -> Tensor:
-        """Return logits (B, C) of features (B, D), by the last linear layer (in `lenet5_120` the last two)."""
+        """Return logits (B, C) of features (B, D), by the last linear layer.
+
+        In `lenet5_120` these are the last two. The names of its tensors begin with `head.`.
+        """
 
     def normalise(self, x: Tensor) -> Tensor:
         """Normalise generated images in [0, 1] as the network expects its inputs."""
@@ -220,7 +232,15 @@ class Fed(Protocol):
 
     @property
     def net(self) -> Net:
-        """The network."""
+        """The network: in a client's hooks its own, in the server's that of `model`."""
+
+    @property
+    def nets(self) -> Mapping[str, Net]:
+        """The clients' networks by name of the model; one, unless `client_models` has more."""
+
+    @property
+    def initial(self) -> Mapping[str, Params]:
+        """The initial model w_0 of each of `nets`, which all clients of that model share."""
 
     @property
     def num_clients(self) -> int:
@@ -244,6 +264,16 @@ class Fed(Protocol):
         """The held-out samples, for an algorithm that needs `validation`; a client's hook cannot read them either."""
 
     @property
+    def public(self) -> Data:
+        """The public samples, for an algorithm that needs `public`; in pure hooks `plan.public`.
+
+        If a client's hook reads them, each client's bytes_down count them, once in the run.
+
+        Raises:
+            AttributeError: labels are read, and the algorithm does not need `public_labels`.
+        """
+
+    @property
     def client(self) -> Client:
         """The client that `init_client` or `start` is called for.
 
@@ -257,7 +287,9 @@ class Fed(Protocol):
     def stream(self, *keys: str | int) -> torch.Generator:
         """Return the generator of these keys; such streams are the server's only source of randomness."""
 
-    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+    def repeat(
+        self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
+    ) -> Any:
         """Train on the server: apply `step(net, state, one, given)` to each `one` of `inputs`; return the last state.
 
         If clients are stacked on a GPU, the step is captured once and replayed, in later rounds
@@ -271,6 +303,7 @@ class Fed(Protocol):
                 structure.
             inputs: tree of tensors, each with a leading axis over the steps.
             given: tree of tensors and numbers that all steps read.
+            net: the network that the step gets, one of `nets`; None for `fed.net`.
 
         Raises:
             TypeError: the step is neither.
@@ -285,6 +318,10 @@ class Cohort(Protocol):
     ids: Tensor
     num_examples: Tensor
     lr: float
+
+    @property
+    def groups(self) -> Mapping[str, Cohort]:
+        """The clients of each model that some of them have, by its name, in the order of `ids`."""
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
         """Return the mean over the client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out."""
@@ -375,7 +412,17 @@ class Algorithm:
     uploads_model: ClassVar[bool] = (
         True  # clients upload their model as `params`, as DKD and T1 require
     )
+    # Whether a client's memory has its whole model, as `params`: rows without a model of the server
+    # evaluate it, in place of what `start` makes of it and the next message.
+    keeps_model: ClassVar[bool] = False
+    # Whether clients may have models of their own. Not if the server averages the weights of all
+    # clients, or sends all of them one model to train.
+    unlike_models: ClassVar[bool] = False
+    # Entries of the message and of uploads whose shapes depend on a client's model. The server has
+    # each of them by name of the model, a client has its own model's.
+    by_model: ClassVar[tuple[str, ...]] = ()
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
+    predicted: ClassVar[tuple[str, ...]] = ()  # suffixes of the rows that `predict` classifies
     terms: ClassVar[
         tuple[str, ...]
     ] = ()  # names of what `local_loss` reports by `batch.report`, in every step
@@ -402,16 +449,33 @@ class Algorithm:
         return Server(params)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the message to every client of the round; its distinct tensors are the traffic down."""
+        """Return the message to every client of the round; its distinct tensors are the traffic down.
+
+        Of an entry of `by_model`, a dict by name of the model, a client receives its own model's.
+        """
         return {"params": server.params}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Return the server's state after the round; each tensor of `uploads` has a leading client axis (m, ...)."""
+        """Return the server's state after the round; `uploads` have a client axis, (m, ...).
+
+        An entry of `by_model` is a dict by name of the model, with an axis over that group.
+        """
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Return the models to evaluate by the suffix of their row; what one lacks is each client's, as by `start`."""
+        """Return the models to evaluate by the suffix of their row; what one lacks is each client's.
+
+        This is as `start` would return it now, or with `keeps_model` as the memory has it.
+        """
         return {"": server.params}
+
+    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
+        """Return scores (B, C) of samples in a row of `predicted`: the largest is the class.
+
+        `params` is a whole model of the row, `net` its network. The row's loss is the cross entropy
+        of the scores, so they should be finite.
+        """
+        return net.eval(params, x).logits
 
     # Client, random: ordinary Python; may use `generator`.
 
@@ -479,9 +543,24 @@ class Plugin(Algorithm):
         return self.base.uploads_model
 
     @property
+    def keeps_model(self) -> bool:  # type: ignore[override]
+        """The value of the base."""
+        return self.base.keeps_model
+
+    @property
+    def by_model(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The entries of the base, and those that the plug-in adds."""
+        return self.base.by_model
+
+    @property
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
         """The rows of the base, and those that the plug-in adds."""
         return self.base.rows
+
+    @property
+    def predicted(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The value of the base."""
+        return self.base.predicted
 
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -508,6 +587,10 @@ class Plugin(Algorithm):
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Forward to the base."""
         return self.base.evaluated(server)
+
+    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
+        """Forward to the base."""
+        return self.base.predict(net, params, x, server)
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Forward to the base."""

@@ -19,8 +19,8 @@ ANY = Bounds()
 class About:
     """Facts about an algorithm other than its hyper-parameters, stated on its class or its `Variant`.
 
-    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, t
-    the round.
+    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, S
+    public samples of a round, t the round.
 
     Args:
         name: of the algorithm and its result row, lower snake case; empty for a class that only its
@@ -85,12 +85,17 @@ class Field:
 class Entry(About):
     """An algorithm in the registry: the facts of `About`, and those read from its code.
 
-    `factory` is the `module:name` of a class or function; `version` is raised when results change.
+    Args:
+        factory: the `module:name` of a class or function.
+        fields: the hyper-parameters.
+        version: raised when results change.
+        unlike_models: whether clients may have models of their own, as the class states.
     """
 
     factory: str
     fields: tuple[Field, ...] = ()
     version: int = 1
+    unlike_models: bool = False
 
     def __post_init__(self) -> None:
         if not self.rows:

@@ -5,7 +5,7 @@ Lin, Kong, Stich, Jaggi, NeurIPS 2020, Algorithm 1. https://arxiv.org/abs/2006.0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,43 +14,61 @@ import torch
 from torch import Tensor
 
 from algorithms.adam import adam_init, adam_step
-from algorithms.base import Algorithm, Cohort, Data, Fed, Net, Params, Server, Upload, hyper
+from algorithms.base import (
+    Algorithm,
+    Cohort,
+    Data,
+    Fed,
+    Message,
+    Net,
+    Outputs,
+    Params,
+    Server,
+    Upload,
+    hyper,
+)
 from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import kl
+from algorithms.students import student_gradient
 
 
 @dataclass(frozen=True)
 class FedDF(Algorithm):
     """The server starts from the weighted mean and distils the ensemble of the round's local models into it.
 
-    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over its auxiliary samples, whose labels it does not use,
-    with Adam, and keeps the model of the best validation accuracy.
+    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam, and keeps the model of
+    the best validation accuracy. If clients have models of their own, there is a mean for each architecture, over its
+    clients, and all participants are the ensemble that is distilled into it (section 4). A client receives its own
+    architecture's model.
 
     Args:
         server_lr: learning rate of the server's Adam.
-        server_batch_size: samples of a server step; at most all auxiliary samples.
+        server_batch_size: samples of a server step; at most all public samples.
         max_steps: largest number of server steps in a round; 0 is FedAvg.
         check_every: server steps between validations.
         patience: steps without a better validation accuracy after which the distillation ends.
 
     Differences from the paper:
-        1. The data that the server distils on are the auxiliary samples taken out of the training
-           set.
+        1. The data that the server distils on are the setting's public samples, by default
+           auxiliary ones taken out of the training set.
         2. In the authors' code the server's learning rate falls by cosine annealing, by default and
            in every published command, and its gradient is clipped at norm 5. Here the rate is
            constant, and nothing is clipped.
         3. The student is in training mode without dropout, on samples that are not augmented. It is
            chosen on the validation samples that its validation accuracy is then of.
+        4. An architecture of which no client takes part in a round keeps its model.
     """
 
     about = About(
         name="feddf",
         paper="Lin et al. 2020",
         equations="Algorithm 1",
-        summary="the server distils the ensemble of local models on its own unlabelled samples",
+        summary="the server distils the ensemble of local models on unlabelled samples",
     )
-    needs = frozenset({"auxiliary", "validation"})
+    needs = frozenset({"public", "validation"})
+    unlike_models = True
+    by_model = ("params",)
 
     server_lr: float = hyper(1e-3, 0, open_low=True)
     server_batch_size: int = hyper(128, 2, packable=False)
@@ -58,39 +76,55 @@ class FedDF(Algorithm):
     check_every: int = hyper(100, 1, packable=False)
     patience: int = hyper(1000, 1, packable=False)
 
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """Keep w_0, of unlike models each one's."""
+        if _have_one_model(fed):
+            return Server(params)
+        return Server({}, extra={"models": dict(fed.initial)})
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        """Send each client its architecture's model."""
+        return {"params": _models(fed, server)}
+
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Return the mean, after the ensemble is distilled into it."""
-        mean = cohort.mean(uploads["params"])
-        if not self.max_steps:
-            return server.next(mean)
-        clients = [
-            {name: value[k] for name, value in uploads["params"].items()}
-            for k in range(len(cohort.ids))
-        ]
-        x = fed.auxiliary.x
-        teacher = torch.stack([logits_of(fed.net, params, x) for params in clients]).mean(0)
-        batches = self._batches(fed.stream("feddf", server.round), len(x))
-        return server.next(self._distil(fed, mean, batches, {"x": x, "teacher": teacher}))
+        """Return the mean of each architecture, after the ensemble is distilled into it."""
+        groups = cohort.groups
+        fused = {name: group.mean(uploads["params"][name]) for name, group in groups.items()}
+        if self.max_steps:
+            x = fed.public.x
+            samples = {"x": x, "teacher": _ensemble(fed, uploads["params"], x)}
+            for name, mean in fused.items():
+                batches = self._batches(fed.stream("feddf", server.round), len(x))
+                fused[name] = self._distil(fed, fed.nets[name], mean, batches, samples)
+        if _have_one_model(fed):
+            (params,) = fused.values()
+            return server.next(params)
+        return server.next({}, models=_models(fed, server) | fused)
 
     def _distil(
-        self, fed: Fed, mean: Params, batches: Iterator[Tensor], samples: dict[str, Tensor]
+        self,
+        fed: Fed,
+        net: Net,
+        mean: Params,
+        batches: Iterator[Tensor],
+        samples: dict[str, Tensor],
     ) -> Params:
         """Distil into the mean and return the model with the best validation accuracy, the mean included."""
         state = {
             "params": mean,
-            "adam": adam_init({name: mean[name] for name in fed.net.trainable}),
+            "adam": adam_init({name: mean[name] for name in net.trainable}),
         }
-        best, best_step, best_params = _accuracy(fed.net, mean, fed.validation), 0, mean
+        best, best_step, best_params = _accuracy(net, mean, fed.validation), 0, mean
         step = 0
         while step < self.max_steps and step - best_step < self.patience:
             positions = torch.stack(
                 list(islice(batches, min(self.check_every, self.max_steps - step)))
             )
             state, step = (
-                fed.repeat(self._student_step, state, positions, samples),
+                fed.repeat(self._student_step, state, positions, samples, net),
                 step + len(positions),
             )
-            accuracy = _accuracy(fed.net, state["params"], fed.validation)
+            accuracy = _accuracy(net, state["params"], fed.validation)
             if accuracy > best:
                 best, best_step, best_params = accuracy, step, state["params"]
         return best_params
@@ -99,18 +133,14 @@ class FedDF(Algorithm):
         self, net: Net, state: Any, positions: Tensor, samples: Any
     ) -> dict[str, Any]:
         """Take one Adam step of the student on the samples at `positions` (B,)."""
-        leaves = {name: state["params"][name].detach().requires_grad_() for name in net.trainable}
-        student = state["params"] | leaves
-        loss = kl(
-            samples["teacher"][positions], net(student, samples["x"][positions]).logits
-        ).mean()
-        grads = torch.autograd.grad(
-            loss, list(leaves.values()), allow_unused=True, materialize_grads=True
-        )
-        params = {name: value.detach() for name, value in leaves.items()}
-        params, adam = adam_step(
-            params, dict(zip(leaves, grads, strict=True)), state["adam"], self.server_lr
-        )
+        teacher = samples["teacher"][positions]
+
+        def losses(outputs: Outputs) -> Tensor:
+            return kl(teacher, outputs.logits)
+
+        x = samples["x"][positions]
+        student, trained, grads = student_gradient(net, state["params"], x, losses)
+        params, adam = adam_step(trained, grads, state["adam"], self.server_lr)
         return {"params": student | params, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
@@ -119,6 +149,29 @@ class FedDF(Algorithm):
         while True:
             order = torch.randperm(count, generator=generator)
             yield from torch.split(order[: count - count % size], size)
+
+
+def _have_one_model(fed: Fed) -> bool:
+    """Return whether all clients and the server have one model."""
+    return list(fed.nets.values()) == [fed.net]
+
+
+def _models(fed: Fed, server: Server) -> dict[str, Params]:
+    """Return the model of each architecture, by its name."""
+    if _have_one_model(fed):
+        return dict.fromkeys(fed.nets, server.params)
+    return dict(server.extra["models"])
+
+
+def _ensemble(fed: Fed, models: Mapping[str, Params], x: Tensor) -> Tensor:
+    """Return the mean logits (N, C) of all participants; `models` are stacked by architecture."""
+    logits = []
+    for name, stacked in models.items():
+        count = len(next(iter(stacked.values())))
+        for k in range(count):
+            params = {key: value[k] for key, value in stacked.items()}
+            logits.append(logits_of(fed.nets[name], params, x))
+    return torch.stack(logits).mean(0)
 
 
 def _accuracy(net: Net, params: Params, data: Data) -> float:

@@ -29,7 +29,17 @@ from algorithms.base import (
     hyper,
 )
 from algorithms.entry import About
-from algorithms.losses import cross_entropy, kl, one_hot
+from algorithms.label_tables import (
+    Table,
+    mean_over_clients,
+    no_table,
+    no_tables,
+    report,
+    sums_over_clients,
+    with_batch,
+    with_reports,
+)
+from algorithms.losses import cross_entropy, kl
 
 
 @dataclass(frozen=True)
@@ -78,29 +88,24 @@ class FedDistill(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with empty tables."""
-        like, classes = next(iter(params.values())), fed.net.num_classes
-        tables = like.new_zeros(fed.num_clients, classes, classes)
-        reported = like.new_zeros(fed.num_clients, classes)
-        return Server(params, extra={"feddistill_tables": tables, "feddistill_reported": reported})
+        return Server(params, extra=_named(no_tables(fed, params, fed.net.num_classes)))
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """Return the model, the sum of all tables and the holders of each label; a client subtracts its own part."""
-        tables, reported = server.extra["feddistill_tables"], server.extra["feddistill_reported"]
-        return {"params": server.params, "table_sum": tables.sum(0), "holders": reported.sum(0)}
+        return {"params": server.params, **sums_over_clients(_tables(server))}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Return empty sums and counts of logits."""
-        like, classes = next(iter(params.values())), fed.net.num_classes
-        return {"sums": like.new_zeros(classes, classes), "counts": like.new_zeros(classes)}
+        return no_table(fed, params, fed.net.num_classes)
 
     def start(
         self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
     ) -> Local:
         """Return the received model, and the sums and counts to continue from."""
-        sums, counts = memory["sums"], memory["counts"]
+        table = memory
         if not self.fd_cumulative:
-            sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
-        return {"params": message["params"], "sums": sums, "counts": counts}
+            table = {name: torch.zeros_like(value) for name, value in memory.items()}
+        return {"params": message["params"], **table}
 
     def before_step(
         self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
@@ -108,22 +113,13 @@ class FedDistill(Algorithm):
         """Add the batch's logits to the rows of their labels."""
         with torch.no_grad():
             logits = net.eval(local["params"], batch.x).logits
-        members = one_hot(batch.y, net.num_classes).to(logits.dtype) * batch.weight[:, None]
-        return {
-            **local,
-            "sums": local["sums"] + members.T @ logits,
-            "counts": local["counts"] + members.sum(0),
-        }
+        return {**local, **with_batch(local, logits, batch)}
 
     def local_loss(
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
         """Return cross entropy plus distillation from the others' mean logits of each sample's label."""
-        table_sum, holders = message["table_sum"], message["holders"]
-        if self.fd_exclude_self:
-            table_sum = table_sum - _means(memory["sums"], memory["counts"])
-            holders = holders - (memory["counts"] > 0).to(holders.dtype)
-        teacher = table_sum / holders.clamp(min=1)[:, None]
+        teacher, holders = mean_over_clients(message, memory, self.fd_exclude_self)
         student = net(local["params"], batch.x).logits
         term = self.temperature**2 * kl(teacher[batch.y], student, self.temperature)
         has_teacher: Tensor = (holders > 0).to(student.dtype)[batch.y]
@@ -133,24 +129,20 @@ class FedDistill(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Return the model, the table and the labels it holds; the client keeps the table's sums and counts."""
-        sums, counts = local["sums"], local["counts"]
-        upload = {
-            "params": local["params"],
-            "table": _means(sums, counts),
-            "reported": (counts > 0).to(counts.dtype),
-        }
-        return upload, {"sums": sums, "counts": counts}
+        table = {name: local[name] for name in memory}
+        return {"params": local["params"], **report(table)}, table
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Return FedAvg's mean and the latest tables."""
-        tables = server.extra["feddistill_tables"].index_copy(0, cohort.ids, uploads["table"])
-        reported = server.extra["feddistill_reported"].index_copy(
-            0, cohort.ids, uploads["reported"]
-        )
-        params = cohort.mean(uploads["params"])
-        return server.next(params, feddistill_tables=tables, feddistill_reported=reported)
+        tables = with_reports(_tables(server), uploads, cohort)
+        return server.next(cohort.mean(uploads["params"]), **_named(tables))
 
 
-def _means(sums: Tensor, counts: Tensor) -> Tensor:
-    """Return (C, C) mean logits of each label; zeros for a label without any."""
-    return sums / counts.clamp(min=1)[:, None]
+def _tables(server: Server) -> Table:
+    """Return the server's tables by the names of `algorithms.label_tables`."""
+    return {name: server.extra[f"feddistill_{name}"] for name in ("tables", "reported")}
+
+
+def _named(tables: Table) -> Table:
+    """Return the tables by their names in the server's state."""
+    return {f"feddistill_{name}": value for name, value in tables.items()}

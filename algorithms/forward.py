@@ -1,11 +1,11 @@
-"""A frozen model's logits on a whole data set."""
+"""A frozen model's outputs on a whole data set."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Net, Params
+from algorithms.base import Net, Outputs, Params
 
 # On a CPU a larger pass of ResNet-8 does not fit the caches and takes twice the time; on a GPU this
 # needs less memory than a batch of training.
@@ -18,8 +18,14 @@ def chunk_size(device: torch.device) -> int:
 
 
 @torch.no_grad()
+def outputs_of(net: Net, params: Params, x: Tensor) -> Outputs:
+    """Compute the outputs of samples (N, ...) in evaluation mode, without gradients, by chunks."""
+    parts = [net.eval(params, part) for part in torch.split(x, chunk_size(x.device))]
+    logits = torch.cat([part.logits for part in parts])
+    features = torch.cat([part.features for part in parts])
+    return Outputs(logits, features)
+
+
 def logits_of(net: Net, params: Params, x: Tensor) -> Tensor:
-    """Compute (N, C) logits of samples (N, ...) in evaluation mode, without gradients, chunk by chunk."""
-    return torch.cat(
-        [net.eval(params, part).logits for part in torch.split(x, chunk_size(x.device))]
-    )
+    """Return the logits (N, C) of `outputs_of`."""
+    return outputs_of(net, params, x).logits

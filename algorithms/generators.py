@@ -41,11 +41,11 @@ def feature_generator(
     Z, not one-hot.
     """
     theta = {
-        **_linear(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
+        **linear_layer(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
         **_norm("norm", hidden),
         "norm.mean": torch.zeros(hidden),
         "norm.var": torch.ones(hidden),
-        **_linear(generator, "out", hidden, feature_dim),
+        **linear_layer(generator, "out", hidden, feature_dim),
     }
     if embedding:
         theta["embedding"] = torch.randn(num_classes, noise, generator=generator, dtype=DRAWN)
@@ -87,7 +87,7 @@ def image_generator(
     first, second, third = IMAGE_WIDTHS
     height, width = _quarter_size(input_shape)
     theta = {
-        **_linear(generator, "in", noise, first * height * width),
+        **linear_layer(generator, "in", noise, first * height * width),
         **_norm("norm0", first),
         **_convolution(generator, "conv1", first, second),
         **_norm("norm1", second),
@@ -153,7 +153,8 @@ def _batchnorm(theta: Params, name: str, x: Tensor, eps: float) -> Tensor:
     )
 
 
-def _linear(generator: Generator, name: str, inputs: int, outputs: int) -> Params:
+def linear_layer(generator: Generator, name: str, inputs: int, outputs: int) -> Params:
+    """Draw a linear layer `name`: its weight (outputs, inputs) and its bias (outputs,)."""
     bound = inputs**-0.5
     return {
         f"{name}.weight": _uniform(generator, bound, outputs, inputs),

@@ -37,7 +37,15 @@ def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     Both are (B, C) logits; gradients flow through the teacher unless the caller detached it.
     Returns (B,), nats.
     """
-    return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
+    return cross_entropy_to(teacher.softmax(-1), student)
+
+
+def cross_entropy_to(target: Tensor, student: Tensor) -> Tensor:
+    """Return -sum_c t_c log softmax(student)_c of target probabilities t and logits, both (B, C).
+
+    Returns (B,), nats.
+    """
+    return -(target * student.log_softmax(-1)).sum(-1)
 
 
 def contrastive(

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-Params = dict[str, Tensor]
+from algorithms.base import Net, Params
+
+
+def head_names(net: Net) -> tuple[str, ...]:
+    """Return the names of the head's tensors; the others are the body's."""
+    return tuple(name for name in net.names if name.startswith("head."))
 
 
 def mean_of(models: Sequence[Params]) -> Params:

@@ -143,6 +143,7 @@ def entry_of(name: str, path: str, factory: Factory) -> Entry:
             "needs": algorithm.needs | about.needs,
             "rows": about.rows or {suffix: name + suffix for suffix in algorithm.rows},
             "version": _version(name, factory, algorithm),
+            "unlike_models": algorithm.unlike_models,
         }
     )
 

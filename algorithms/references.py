@@ -43,6 +43,8 @@ class LocalOnly(Algorithm):
         reference=True,
     )
     uploads_model = False
+    keeps_model = True
+    unlike_models = True
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return a server without a model."""

@@ -68,9 +68,11 @@ class T1(Plugin):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Take the base's step, and update the overall mean."""
-        cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"]).updated(
-            uploads["params"], cohort.ids
-        )
+        models = uploads["params"]
+        if "params" in self.base.by_model:  # of the one model that all clients have here
+            (models,) = models.values()
+        cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"])
+        cache = cache.updated(models, cohort.ids)
         overall = cache.mean(cohort, like=server.params)
         return _with_cache(self.base.server_step(fed, server, uploads, cohort), cache, overall)
 

@@ -59,11 +59,20 @@ def label_of(algorithm: str, model: str) -> str:
     return f"{algorithm} ({variant})" if variant else algorithm
 
 
+def model_words(setting: Mapping[str, Any]) -> str:
+    """Name the models of a setting: `mlp`, or `mlp, clients' models mlp/cnn_digits`."""
+    own = setting.get("client_models")
+    return f"{setting['model']}, clients' models {own}" if own else str(setting["model"])
+
+
 @lru_cache(maxsize=4096)
 def setting_of(setting_json: str) -> Mapping[str, Any]:
     """Parse a row's setting, without the partition's seed and the variant of its model."""
     setting: dict[str, Any] = json.loads(setting_json)
     setting.pop("partition_seed", None)
+    if "client_models" in setting:
+        names = setting["client_models"].split("/")
+        setting["client_models"] = "/".join(base_model(name) for name in names)
     return setting | {"model": base_model(setting["model"])}
 
 

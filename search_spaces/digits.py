@@ -132,6 +132,13 @@ SPACES = (
         "feddf",
         fixed={"max_steps": 200, "check_every": 50, "patience": 100, "server_batch_size": 32},
     ),
+    _space("ditto", {"mu": Grid(0.1, 1.0)}),
+    _space("fd", {"distillation_weight": Grid(0.1, 1.0)}),
+    _space("fedproto", {"proto_weight": Grid(0.1, 1.0)}),
+    _space("lg_fedavg"),
+    _space("fml", {"ce_weight": Grid(0.5, 0.9)}),
+    _space("fedtgp", {"proto_weight": Grid(0.1, 1.0)}, {"server_epochs": 20}),
+    _space("fedmd", {"digest_epochs": Grid(1, 5)}, {"digest_batch_size": 16}),
     _space("centralized"),
     _space("local"),
 )

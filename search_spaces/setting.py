@@ -105,7 +105,9 @@ class Setting:
 
     dataset: str = _setting("digits", "registered data set")
     model: str = _setting(
-        "mlp", "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA"
+        "mlp",
+        "registered model; `+head` adds a projection head, `+bn` BatchNorm, `+lora8` LoRA, `+fd64` "
+        "pools the features to 64; with client_models it is the server's own",
     )
     partition: str = _setting("lda", "how training samples are assigned to clients", packable=True)
     alpha: float | None = _setting(
@@ -194,6 +196,17 @@ class Setting:
         1,
         packable=True,
     )
+    client_models: str = _setting(
+        "",
+        "models of the clients, joined by `/` and dealt in turn: client k has the one at place k "
+        "modulo their number; empty if all have `model`",
+    )
+    public: str = _setting(
+        "",
+        "samples without labels that server and clients have, `NAME:N`: N of another data set's "
+        "training samples, of the same shape; `own` is auxiliary_per_class; empty for none",
+        packable=True,
+    )
     start_from: str = _setting(
         "",
         "run key of a stored run, whose final model is w_0; empty for drawn weights",
@@ -243,6 +256,16 @@ class Setting:
                 f"got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
             )
         self._check_clients()
+        if self.client_models and not all(self.client_models.split("/")):
+            raise ValueError(
+                "client_models must be models joined by /, such as mlp/cnn_digits, "
+                f"got {self.client_models!r}"
+            )
+        if self.public not in ("", "own") and not re.fullmatch(r".+:0*[1-9]\d{0,8}", self.public):
+            raise ValueError(
+                "public must be a data set and a number of samples, such as cifar100:5000, or own, "
+                f"got {self.public!r}"
+            )
         if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
             raise ValueError(
                 f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}"
@@ -277,6 +300,24 @@ class Setting:
     def training_clients(self) -> int:
         """The number of clients that ever train, the first; new_clients*K is rounded half up."""
         return self.num_clients - int(self.new_clients * self.num_clients + 0.5)
+
+    @property
+    def models_of_clients(self) -> tuple[str, ...]:
+        """The models that are dealt to the clients in turn; `model` alone if they have no other."""
+        return tuple(self.client_models.split("/")) if self.client_models else (self.model,)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All distinct models: `model`, and the clients'."""
+        return tuple(dict.fromkeys((self.model, *self.models_of_clients)))
+
+    @property
+    def public_set(self) -> tuple[str, int] | None:
+        """The data set that public samples are of, and their number; None if there is no such."""
+        if self.public in ("", "own"):
+            return None
+        name, _, count = self.public.rpartition(":")
+        return name, int(count)
 
     @property
     def cohort_size(self) -> int:

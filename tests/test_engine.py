@@ -15,6 +15,7 @@ from algorithms.base import Algorithm, Params
 from bench.engine import evaluate
 from bench.engine.client_round import Schedule, draw_schedule, steps_of
 from bench.engine.evaluate import Evaluator, Score
+from bench.engine.network import Network
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
 from bench.engine.rng import stream
@@ -87,9 +88,9 @@ def test_untrained_clients_are_scored_once(algorithm: str, monkeypatch: pytest.M
     scored: list[int] = []
     score_whole = Evaluator._score_whole
 
-    def counted(self: Evaluator, params: Params, part: int) -> Score:
+    def counted(self: Evaluator, net: Network, params: Params, part: int) -> Score:
         scored.append(part)
-        return score_whole(self, params, part)
+        return score_whole(self, net, params, part)
 
     monkeypatch.setattr(Evaluator, "_score_whole", counted)
     run = trained(algorithm, rounds=2, **options)

@@ -158,6 +158,17 @@ def unlike_plan(**values: Any) -> Callable[..., Any]:
     return lambda right, *given: right.upload(*given[:-1], replace(given[-1], **values))
 
 
+def before_training(
+    right: Any, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any
+) -> Any:
+    upload, _ = right.upload(net, memory, data, message, memory, plan)
+    return upload, {"params": local["params"]}
+
+
+def farthest(right: Any, *given: Any) -> Any:
+    return -right.predict(*given)
+
+
 def swapped_teachers(right: Any, message: Any, memory: Any) -> Any:
     teachers = right.teachers(message, memory)
     return dict(zip(teachers, reversed(list(teachers.values())), strict=True))
@@ -319,6 +330,31 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     ),
     "first moment left out": ("fedadam", changed("fedadam", lambda h: {"beta1": 0.0})),
     "q applied twice": ("qffl", changed("qffl", lambda h: {"q": 2 * h["q"]})),
+    "Ditto's term doubled": ("ditto", twisted("ditto", local_loss=twice_the_term)),
+    "Ditto's w not trained": ("ditto", twisted("ditto", before_step=step_thrown_away)),
+    "FD's own table included": ("fd", changed("fd", lambda h: {"fd_exclude_self": False})),
+    "FD's means never made": ("fd", twisted("fd", before_step=step_thrown_away)),
+    "FedProto on all epochs": (
+        "fedproto",
+        changed("fedproto", lambda h: {"proto_from": "all_epochs"}),
+    ),
+    "the farthest prototype": ("fedproto", twisted("fedproto", predict=farthest)),
+    "FedProto's term doubled": ("fedproto", twisted("fedproto", local_loss=twice_the_term)),
+    "bodies averaged too": ("lg_fedavg", partial(build, "fedavg")),
+    "heads' plain mean": ("lg_fedavg", twisted("lg_fedavg", server_step=unweighted)),
+    "the meme never trained": ("fml", twisted("fml", before_step=step_thrown_away)),
+    "memes' plain mean": ("fml", twisted("fml", server_step=unweighted)),
+    "FML's weights swapped": (
+        "fml",
+        changed(
+            "fml",
+            lambda h: {"ce_weight": h["meme_ce_weight"], "meme_ce_weight": h["ce_weight"]},
+        ),
+    ),
+    "no margin": ("fedtgp", changed("fedtgp", lambda h: {"margin_threshold": 0.0})),
+    "FedTGP's term doubled": ("fedtgp", twisted("fedtgp", local_loss=twice_the_term)),
+    "targets never digested": ("fedmd", changed("fedmd", lambda h: {"digest_epochs": 0})),
+    "logits of the model before": ("fedmd", twisted("fedmd", upload=before_training)),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

@@ -250,9 +250,9 @@ class Counted(ServerSteps):
         super().__init__(run.net, *DOUBLES, lambda: None)
         self._asked = asked
 
-    def repeat(self, step: Any, state: Any, inputs: Tensor, given: Any) -> Any:
+    def repeat(self, step: Any, state: Any, inputs: Tensor, given: Any, net: Any = None) -> Any:
         self._asked.append(len(inputs))
-        return super().repeat(step, state, inputs, given)
+        return super().repeat(step, state, inputs, given, net)
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(1, [2]), (4, [2, 2]), (100, [2, 2, 2, 2])])

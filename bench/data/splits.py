@@ -8,7 +8,7 @@ field of a setting does not affect the draws for the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -17,10 +17,10 @@ from math import floor
 import numpy as np
 
 from bench import data
-from bench.data.dataset import content_hash
+from bench.data.dataset import Dataset, content_hash
 from bench.data.dealing import Positions
 from bench.data.partition import Wanted, partition
-from bench.data.table import DATASETS
+from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.problems import SPLIT_FIELDS
 from search_spaces.setting import Setting
@@ -105,6 +105,53 @@ def _own_counts(setting: Setting, samples: int) -> tuple[int, int]:
     tests = max(1, tests)
     validations = max(1, share_of(setting.local_validation_fraction, samples))
     return (tests, validations) if tests + validations < samples else (0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicSet:
+    """Samples of another data set's training part.
+
+    Args:
+        dataset: with these samples alone as its training part.
+        info: of the data set, with the private one's normalisations, as models expect inputs.
+        hash: SHA-256 of data set and positions, hexadecimal.
+    """
+
+    dataset: Dataset
+    info: DatasetInfo
+    hash: str
+
+
+def public_set(
+    setting: Setting, seed: int, load: Callable[[str], Dataset | None]
+) -> PublicSet | None:
+    """Draw the public samples of a run; None if it has no such set, or `load` gives none.
+
+    Raises:
+        UsageError: the data set has fewer samples than asked for.
+    """
+    if setting.public_set is None:
+        return None
+    name, count = setting.public_set
+    dataset = load(name)
+    if dataset is None:
+        return None
+    total = len(dataset.train_y)
+    if count > total:
+        raise UsageError(
+            f"public={setting.public} asks for {count} samples, and {name} has {total} to train on: "
+            f"use public={name}:{total} or fewer"
+        )
+    ranks = _ranks(setting.partition_seed_of(seed), "public", total)
+    index = _lowest(np.arange(total), ranks, count)
+    digest = sha256(f"{dataset.hash}/{content_hash([index])}".encode()).hexdigest()
+    part = replace(
+        dataset, train_x=dataset.train_x[index], train_y=dataset.train_y[index], hash=digest
+    )
+    sized = part.sized(setting.image_size)
+    own = data.info(setting.dataset)
+    info = replace(data.info(name).sized(setting.image_size), normalizations=own.normalizations)
+    return PublicSet(sized, info, digest)
 
 
 def split_like(setting: Setting) -> Setting:

@@ -29,7 +29,7 @@ from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.process import float32_products
-from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
+from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors
 from bench.engine.rng import seeded, stream
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
@@ -43,18 +43,37 @@ LOSS = ""  # among means over steps: that of the loss itself, beside those of it
 class Problem:
     """The parts of a run that do not change.
 
-    `draws` is the layer by which the model draws from global generators (`bench.engine.own_draws`);
-    empty for none.
+    Args:
+        model: name of the network's model.
+        draws: the layer by which a model of the run draws from global generators
+            (`bench.engine.own_draws`); empty for none.
+        of_clients: the problem with the network of each model that is dealt to the clients; empty
+            if all have the server's.
+        unlike: whether clients have models of their own.
     """
 
     algorithm: Algorithm
     setting: Setting
     seed: int
+    model: str
     net: Network
     fed: FedView
     federation: Federation
     optimizer: Optimizer
     draws: str = ""
+    of_clients: tuple[Problem, ...] = ()
+    unlike: bool = False
+
+    def of(self, client: int) -> Problem:
+        """Return the problem with a client's own network."""
+        return self.of_clients[client % len(self.of_clients)] if self.of_clients else self
+
+    def received(self, message: Message) -> Message:
+        """Return a message as a client of this model receives it: of `by_model` its own."""
+        own = {
+            name: message[name][self.model] for name in self.algorithm.by_model if name in message
+        }
+        return {**message, **own} if own else message
 
     def own_draws(self, *keys: str | int) -> AbstractContextManager[None]:
         """Within this context, seed what the model draws by itself from the run's stream of these keys."""
@@ -71,7 +90,8 @@ class Problem:
 
     def fed_of(self, client: int) -> FedView:
         """Return the `fed` of a client's own hooks, with the client's number and sample counts."""
-        return replace(self.clients_fed, member=partial(self.federation.client, client))
+        member = partial(self.federation.client, client)
+        return replace(self.of(client).clients_fed, member=member)
 
     def noise(self, generator: torch.Generator) -> Any:
         """Return the algorithm's draws for one step with a full batch, on the generator's device."""
@@ -207,10 +227,29 @@ class RoundWork:
     round: int
     lr: float
 
+    def of(self, client: int) -> RoundWork:
+        """Return the round as one client has it: its network, the message that it receives."""
+        problem = self.problem.of(client)
+        message = problem.received(self.message)
+        if problem is self.problem and message is self.message:
+            return self
+        return replace(self, problem=problem, message=message)
+
+    def parts(self) -> list[RoundWork]:
+        """Return the round's parts, each with the clients of one model, as they have it."""
+        by_model: dict[str, list[ClientWork]] = {}
+        for work in self.clients:
+            by_model.setdefault(self.problem.of(work.client).model, []).append(work)
+        parts = []
+        for works in by_model.values():
+            own = self.of(works[0].client)
+            parts.append(self if own is self else replace(own, clients=works))
+        return parts
+
     def plan(self, num_steps: Tensor) -> Plan:
         """Make the plan of a client that takes so many steps."""
-        setting = self.problem.setting
-        return Plan(self.round, self.lr, setting.momentum, num_steps)
+        momentum = self.problem.setting.momentum
+        return Plan(self.round, self.lr, momentum, num_steps, self.problem.fed.clients_public)
 
 
 @dataclass
@@ -239,7 +278,13 @@ class ClientResult:
 def make_work(
     problem: Problem, client: int, round: int, message: Message, memory: Memory
 ) -> ClientWork:
-    """Draw everything that a client's round needs, each part from a stream of its own."""
+    """Draw everything that a client's round needs, each part from a stream of its own.
+
+    `problem` and `message` are the client's own (`RoundWork.of`).
+
+    Raises:
+        ValueError: clients have unlike models, and `start` returns one that is not the client's.
+    """
     setting, federation, algorithm = problem.setting, problem.federation, problem.algorithm
 
     def generator(purpose: str) -> torch.Generator:
@@ -255,6 +300,8 @@ def make_work(
         else None
     )
     start = algorithm.start(problem.fed_of(client), message, memory, generator("start"))
+    if problem.unlike:
+        _check_start(problem, start["params"])
     source = federation.source(client, schedule.positions, draws)
     teachers = algorithm.teachers(message, memory)
     return ClientWork(
@@ -266,6 +313,20 @@ def make_work(
         teachers=teachers,
         tables={} if augmented else outputs_on(problem.net, teachers, source),
         noise=generator("noise"),
+    )
+
+
+def _check_start(problem: Problem, params: Params) -> None:
+    """Raise ValueError unless a client starts from a model of its own architecture."""
+    expected = shapes(problem.fed.initial[problem.model])
+    got = shapes(params)
+    if got == expected:
+        return
+    names = sorted(expected.keys() ^ got.keys())
+    names += [name for name in expected if got.get(name, expected[name]) != expected[name]]
+    raise ValueError(
+        f"start returns params of another model than the client's, which is {problem.model}: "
+        f"{names[0]!r} differs; send each model's by `by_model`, or keep a client's in its memory"
     )
 
 

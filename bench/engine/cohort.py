@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Params
-from bench.engine.client_round import Problem, masked_mean
+from algorithms.base import Batch, Params, Upload
+from bench.engine.client_round import ClientResult, Problem, masked_mean
 from bench.engine.dropout import step_keys
-from bench.engine.pytree import num_bytes, stack, tree_map
+from bench.engine.pytree import num_bytes, shapes, stack, tree_map
 from bench.engine.rng import stream
 from bench.engine.samples import draw_crops
 
@@ -63,7 +64,7 @@ class ClientCohort:
         """Average over the leading client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out.
 
         Raises:
-            ValueError: `among` leaves all clients out.
+            ValueError: `among` leaves all clients out, or a tensor's first axis is not theirs.
         """
         weights = (
             self.num_examples if among is None else self.num_examples * among.to(self.num_examples)
@@ -73,10 +74,30 @@ class ClientCohort:
         shares = weights / weights.sum()
 
         def mean(tensor: Tensor) -> Tensor:
+            if tensor.dim() and len(tensor) != len(shares):
+                raise ValueError(
+                    f"the mean is over {len(shares)} clients, got a tensor of shape "
+                    f"{tuple(tensor.shape)}: its first axis must be theirs; an entry of `by_model` "
+                    "has the clients of cohort.groups[name of the model]"
+                )
             values = tensor if tensor.is_floating_point() else tensor.to(shares)
             return (values * shares.to(values).view(-1, *[1] * (values.dim() - 1))).sum(0)
 
         return tree_map(mean, tree)
+
+    @property
+    def groups(self) -> dict[str, ClientCohort]:
+        """The clients that have one model, by its name."""
+        ids = self.ids.tolist()
+        names = [self.problem.of(client).model for client in ids]
+        groups = {}
+        for model in dict.fromkeys(names):
+            places = [place for place, name in enumerate(names) if name == model]
+            index = torch.tensor(places, device=self.ids.device)
+            groups[model] = replace(
+                self, ids=self.ids[index], num_examples=self.num_examples[index], _calls=0
+            )
+        return groups
 
     def everyone(self) -> ClientCohort:
         """Return the cohort of all K clients, for means over values that the server caches."""
@@ -94,9 +115,22 @@ class ClientCohort:
         augmented: bool = False,
         among: Tensor | None = None,
     ) -> Params:
-        """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
+        """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch.
+
+        It is one communication.
+
+        Raises:
+            ValueError: the clients have unlike models.
+        """
         self._calls += 1
         clients: list[int] = self.ids.tolist()
+        models = list(dict.fromkeys(self.problem.of(client).model for client in clients))
+        if len(models) > 1:
+            raise ValueError(
+                "gradients are those of one model, and the clients have unlike ones "
+                f"({', '.join(models)}): ask the clients of cohort.groups[name of the model]"
+            )
+        net = self.problem.of(clients[0]).net
         answering = [True] * len(clients) if among is None else among.bool().tolist()
         grads = [
             self._gradient(client, loss, params, batch_size, augmented)
@@ -106,11 +140,7 @@ class ClientCohort:
         self.traffic.bytes_down += len(clients) * num_bytes(params)
         self.traffic.bytes_up += sum(num_bytes(grad) for grad in grads)
         self.traffic.train_steps += len(grads) / len(clients)
-        zeros = {
-            name: torch.zeros_like(params[name])
-            for name in self.problem.net.trainable
-            if name in params
-        }
+        zeros = {name: torch.zeros_like(params[name]) for name in net.trainable if name in params}
         answers = iter(grads)
         stacked: Params = stack(
             [next(answers) if is_answering else zeros for is_answering in answering]
@@ -121,7 +151,8 @@ class ClientCohort:
         self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool
     ) -> Params:
         """Return a client's gradient on a fresh mini-batch, or on all its samples if fewer; zero for unused tensors."""
-        net, federation = self.problem.net, self.problem.federation
+        net = self.problem.of(client).net
+        federation = self.problem.federation
 
         def generator(*purpose: str) -> torch.Generator:
             return stream(self.problem.seed, *purpose, self.round, self._calls, client)
@@ -148,3 +179,51 @@ class ClientCohort:
             value, list(leaves.values()), allow_unused=True, materialize_grads=True
         )
         return dict(zip(leaves, grads, strict=True))
+
+
+def gathered(problem: Problem, trained: Sequence[ClientResult]) -> Upload:
+    """Stack the uploads of a round's clients.
+
+    Entries of `by_model` are stacked by name of the model, all others over all clients.
+
+    Raises:
+        ValueError: uploads of clients with unlike models have unlike shapes.
+    """
+    by_model = problem.algorithm.by_model
+    if problem.unlike:
+        _check_alike(problem, trained)
+    if not by_model:
+        whole: Upload = stack([result.upload for result in trained])
+        return whole
+    groups: dict[str, list[ClientResult]] = {}
+    for result in trained:
+        groups.setdefault(problem.of(result.client).model, []).append(result)
+    names = trained[0].upload.keys()
+    uploads: Upload = stack([_without(result.upload, by_model) for result in trained])
+    for name in [name for name in by_model if name in names]:
+        uploads[name] = {}
+        for model, results in groups.items():
+            uploads[name][model] = stack([result.upload[name] for result in results])
+    return uploads
+
+
+def _without(upload: Upload, names: Collection[str]) -> Upload:
+    return {name: tree for name, tree in upload.items() if name not in names}
+
+
+def _check_alike(problem: Problem, trained: Sequence[ClientResult]) -> None:
+    """Raise ValueError if an entry outside `by_model` has unlike shapes in unlike models."""
+    by_model = problem.algorithm.by_model
+    first = trained[0]
+    expected = shapes(_without(first.upload, by_model))
+    model = problem.of(first.client).model
+    for result in trained:
+        other = problem.of(result.client).model
+        got = shapes(_without(result.upload, by_model))
+        differing = [name for name in {**expected, **got} if expected.get(name) != got.get(name)]
+        if other != model and differing:
+            raise ValueError(
+                f"the upload {differing[0]!r} of clients with model {model} has another shape than "
+                f"that of clients with {other}: give the models one number of features (+fd64), or "
+                f"list {differing[0]!r} in the algorithm's `by_model`"
+            )

@@ -25,6 +25,7 @@ from bench.errors import Interrupted
 T = TypeVar("T")
 Complete = Callable[[Params, int], Params]  # a client's whole model, of a row and that client
 Models = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
+Predict = Callable[[Network, Params, Tensor], Tensor]  # the scores (B, C) of samples
 
 WIDTH = 16  # most personal models that are evaluated side by side
 
@@ -118,27 +119,43 @@ class Evaluation:
 Scores = dict[int, ClientScores]  # by client
 
 
+def by_logits(net: Network, params: Params, x: Tensor) -> Tensor:
+    """Return a model's logits (B, C)."""
+    return net.eval(params, x).logits
+
+
 @torch.no_grad()
 def score(
-    net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0
+    net: Network,
+    params: Params,
+    chunks: Iterable[tuple[Tensor, Tensor]],
+    part: int = 0,
+    predict: Predict = by_logits,
 ) -> Score:
-    """Score a whole model on all (inputs, labels) of `chunks`."""
+    """Score a whole model on all (inputs, labels) of `chunks`; `predict` gives (B, C) scores."""
     device = next(iter(params.values())).device
     right, samples = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
     loss = torch.zeros(
         (), dtype=torch.float64, device=device
     )  # read once: reading it would hold up the next chunk
     for x, y in chunks:
-        logits = net.eval(params, x).logits
+        logits = predict(net, params, x)
         right.index_add_(0, y, (logits.argmax(1) == y).long())
         loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
         samples += len(y)
     return Score(right.cpu(), samples, float(loss) / samples, part)
 
 
-def on_part(net: Network, federation: Federation, params: Params, part: int) -> Score:
+def on_part(
+    net: Network,
+    federation: Federation,
+    params: Params,
+    part: int,
+    predict: Predict = by_logits,
+) -> Score:
     """Score a whole model on one part of the test set."""
-    return score(net, params, federation.chunks(federation.test, federation.test_parts[part]), part)
+    chunks = federation.chunks(federation.test, federation.test_parts[part])
+    return score(net, params, chunks, part, predict)
 
 
 def on_test(net: Network, federation: Federation, params: Params) -> list[Score]:
@@ -166,12 +183,16 @@ class Evaluator:
     On a client's own tests, its own model is measured, or the global one.
 
     Args:
+        net: the network of whole models, and of personal ones unless `net_of` tells otherwise.
         clients: number of clients, the first ones, whose models are measured on the test set.
         stacked: whether personal models are evaluated side by side, as one program. Its shape is
             the same in every round, so that no number depends on which of them are known.
         known: scores of personal models that have not changed; new ones are added to it.
         untrained: clients that have not trained yet: of these models, equal ones, which are usually
-            all, are measured once on the test set.
+            all of one network, are measured once on the test set.
+        net_of: a client's network; None for `net`.
+        predict: gives the scores by which a model's classes are chosen.
+        width: number of personal models that are evaluated side by side.
     """
 
     net: Network
@@ -180,6 +201,9 @@ class Evaluator:
     stacked: bool = False
     known: Scores = field(default_factory=dict)
     untrained: Collection[int] = ()
+    net_of: Callable[[int], Network] | None = None
+    predict: Predict = by_logits
+    width: int = 1
 
     def whole(self, model: Params) -> Evaluation:
         """Evaluate one model for all clients."""
@@ -189,32 +213,37 @@ class Evaluator:
     def personal(self, models: Models, on_test_set: bool = True) -> Evaluation:
         """Evaluate each client's own model; `on_test_set`: whether on the test set, too."""
         numbers = range(max(self.clients, len(self.federation.local_tests)))
+        of_net: dict[Network, list[int]] = {}
         for client in numbers:
             self.known.setdefault(client, ClientScores())
-        missing = [client for client in numbers if self._lacks(client, on_test_set)]
-        width = self._width
-        alike = Alike(self.untrained)
-        for begin in range(0, len(missing), width):
-            group = missing[begin : begin + width]
-            members = dict(zip(group, models(group), strict=True))
-            if on_test_set:
-                self._measure_on_parts(members, alike)
-            self._measure_own(members)
+            net = self.net_of(client) if self.net_of else self.net
+            of_net.setdefault(net, []).append(client)
+        side_by_side = self.stacked and self.predict is by_logits
+        for net, clients in of_net.items():
+            width = min(WIDTH, len(clients)) if side_by_side else 1
+            missing = [client for client in clients if self._lacks(client, on_test_set)]
+            evaluator = replace(self, net=net, width=width, stacked=side_by_side)
+            evaluator._measure(missing, models, on_test_set)
         scores = []
         for client in range(self.clients if on_test_set else 0):
             parts = self.known[client].parts
             scores += [parts[part] for part in self._parts_of(client)]
-        own = {client: self.known[client].own for client in numbers}
-        return Evaluation(
-            scores, {client: score for client, score in own.items() if score is not None}
-        )
+        own = {}
+        for client in numbers:
+            score_of_own = self.known[client].own
+            if score_of_own is not None:
+                own[client] = score_of_own
+        return Evaluation(scores, own)
 
-    @property
-    def _width(self) -> int:
-        """The number of personal models that are evaluated side by side."""
-        if not self.stacked:
-            return 1
-        return min(WIDTH, max(self.clients, len(self.federation.local_tests)))
+    def _measure(self, clients: Sequence[int], models: Models, on_test_set: bool) -> None:
+        """Measure the models of clients with this network, some side by side."""
+        alike = Alike(self.untrained)
+        for begin in range(0, len(clients), self.width):
+            group = clients[begin : begin + self.width]
+            members = dict(zip(group, models(group), strict=True))
+            if on_test_set:
+                self._measure_on_parts(members, alike)
+            self._measure_own(members)
 
     def _parts_of(self, client: int) -> Collection[int]:
         """Return the parts of the test set that a client's own model is measured on."""
@@ -255,7 +284,7 @@ class Evaluator:
         if not models:
             return []
         federation = self.federation
-        stacked = stack(_filled(models, self._width))
+        stacked = stack(_filled(models, self.width))
         on_tests = federation.chunks(federation.test, federation.test_parts[part])
         scores = score_together(self.net, stacked, on_tests, part)[: len(models)]
         held_out = federation.validation_parts[part]
@@ -269,12 +298,13 @@ class Evaluator:
     def _score_whole(self, params: Params, part: int) -> Score:
         federation = self.federation
         test_score, held_out = (
-            on_part(self.net, federation, params, part),
+            on_part(self.net, federation, params, part, self.predict),
             federation.validation_parts[part],
         )
         if not len(held_out):
             return test_score
-        val_score = score(self.net, params, federation.chunks(federation.train, held_out))
+        chunks = federation.chunks(federation.train, held_out)
+        val_score = score(self.net, params, chunks, predict=self.predict)
         return replace(test_score, val_accuracy=val_score.accuracy)
 
     def _measure_own(self, members: Mapping[int, Params]) -> None:
@@ -284,7 +314,7 @@ class Evaluator:
             return
         samples = [self._own_samples(client) for client in clients]
         if self.stacked:
-            models = stack(_filled([members[client] for client in clients], self._width))
+            models = stack(_filled([members[client] for client in clients], self.width))
             hits = self._hits_together(models, samples)
         else:
             pairs = zip(clients, samples, strict=True)
@@ -326,7 +356,7 @@ class Evaluator:
         ordered = train.by_cost(index)  # as chunks have them
         parts = []
         for x, y in self.federation.chunks(train, ordered):
-            parts.append(self.net.eval(model, x).logits.argmax(1) == y)
+            parts.append(self.predict(self.net, model, x).argmax(1) == y)
         of_sample = torch.zeros(len(train.labels), dtype=torch.bool, device=index.device)
         of_sample[ordered] = torch.cat(parts)
         return of_sample[index].cpu()
@@ -339,7 +369,7 @@ class Evaluator:
         """
         train = self.federation.train
         longest = max(len(self._own_samples(client)) for client in self._keeping)
-        index = torch.stack([_padded(own, longest) for own in _filled(samples, self._width)])
+        index = torch.stack([_padded(own, longest) for own in _filled(samples, self.width)])
         parts = []
         for places in torch.split(index, chunk_size(self.federation.device), dim=1):
             self.federation.before_chunk()

@@ -15,8 +15,8 @@ from algorithms.base import Client, Data
 from algorithms.forward import chunk_size
 from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
-from bench.data.splits import Split
-from bench.engine.samples import Samples, samples
+from bench.data.splits import PublicSet, Split
+from bench.engine.samples import Samples, make_samples, samples
 from search_spaces.setting import Setting
 
 
@@ -84,6 +84,15 @@ class Federation:
             self.train.labels[index],
             torch.ones(len(index), device=self.device, dtype=self.dtype),
         )
+
+    def public(self, public: PublicSet | None, normalization: str) -> Data:
+        """Return the public samples: those of a set, or else the server's auxiliary ones."""
+        if public is None:
+            return self.data(self.auxiliary)
+        options = (public.info, normalization, "none", self.device, self.dtype)
+        part = make_samples(public.dataset, "train", *options)
+        weight = torch.ones(len(part.labels), device=self.device, dtype=self.dtype)
+        return Data(lambda: part.at(slice(None)), part.labels, weight)
 
     def client(self, number: int) -> Client:
         """Return a client, with its number of samples and of samples of each class."""

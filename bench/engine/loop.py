@@ -38,12 +38,13 @@ class Loop:
         """
         results = []
         for work in job.clients:
+            own = job.of(work.client)
             try:
                 own_draws = job.problem.own_draws("client", job.round, work.client)
                 with job.problem.products(), own_draws:
-                    results.append(self._client(job, work))
+                    results.append(self._client(own, work))
             except Exception as error:
-                reason = of_hook(error, job.message, work.memory)
+                reason = of_hook(error, own.message, work.memory)
                 raise RuntimeError(f"round {job.round}, client {work.client}: {reason}") from error
         return results
 

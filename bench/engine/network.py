@@ -47,6 +47,7 @@ class Network:
         pixel_std: per channel, likewise.
 
     Attributes:
+        shared: the network of the setting's `model`, if this one is of a client with another.
         constants: the values of frozen parameters and buffers, by name.
         tied: by further name of a tensor that several layers share, the name of it in `names` or
             `constants`.
@@ -64,6 +65,7 @@ class Network:
     ) -> None:
         self.num_classes = num_classes
         self.input_shape = input_shape
+        self.shared: Network | None = None
         first = next(part for part in module.head.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
         self.feature_dim = first.in_features
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
@@ -112,6 +114,11 @@ class Network:
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Run in training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
+
+    @property
+    def common(self) -> Network:
+        """The network of the setting's `model`."""
+        return self.shared or self
 
     @property
     def has_dropout(self) -> bool:

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
 from algorithms import build
@@ -42,8 +42,15 @@ ENDLESS = 10**9
 def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace:
     """Time short rounds of one client on the CPU: a plain one, and others that differ from it in one respect each.
 
-    The setting gives the data set's shapes, the model, the batches and the optimiser.
+    The setting gives the data set's shapes, the model, the batches and the optimiser. Of clients
+    with models of their own it is the mean over the models as they are dealt.
     """
+    dealt = setting.models_of_clients
+    if len(dealt) > 1:
+        settings = {name: replace(setting, client_models=name) for name in dealt}
+        paces = {name: measure(algorithm, values, own) for name, own in settings.items()}
+        figures = [astuple(paces[name]) for name in dealt]
+        return Pace(*map(statistics.fmean, zip(*figures, strict=True)))
     few = min(FEW, setting.batch_size)
     seconds = _round_seconds(algorithm, values, replace(setting, batch_size=few))
     if seconds > SLOW:
@@ -83,12 +90,12 @@ def _round_seconds(
     Raises:
         RuntimeError: the run diverged, and there is nothing left to time.
     """
-    base, *forms = setting.model.split("+")
-    if weights.starts_from_them(base):
-        base = weights.DRAWN
+    public = setting.public_set
+    own = [_without_weights(name) for name in setting.models_of_clients]
     setting = replace(
         setting,
-        model="+".join([base, *forms]),
+        model=_without_weights(setting.model),
+        client_models="/".join(own) if setting.client_models else "",
         partition="iid",
         alpha=None,
         num_clients=1,
@@ -104,9 +111,12 @@ def _round_seconds(
         new_clients=0.0,
         finetune_steps=0,
         start_from="",
+        public="",
     )
     constants = info(setting.dataset)
     auxiliary = setting.auxiliary_per_class * constants.num_classes
+    if public is not None:
+        auxiliary = public[1]
     held_out = HELD_OUT * bool(setting.validation_fraction)
     dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
     if algorithm in SERVER_STEPS:
@@ -124,6 +134,14 @@ def _round_seconds(
         if len(times) > 1 and sum(times) > LONGEST:
             break
     return statistics.median(times[min(SETTLED, len(times) // 2) :])
+
+
+def _without_weights(model: str) -> str:
+    """Return the model of the same form that starts from drawn weights."""
+    base, *forms = model.split("+")
+    if weights.starts_from_them(base):
+        base = weights.DRAWN
+    return "+".join([base, *forms])
 
 
 def main() -> int:

@@ -52,6 +52,23 @@ class Samples(Protocol):
         return index
 
 
+def make_samples(
+    dataset: Dataset,
+    part: str,
+    info: DatasetInfo,
+    normalization: str,
+    augmentation: str,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Samples:
+    """Make the `train` or `test` part of a data set."""
+    labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
+    x = getattr(dataset, f"{part}_x")
+    if info.kind == "images":
+        return Images(x, labels, info, normalization, augmentation, dtype)
+    return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
+
+
 @lru_cache(maxsize=KEPT_PARTS)
 def samples(
     dataset: Dataset,
@@ -63,11 +80,7 @@ def samples(
     dtype: torch.dtype,
 ) -> Samples:
     """Return the `train` or `test` part of a data set. All runs of a process share one copy."""
-    labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
-    x = getattr(dataset, f"{part}_x")
-    if info.kind == "images":
-        return Images(x, labels, info, normalization, augmentation, dtype)
-    return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
+    return make_samples(dataset, part, info, normalization, augmentation, device, dtype)
 
 
 class Normaliser:

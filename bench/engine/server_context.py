@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +32,15 @@ class ServerSteps:
         capture: Callable[[], Callable[[], StepExecutor] | None],
     ) -> None:
         self._net, self._device, self._dtype, self._capture = net, device, dtype, capture
-        self._executors: dict[ServerStep, StepExecutor | None] = {}
+        self._executors: dict[tuple[ServerStep, Net], StepExecutor | None] = {}
 
-    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+    def repeat(
+        self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
+    ) -> Any:
         """Take one step for each of `inputs`, as `algorithms.base.Fed.repeat` describes."""
         _refuse_bound_values(step)
+        net = net or self._net
+        key = step, net
         state, inputs, given = (
             tensors(tree, self._device, self._dtype) for tree in (state, inputs, given)
         )
@@ -48,23 +52,23 @@ class ServerSteps:
             )
         count = lengths.pop() or 0
         make, reason = self._capture() if count else None, ""
-        if make is not None and step not in self._executors:
-            self._executors[step] = make()
-        if make is not None and (executor := self._executors[step]) is not None:
+        if make is not None and key not in self._executors:
+            self._executors[key] = make()
+        if make is not None and (executor := self._executors[key]) is not None:
             from bench.engine.stacked.step_executors import NotCapturable
 
             try:
-                return self._replayed(executor, step, state, inputs, given, count)
+                return self._replayed(executor, net, step, state, inputs, given, count)
             except (NotCapturable, torch.OutOfMemoryError) as problem:
                 reason = str(problem)
             # Outside the handler, whose traceback would keep the attempt's memory.
-            self._executors[step] = executor = None
+            self._executors[key] = executor = None
             give_back_gpu_memory()
         state = detached_copy(
             state
         )  # a network in training mode writes its running statistics into its parameters
         for one_input in unstack(inputs) if count else ():
-            state = tree_map(Tensor.detach, _take_step(self._net, step, state, one_input, given))
+            state = tree_map(Tensor.detach, _take_step(net, step, state, one_input, given))
         if (
             reason
         ):  # after the steps, so that a step that fails uncaptured, too, has raised its own error
@@ -78,13 +82,14 @@ class ServerSteps:
     def _replayed(
         self,
         executor: StepExecutor,
+        net: Net,
         step: ServerStep,
         state: Any,
         inputs: Any,
         given: Any,
         count: int,
     ) -> Any:
-        place, net = executor.place, self._net
+        place = executor.place
         state, inputs, given = (
             place("state", state, axes=0),
             place("inputs", inputs),
@@ -124,21 +129,84 @@ class ServersOwn(Data):
         )
 
 
+class PublicData(Data):
+    """The public samples.
+
+    Args:
+        data: the samples.
+        labelled: whether the labels may be read.
+
+    Attributes:
+        read: whether anything of them was read.
+    """
+
+    def __init__(self, data: Data, labelled: bool) -> None:
+        self._data = data
+        self._labelled = labelled
+        self.read = False
+
+    @property
+    def x(self) -> Tensor:
+        """(N, ...) inputs."""
+        self.read = True
+        return self._data.x
+
+    @property
+    def y(self) -> Tensor:  # type: ignore[override]
+        """(N,) labels; raises AttributeError if the algorithm does not need them."""
+        if not self._labelled:
+            raise AttributeError(
+                "fed.public has no labels here: an algorithm that needs them states "
+                'needs = frozenset({"public", "public_labels"})'
+            )
+        self.read = True
+        return self._data.y
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """(N,) ones."""
+        return self._data.weight
+
+    @property
+    def sent(self) -> tuple[Tensor, ...]:
+        """The tensors that a client is sent."""
+        return (self._data.x, self._data.y) if self._labelled else (self._data.x,)
+
+
+class ApartInPacks(Data):
+    """The public samples of runs that train as one program: each run has its own, so none is read."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AttributeError(
+            f"plan.public.{attribute} is read in a program of several runs, which have public samples "
+            "of their own: they train one by one"
+        )
+
+
 @dataclass(frozen=True)
 class FedView:
     """Implementation of `algorithms.base.Fed`.
 
-    `steps` executes the server's training steps, `initialise` draws a new network's parameters from
-    a generator, and `member` returns the client whose hook is called; it is None in the server's
+    `clients_public` is `public` as the clients' hooks find it, apart to know that they read it.
+    `nets` and `initial` are the clients' networks and their w_0, by name of the model. `steps`
+    executes the server's training steps, `initialise` draws a new network's parameters from a
+    generator, and `member` returns the client whose hook is called; it is None in the server's
     hooks, and in `noise`.
     """
 
     net: Network
+    nets: Mapping[str, Network]
+    initial: Mapping[str, Params]
     num_clients: int
     batch_size: int
     seed: int
     auxiliary: Data
     validation: Data
+    public: PublicData
+    clients_public: PublicData
     steps: ServerSteps
     initialise: Callable[[torch.Generator], Params]
     member: Callable[[], Client] | None = None
@@ -154,7 +222,12 @@ class FedView:
 
     def for_clients(self) -> FedView:
         """Return the view of the clients' hooks, without the server's samples."""
-        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
+        return replace(
+            self,
+            auxiliary=ServersOwn("auxiliary"),
+            validation=ServersOwn("validation"),
+            public=self.clients_public,
+        )
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a new network's parameters and floating-point buffers, by these keys."""
@@ -164,9 +237,11 @@ class FedView:
         """Make the server's generator for these keys."""
         return stream(self.seed, "server", *keys)
 
-    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+    def repeat(
+        self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
+    ) -> Any:
         """Take one step for each of `inputs`, on a GPU captured once and replayed; returns the last state."""
-        return self.steps.repeat(step, state, inputs, given)
+        return self.steps.repeat(step, state, inputs, given, net)
 
 
 def _refuse_bound_values(step: ServerStep) -> None:

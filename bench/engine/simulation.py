@@ -12,22 +12,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
-from bench.data.splits import Split
+from bench.data.splits import PublicSet, Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
 from bench.engine.client_scores import client_measures
-from bench.engine.cohort import ClientCohort, Traffic
+from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import (
     Evaluation,
     Evaluator,
     Models,
     Scores,
     StopCheck,
+    by_logits,
     mean_measures,
     nonfinite_reason,
 )
@@ -36,12 +37,12 @@ from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.own_draws import drawing_layer, refuse
-from bench.engine.pytree import num_bytes, stack, tensors, to
+from bench.engine.pytree import num_bytes, tensors, to
 from bench.engine.rng import stream
-from bench.engine.server_context import FedView, ServerSteps
+from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
-from bench.errors import Slower
+from bench.errors import Slower, describe
 from bench.execution import BACKENDS
 from leaderboards.problems import FINETUNED
 from search_spaces.setting import Setting
@@ -63,6 +64,8 @@ class Progress:
         seconds: of computation, over all sessions of the run.
         diverged: whether a loss or a model stopped being finite, which ends the run.
         complaint: the round, client and name of that value.
+        public_read: whether a client's hook has read the public samples.
+        public_holders: the clients that have been sent these.
         started: seconds since 1970 (UTC).
     """
 
@@ -72,6 +75,8 @@ class Progress:
     seconds: float = 0.0
     diverged: bool = False
     complaint: str = ""
+    public_read: bool = False
+    public_holders: list[int] = field(default_factory=list)
     started: float = field(default_factory=time.time)
 
 
@@ -88,6 +93,7 @@ class Simulation:
         folder: of the saved state; None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds
             what it tracked.
+        public: the set of the setting's `public`; None if it names none.
         initial: w_0, with all names of the network; None for weights drawn from the seed.
         stopping: whether the sweep is stopping. A long evaluation then raises Interrupted, and the
             simulation, in the middle of a round, is of no use any more.
@@ -107,6 +113,7 @@ class Simulation:
         track: Collection[str] = (),
         initial: Params | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        public: PublicSet | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as
@@ -116,20 +123,19 @@ class Simulation:
         self.device = torch.device(device)
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
-        self._data_hash = dataset.hash
+        self._data_hash = dataset.hash if public is None else f"{dataset.hash}/{public.hash}"
         info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
-        factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
-        module = make_module(factory, setting.partition_seed_of(seed))
-        if initial:
-            take_constants(module, initial)
-        mean, std = info.normalization(setting.normalization)
-        self.net = Network(
-            module, info.input_shape, info.num_classes, setting.precision, mean, std
-        ).to(self.device)
-        dtype, run_device = (
-            self.net.dtype,
-            self.device,
-        )  # not `self`, which the lambdas below must not hold
+        makers = {name: _Maker(name, setting, seed, info, self.device) for name in setting.models}
+        networks: dict[str, Network] = {}
+        first: dict[str, Params] = {}
+        for name, maker in makers.items():
+            networks[name], first[name] = maker.network(initial)
+        self.net = networks[setting.model]
+        for name in setting.models_of_clients:
+            if name != setting.model:
+                networks[name].shared = self.net
+        dtype = self.net.dtype
+        run_device = self.device  # not `self`, which the lambdas below must not hold
         holders = split.clients  # of training samples, those that never train among them
         new_clients = setting.num_clients - setting.training_clients
         self._training = len(holders) - new_clients  # clients that ever train, the first ones
@@ -137,42 +143,60 @@ class Simulation:
         split = split.pooled() if "pooled" in algorithm.needs else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
+        shared = self.federation.public(public, setting.normalization)
+        labelled = "public_labels" in algorithm.needs
         self.fed = FedView(
             net=self.net,
+            nets={name: networks[name] for name in setting.models_of_clients},
+            initial={name: first[name] for name in setting.models_of_clients},
             num_clients=len(self.federation.clients),
             batch_size=setting.batch_size,
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
+            public=PublicData(shared, labelled),
+            clients_public=PublicData(shared, labelled),
             steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
-            initialise=lambda generator: initial_params(
-                drawn_module(factory, generator), dtype, run_device
-            ),
+            initialise=makers[setting.model].drawn,
         )
-        optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
-        draws = drawing_layer(setting.model, info.input_shape)
-        if draws and (self.backend != "loop" or self.device.type != "cpu"):
-            raise refuse(setting.model, draws, "in a stack or on a GPU")
-        self.problem = Problem(
-            algorithm, setting, seed, self.net, self.fed, self.federation, optimizer, draws
-        )
-        self._finetuning = finetuning(self.problem, holders)
-        drawn = initial_params(module, dtype, run_device)
-        self._initial = (
-            {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
-        )
-        with self.problem.products(), self.problem.own_draws("server", 0):
-            self.server: Server = algorithm.init_server(self.fed, self._initial)
-        declared, rows = algorithm.rows, tuple(algorithm.evaluated(self.server))
-        if set(declared) != set(rows):
-            name = type(algorithm).__name__
-            raise ValueError(
-                f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"
+        drawing = {name: drawing_layer(name, info.input_shape) for name in setting.models}
+        draws = {name: layer for name, layer in drawing.items() if layer}
+        for name, layer in draws.items():
+            if self.backend != "loop" or self.device.type != "cpu":
+                raise refuse(name, layer, "in a stack or on a GPU")
+
+        def problem_with(name: str) -> Problem:
+            net = networks[name]
+            return Problem(
+                algorithm=algorithm,
+                setting=setting,
+                seed=seed,
+                model=name,
+                net=net,
+                fed=replace(self.fed, net=net, initialise=makers[name].drawn),
+                federation=self.federation,
+                optimizer=Optimizer(setting, decays(setting, net.trainable, net.norms)),
+                draws=next(iter(draws.values()), ""),
+                unlike=bool(setting.client_models),
             )
+
+        self.problem = problem_with(setting.model)
+        if setting.client_models:
+            own = {name: problem_with(name) for name in setting.models}
+            of_clients = tuple(own[name] for name in setting.models_of_clients)
+            self.problem = replace(self.problem, of_clients=of_clients)
+        self._finetuning = finetuning(self.problem, holders)
+        with self.problem.products(), self.problem.own_draws("server", 0):
+            self.server: Server = algorithm.init_server(self.fed, first[setting.model])
+        _check_rows(algorithm, self.server)
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
         self.tracker = Tracker(
-            track, self.net, self.federation, lambda *args: weak_self.local_model(*args)
+            track,
+            self.net,
+            self.federation,
+            lambda *args: weak_self.local_model(*args),
+            lambda client: weak_self.problem.of(client).net,
         )
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
@@ -249,17 +273,22 @@ class Simulation:
         return sorted(order[: self.setting.cohort_size].tolist())
 
     def local_model(self, row: Params, client: int) -> Params:
-        """Return a personal model: the tensors of `row`, and else those that the client would start from."""
+        """Return a personal model: the tensors of `row`, and else those of the client.
+
+        These are what its memory keeps (`keeps_model`), or what it would start from.
+        """
         if "pooled" in self.algorithm.needs:
             client = 0  # pooled data have a single client, whose model serves all
+        memory = self._memory(client)
+        if self.algorithm.keeps_model:
+            return {**memory["params"], **row}
         generator = stream(self.seed, "start", self.round, client)
         with self.problem.products():
-            message = self._message()
-            memory = self._memory(client)
-            local = self.algorithm.start(self._fed_of(client), message, memory, generator)
+            received = self.problem.of(client).received(self._message())
+            local = self.algorithm.start(self._fed_of(client), received, memory, generator)
         return {**local["params"], **row}
 
-    def finetuned(self, models: Models, clients: Sequence[int]) -> list[Params]:
+    def finetuned(self, models: Models, problem: Problem, clients: Sequence[int]) -> list[Params]:
         """Train the models of some clients for the setting's further steps, and return them.
 
         The loss is the cross entropy, whatever the algorithm; the optimiser, the batches and the
@@ -269,11 +298,10 @@ class Simulation:
             Interrupted: the sweep is stopping, and evaluation takes long.
         """
         self.federation.before_chunk()
-        problem = self._finetuning
-        works = []
+        job = RoundWork(problem, [], {}, self.round, self._lr(self.round))
         for client, model in zip(clients, models(clients), strict=True):
-            works.append(make_work(problem, client, self.round, {"params": model}, {}))
-        job = RoundWork(problem, works, {}, self.round, self._lr(self.round))
+            own = job.of(client).problem
+            job.clients.append(make_work(own, client, self.round, {"params": model}, {}))
         return [result.params for result in self.trainer.train(job)]
 
     def models_of(self, suffix: str) -> Models:
@@ -285,7 +313,17 @@ class Simulation:
                 return [row for _ in clients]
             return [self.local_model(row, client) for client in clients]
 
-        return partial(self.finetuned, models) if suffix.endswith(FINETUNED) else models
+        if not suffix.endswith(FINETUNED):
+            return models
+        # A model for all clients goes on in its own network.
+        whole = set(row) == set(self.net.names)
+        problem = replace(self._finetuning, of_clients=()) if whole else self._finetuning
+        return partial(self.finetuned, models, problem)
+
+    def net_of(self, suffix: str, client: int) -> Network:
+        """Return the network of a client's model of a row."""
+        row = self.algorithm.evaluated(self.server)[suffix.removesuffix(FINETUNED)]
+        return self.net if set(row) == set(self.net.names) else self.problem.of(client).net
 
     @property
     def personal(self) -> frozenset[str]:
@@ -305,6 +343,16 @@ class Simulation:
         """Return the local learning rate of a round."""
         return self.setting.lr * self.setting.lr_decay ** (round - 1)
 
+    def _predict(self, net: Network, params: Params, x: Tensor) -> Tensor:
+        """Return the algorithm's scores of samples; ValueError if they are not (B, C)."""
+        scores = self.algorithm.predict(net, params, x, self.server)
+        if tuple(scores.shape) != (len(x), net.num_classes):
+            raise ValueError(
+                f"predict must return scores ({len(x)}, {net.num_classes}), a row for each sample, "
+                f"got shape {tuple(scores.shape)}"
+            )
+        return scores
+
     def _message(self) -> Message:
         """Return the current server's message; made once, because personal models are evaluated with it too."""
         if self._sent is None or self._sent[0] is not self.server:
@@ -318,19 +366,21 @@ class Simulation:
         """Return a client's memory, on the device; until the client has trained, it is made anew and not stored."""
         if client in self.memories:
             return dict(to(self.memories[client], self.device))
-        memory = self.algorithm.init_client(self._fed_of(client), self._initial)
+        first = self.fed.initial[self.problem.of(client).model]
+        memory = self.algorithm.init_client(self._fed_of(client), first)
         return dict(tensors(memory, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
         """Prepare the next round without changing the run."""
         number = self.round + 1
         with self.problem.products(), self.problem.own_draws("start", number):
-            message = self._message()
-            clients = [
-                make_work(self.problem, client, number, message, self._memory(client))
-                for client in self.participants(number)
-            ]
-        return RoundWork(self.problem, clients, message, number, self._lr(number))
+            job = RoundWork(self.problem, [], self._message(), number, self._lr(number))
+            for client in self.participants(number):
+                own = job.of(client)
+                memory = self._memory(client)
+                work = make_work(own.problem, client, number, own.message, memory)
+                job.clients.append(work)
+        return job
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
@@ -341,8 +391,17 @@ class Simulation:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
-        uploads = stack([result.upload for result in trained])
-        server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
+        uploads = gathered(self.problem, trained)
+        try:
+            server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
+        except Exception as error:
+            if not self.problem.unlike:
+                raise
+            names = ", ".join(cohort.groups)
+            raise RuntimeError(
+                f"round {number}, server_step: {describe(error)}; clients have unlike models here "
+                f"({names}): only those of one name can be combined, which `by_model` gives by name"
+            ) from error
         if server.round != number:
             raise RuntimeError(
                 f"server_step must return server.next(...): round {server.round} after round {number}"
@@ -380,12 +439,34 @@ class Simulation:
 
     def _count_traffic(self, trained: list[ClientResult], message: Message) -> None:
         traffic = self.progress.traffic
-        down, up = len(trained) * num_bytes(message), sum(result.bytes_up for result in trained)
+        sizes: dict[str, int] = {}  # of what a client receives, by its model
+        down = 0
+        for result in trained:
+            own = self.problem.of(result.client)
+            if own.model not in sizes:
+                sizes[own.model] = num_bytes(own.received(message))
+            down += sizes[own.model]
+        down += self._public_bytes([result.client for result in trained])
+        up = sum(result.bytes_up for result in trained)
         traffic.communications += bool(down or up)
         traffic.bytes_down += down
         traffic.bytes_up += up
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         self.progress.samples += sum(result.samples for result in trained)
+
+    def _public_bytes(self, clients: list[int]) -> int:
+        """Count the public samples for those of a round's clients that have not been sent them.
+
+        None has been before a client's hook reads them; the server has them anyway.
+        """
+        progress = self.progress
+        public = self.fed.clients_public
+        progress.public_read |= public.read
+        if not progress.public_read:
+            return 0
+        new = sorted(set(clients) - set(progress.public_holders))
+        progress.public_holders += new
+        return len(new) * num_bytes(public.sent)
 
     def _own_metrics(
         self, trained: list[ClientResult], of_server: Mapping[str, Any]
@@ -409,7 +490,7 @@ class Simulation:
     def _evaluate(
         self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]
     ) -> None:
-        nothing_sent = not num_bytes(self._message())
+        only_trained = self.algorithm.keeps_model or not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)
         own = self._own_metrics(trained, of_server)
@@ -424,17 +505,25 @@ class Simulation:
             untrained=untrained,
         )
         for suffix, row in self.algorithm.evaluated(self.server).items():
-            if set(row) == set(self.net.names):
-                self._add_points(suffix, row, evaluator.whole(row), shared)
+            whole = set(row) == set(self.net.names)
+            predicted = suffix in self.algorithm.predicted
+            of_row = replace(evaluator, net_of=partial(self.net_of, suffix))
+            if predicted:
+                of_row = replace(of_row, predict=self._predict)
+            if whole:
+                evaluation = of_row.whole(row)
             else:
-                # A client that is sent nothing has the same model until it trains again.
-                cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
-                personal = replace(evaluator, known=cached)
+                # A client's model that no message changes is the same until it trains again.
+                stays = only_trained and not row and not predicted
+                cached = self._scores.setdefault(suffix, {}) if stays else {}
                 models = self.models_of(suffix)
-                self._add_points(suffix, row, personal.personal(models, on_test_set), shared)
+                evaluation = replace(of_row, known=cached).personal(models, on_test_set)
+            self._add_points(suffix, row, evaluation, shared)
             if self.setting.finetune_steps:
                 name = suffix + FINETUNED
-                tuned = replace(evaluator, clients=self._training, known={}, untrained=())
+                tuned = replace(
+                    of_row, clients=self._training, known={}, untrained=(), predict=by_logits
+                )
                 evaluation = tuned.personal(self.models_of(name), on_test_set)
                 self._add_points(name, {}, evaluation, shared)
 
@@ -458,13 +547,64 @@ def finetuning(problem: Problem, holders: Sequence[Positions]) -> Problem:
     """
     setting = problem.setting
     steps = max(1, setting.finetune_steps)
-    return replace(
-        problem,
-        algorithm=Algorithm(),
-        setting=replace(setting, local_epochs=steps, step_rule="batches"),
-        seed=stream(problem.seed, "finetune").initial_seed(),
-        federation=problem.federation.among(holders),
-    )
+    changes: dict[str, Any] = {
+        "algorithm": Algorithm(),
+        "setting": replace(setting, local_epochs=steps, step_rule="batches"),
+        "seed": stream(problem.seed, "finetune").initial_seed(),
+        "federation": problem.federation.among(holders),
+    }
+    of_clients = tuple(replace(own, **changes) for own in problem.of_clients)
+    return replace(problem, **changes, of_clients=of_clients)
+
+
+def _check_rows(algorithm: Algorithm, server: Server) -> None:
+    """Raise ValueError unless the rows that an algorithm declares are those that it evaluates."""
+    name = type(algorithm).__name__
+    declared = algorithm.rows
+    rows = tuple(algorithm.evaluated(server))
+    if set(declared) != set(rows):
+        raise ValueError(
+            f"{name}.evaluated gives the rows {rows}, its `rows` states {declared}: make them agree"
+        )
+    unlisted = sorted(set(algorithm.predicted) - set(declared))
+    if unlisted:
+        raise ValueError(
+            f"{name}.predicted names the rows {unlisted}, which its `rows` {declared} lacks: "
+            "add them there"
+        )
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """What makes the modules of one model of a run."""
+
+    name: str
+    setting: Setting
+    seed: int
+    info: DatasetInfo
+    device: torch.device
+
+    def _module(self) -> nn.Module:
+        return models.make(self.name, self.info.input_shape, self.info.num_classes)
+
+    def network(self, initial: Params | None) -> tuple[Network, Params]:
+        """Make the network and w_0, which is drawn, or else `initial`."""
+        info = self.info
+        setting = self.setting
+        module = make_module(self._module, setting.partition_seed_of(self.seed))
+        if initial:
+            take_constants(module, initial)
+        mean, std = info.normalization(setting.normalization)
+        net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        params = initial_params(module, net.dtype, self.device)
+        if initial:
+            params = {name: initial[name].to(value) for name, value in params.items()}
+        return net.to(self.device), params
+
+    def drawn(self, generator: torch.Generator) -> Params:
+        """Draw the parameters of a new network."""
+        dtype = torch.float64 if self.setting.precision == "fp64" else torch.float32
+        return initial_params(drawn_module(self._module, generator), dtype, self.device)
 
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,17 @@ class Tracker:
     """
 
     def __init__(
-        self, what: Collection[str], net: Network, federation: Federation, complete: Complete
+        self,
+        what: Collection[str],
+        net: Network,
+        federation: Federation,
+        complete: Complete,
+        net_of: Callable[[int], Network],
     ) -> None:
         self.what = frozenset(what)
         self.seconds = 0.0
         self._net, self._federation, self._complete = net, federation, complete
+        self._net_of = net_of
         self._shared: _Arrays = {}
         self._rows: dict[str, _Arrays] = {}
 
@@ -74,12 +80,15 @@ class Tracker:
                 measures = drift(self._net, self._federation, job, trained)
                 _append(self._shared, {f"drift/{name}": value for name, value in measures.items()})
             if last and "features" in self.what:
-                self._shared["features/client"] = trained[0].client
-                self._shared["features/local"] = self._features(trained[0].params)
+                client = trained[0].client
+                self._shared["features/client"] = client
+                self._shared["features/local"] = self._features(
+                    self._net_of(client), trained[0].params
+                )
             if not local and not classes:
                 return {}
             scores = {
-                result.client: on_test(self._net, self._federation, result.params)
+                result.client: on_test(self._net_of(result.client), self._federation, result.params)
                 for result in trained
             }
             if classes:
@@ -102,9 +111,10 @@ class Tracker:
             if not (last and "features" in self.what):
                 return
             if set(row) == set(self._net.names):
-                arrays["features/global"] = self._features(row)
+                arrays["features/global"] = self._features(self._net, row)
             elif len(self._federation.clients) == 1:
-                arrays["features/global"] = self._features(self._complete(row, 0))
+                model = self._complete(row, 0)
+                arrays["features/global"] = self._features(self._net_of(0), model)
 
     def state(self) -> dict[str, Any]:
         """Return the state to save, which is the argument of `load`."""
@@ -158,11 +168,9 @@ class Tracker:
         return torch.bincount(labels, minlength=self._net.num_classes).cpu()
 
     @torch.no_grad()
-    def _features(self, params: Params) -> Tensor:
+    def _features(self, net: Network, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
-        outputs = [
-            self._net.eval(params, self._federation.test.at(index)).features for index in parts
-        ]
+        outputs = [net.eval(params, self._federation.test.at(index)).features for index in parts]
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:
@@ -249,7 +257,8 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     Args:
         out: results folder.
         key: run key of the row, or its first 16 characters.
-        client: needed if each client has its own model (FedBN, `local`).
+        client: needed if each client has its own model (FedBN, `local`); of a run with
+            `client_models` its architecture is the client's.
 
     Returns:
         Parameters and floating-point buffers by all names that a module has for them, in the run's

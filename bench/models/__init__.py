@@ -22,10 +22,7 @@ PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
 
 def spelt(name: str) -> str:
-    """Return the model's canonical name, `+lora8` before `+head` before `+bn`.
-
-    Raises as `parse` does.
-    """
+    """Return the model's canonical name, which `Form.name` describes; raises as `parse` does."""
     return parse(name).name
 
 
@@ -80,6 +77,7 @@ def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) ->
     """
     form = parse(name)
     features, total = _body_size(name, input_shape)
+    features = form.width or features
     widths = [
         features,
         *([features, PROJECTION] if form.head else []),
@@ -87,6 +85,14 @@ def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) ->
         num_classes,
     ]
     return total + sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
+
+
+def num_features(name: str, input_shape: tuple[int, ...]) -> int:
+    """Return D, the number of features that a model's head reads."""
+    form = parse(name)
+    if form.head:
+        return PROJECTION
+    return form.width or _body_size(name, input_shape)[0]
 
 
 def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
@@ -123,7 +129,7 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
 
         body = body_of(name, input_shape)
     projection = PROJECTION if form.head else None
-    return Classifier(body, features, num_classes, projection, form.entry.hidden)
+    return Classifier(body, features, num_classes, projection, form.entry.hidden, form.width)
 
 
 def _own_body(form: Form, input_shape: tuple[int, ...]) -> nn.Module:
@@ -144,6 +150,7 @@ __all__ = [
     "has_batchnorm",
     "info",
     "make",
+    "num_features",
     "num_parameters",
     "parse",
     "spelt",

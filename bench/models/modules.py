@@ -26,6 +26,9 @@ class Classifier(nn.Module):
         body: maps inputs (B, ...) to features (B, D).
         features: D, the number of features.
         num_classes: C, the number of classes.
+        width: features to which the body's are pooled; 0 leaves them as they are. Adaptive average
+            pooling: feature i of the width is the mean of the body's from floor(i D / width) to
+            ceil((i + 1) D / width), exclusive.
         projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or
             None (MOON, section 3.2: the classifier reads the projection).
         hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
@@ -38,23 +41,26 @@ class Classifier(nn.Module):
         num_classes: int,
         projection: int | None = None,
         hidden: int = 0,
+        width: int = 0,
     ) -> None:
         super().__init__()
         self.body = body
+        self.pooling: nn.Module = nn.AdaptiveAvgPool1d(width) if width else nn.Identity()
+        features = width or features
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
             dense = nn.Linear(features, features)
             self.projection = nn.Sequential(
                 dense, nn.ReLU(inplace=True), nn.Linear(features, projection)
             )
-        width = projection or features
-        between = [nn.Linear(width, hidden), nn.ReLU(inplace=True)] if hidden else []
-        classifier = nn.Linear(hidden or width, num_classes)
+        inputs = projection or features
+        between = [nn.Linear(inputs, hidden), nn.ReLU(inplace=True)] if hidden else []
+        classifier = nn.Linear(hidden or inputs, num_classes)
         self.head = nn.Sequential(*between, classifier) if hidden else classifier
 
     def forward(self, x: Tensor) -> Outputs:
         """Return logits (B, C) and the features that the head reads."""
-        features = self.projection(self.body(x))
+        features = self.projection(self.pooling(self.body(x)))
         return Outputs(self.head(features), features)
 
 

@@ -241,6 +241,7 @@ class Form:
         entry: the model's entry.
         lora: rank of the factors that are trained in place of the body's weights; 0 trains the
             weights.
+        width: features to which the body's output is pooled; 0 leaves it as it is.
         head: whether the model has MOON's projection head.
         batchnorm: whether it is the form with BatchNorm.
     """
@@ -248,18 +249,18 @@ class Form:
     base: str
     entry: ModelInfo
     lora: int = 0
+    width: int = 0
     head: bool = False
     batchnorm: bool = False
 
     @property
     def name(self) -> str:
-        """The canonical name.
-
-        `+lora8`, which is part of the problem, is before `+head` and `+bn`, which methods need.
-        """
+        """The canonical name: forms of the problem, `+lora8+fd64`, then of methods, `+head+bn`."""
         name = self.base
         if self.lora:
             name += f"+lora{self.lora}"
+        if self.width:
+            name += f"+fd{self.width}"
         if self.head:
             name += "+head"
         if self.batchnorm:
@@ -299,18 +300,23 @@ def parse(name: str) -> Form:
     base, *forms = name.split("+")
     entry = info(base)
     ranks = [form.removeprefix("lora") for form in forms if form.startswith("lora")]
-    plain = [form for form in forms if not form.startswith("lora")]
-    if set(plain) - {"head", "bn"} or len(set(plain)) != len(plain) or len(ranks) > 1:
+    widths = [form.removeprefix("fd") for form in forms if form.startswith("fd")]
+    plain = [form for form in forms if not form.startswith(("lora", "fd"))]
+    repeated = len(set(plain)) != len(plain) or len(ranks) > 1 or len(widths) > 1
+    if set(plain) - {"head", "bn"} or repeated:
         raise UsageError(
-            f"model {name!r}: a form is +head, +bn or +lora and a rank (+lora8), each once, "
-            f"got {'+'.join(forms)!r}"
+            f"model {name!r}: a form is +head, +bn, +lora and a rank (+lora8) or +fd and a number "
+            f"of features (+fd64), each once, got {'+'.join(forms)!r}"
         )
     if ranks:
         _check_lora(base, entry, ranks[0])
+    if widths:
+        _check_width(base, widths[0])
     if "bn" in plain:
         _check_batchnorm(base, entry)
     rank = int(ranks[0]) if ranks else 0
-    return Form(base, entry, rank, "head" in plain, "bn" in plain)
+    width = int(widths[0]) if widths else 0
+    return Form(base, entry, rank, width, "head" in plain, "bn" in plain)
 
 
 def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
@@ -323,6 +329,15 @@ def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
         raise UsageError(
             f"model {base!r}: the rank of +lora is a whole number from 1 to {entry.features}, "
             f"as in +lora8, got {'+lora' + rank!r}"
+        )
+
+
+def _check_width(base: str, width: str) -> None:
+    """Raise UsageError unless the features of `+fd` are a whole number from 1 on."""
+    if not (width.isascii() and width.isdigit() and len(width) < 6 and int(width) >= 1):
+        raise UsageError(
+            f"model {base!r}: the features of +fd are a whole number from 1 to 99999, as in +fd64, "
+            f"got {'+fd' + width!r}"
         )
 
 

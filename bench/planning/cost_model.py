@@ -24,6 +24,7 @@ from bench.execution import process_columns
 from bench.planning.packing import program_of
 from bench.planning.run_spec import (
     RunSpec,
+    client_models_version,
     client_size,
     clients_of,
     evaluations_of,
@@ -38,7 +39,18 @@ from leaderboards import Store
 from leaderboards.rows.files import atomic_file
 from search_spaces import Value
 
-PERSONAL = ("fedbn", "feddkd_bn", "local")  # each client's own model is evaluated
+PERSONAL = (
+    "fedbn",
+    "feddkd_bn",
+    "ditto",
+    "fd",
+    "fedproto",
+    "lg_fedavg",
+    "fml",
+    "fedmd",
+    "fedtgp",
+    "local",
+)  # each client's own model is evaluated
 SERVER_STEPS = {
     "fedgen": "generator_steps",
     "feddf": "max_steps",
@@ -175,10 +187,10 @@ def recorded_rates(store: Store, device: str) -> dict[str, float]:
     if not store.begun:
         return {}
     runs = store.runs(
-        columns=("dataset", "model", "algorithm", "hp_json", "device", "samples_per_second")
+        columns=("dataset", "setting_json", "algorithm", "hp_json", "device", "samples_per_second")
     )
     timed = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
-    problem = timed.dataset + " " + timed.model
+    problem = timed.dataset + " " + timed.setting_json.map(_models_of)
     names = [
         _rate_name(name, json.loads(text))
         for name, text in zip(timed.algorithm, timed.hp_json, strict=True)
@@ -191,9 +203,15 @@ def recorded_rates(store: Store, device: str) -> dict[str, float]:
     return medians
 
 
+def _models_of(setting_json: str) -> str:
+    """Return the models that clients train in a setting, as it names them."""
+    setting = json.loads(setting_json)
+    return str(setting.get("client_models") or setting["model"])
+
+
 def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = False) -> Time:
     """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
-    problem = f"{unit.setting.dataset} {unit.setting.model}"
+    problem = f"{unit.setting.dataset} {unit.setting.client_models or unit.setting.model}"
     others = of_all and unit.algorithm not in SERVER_STEPS
     rate = rates.get(
         problem if others else f"{problem} {_rate_name(unit.algorithm, unit.hyperparameters)}",
@@ -290,7 +308,9 @@ def _pace_file(unit: RunSpec, threads: int) -> Path:
     """Return the file of a pace, named by processor, torch, threads, program, and versions of algorithm and model."""
     process = process_columns("cpu")
     machine = [process["cpu"], process["versions"].get("torch"), threads]
-    versions = [entry(unit.algorithm).version, model_version(unit.setting)]
+    versions: list[Value] = [entry(unit.algorithm).version, model_version(unit.setting)]
+    if unit.setting.client_models:
+        versions.append(client_models_version(unit.setting))
     key = sha256(json.dumps([*machine, *versions, program_of(unit)]).encode()).hexdigest()[:16]
     return cache_dir() / "paces" / f"{key}.json"
 

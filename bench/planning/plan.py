@@ -347,6 +347,8 @@ def _own_fields(
         "model": (space.setting.model,),
         **{name: grid.values for name, grid in space.tuned.items()},
     }
+    if setting.client_models:  # `model` is then the first of these, or the user's
+        del own["model"]
     return {name: values for name, values in own.items() if name not in given}
 
 

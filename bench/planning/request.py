@@ -272,15 +272,20 @@ def settings_of(
     extra: dict[
         str, Any
     ] = {}  # the splits that some algorithm needs: all get them, to train on the same data
+    publics = fields.get("public", ("own",))
     needing = [algorithm.name for algorithm in entries if "auxiliary" in algorithm.needs]
+    if "own" in publics or "" in publics:
+        needing += [algorithm.name for algorithm in entries if "public" in algorithm.needs]
     if needing and not base.auxiliary_per_class and "auxiliary_per_class" not in fields:
         extra["auxiliary_per_class"] = AUXILIARY_PER_CLASS
         origins["auxiliary_per_class"] = f"{NEEDED_BY} {', '.join(needing)}"
+    if any(fields.get("client_models", ())) and "model" not in fields:
+        origins["model"] = "the first of client_models"
     if not base.validation_fraction and "validation_fraction" not in fields:
         extra["validation_fraction"] = VALIDATION_FRACTION
         origins["validation_fraction"] = "a sweep selects on validation, never on test"
     try:
-        settings = [replace(base, **{**extra, **cell}) for cell in combinations(grids)]
+        settings = [_with_cell(base, {**extra, **cell}) for cell in combinations(grids)]
     except ValueError as error:
         raise UsageError(str(error)) from None
     checked = [canonical(setting) for setting in settings]
@@ -291,6 +296,14 @@ def settings_of(
             value = text(getattr(checked[0], name))
             notes.append(f"{name} has no effect with the other settings: it is left at {value}")
     return list(dict.fromkeys(checked)), origins
+
+
+def _with_cell(base: Setting, values: Mapping[str, Any]) -> Setting:
+    """Return the setting with these values; a `model` not given is the first of `client_models`."""
+    setting = replace(base, **values)
+    if values.get("client_models") and "model" not in values:
+        setting = replace(setting, model=setting.models_of_clients[0])
+    return setting
 
 
 def canonical(setting: Setting) -> Setting:
@@ -310,6 +323,9 @@ def canonical(setting: Setting) -> Setting:
         )
     default = Setting()
     inert: dict[str, Any] = {"normalization": normalization}
+    inert["client_models"] = _shortest(setting)
+    if setting.public == "own":
+        inert["public"] = ""
     deal = partition(setting.partition)
     inert |= {"alpha": None} if not deal.needs_alpha else {}
     if not deal.needs_classes:
@@ -325,6 +341,21 @@ def canonical(setting: Setting) -> Setting:
     if not setting.validation_fraction:
         inert["validation_rule"] = default.validation_rule
     return replace(setting, **inert)
+
+
+def _shortest(setting: Setting) -> str:
+    """Return `client_models` without repetitions of the whole list; empty if all are `model`.
+
+    Names are as `models.spelt` has them. Raises UsageError for a model that does not exist.
+    """
+    if not setting.client_models:
+        return ""
+    names = [models.spelt(name) for name in setting.models_of_clients]
+    if set(names) == {models.spelt(setting.model)}:
+        return ""
+    lengths = [count for count in range(1, len(names) + 1) if not len(names) % count]
+    period = next(count for count in lengths if names == names[:count] * (len(names) // count))
+    return "/".join(names[:period])
 
 
 def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
@@ -357,24 +388,37 @@ def given_grids(
 
 
 def supply(entry: Entry, setting: Setting) -> Setting:
-    """Return the setting in which this algorithm runs: the model has the form that the algorithm needs.
+    """Return the setting in which this algorithm runs, its models in the form that it needs.
 
     Raises UsageError, with the fix, if the setting cannot give what the algorithm needs.
     """
-    if "projection_head" in entry.needs and "+head" not in setting.model:
-        setting = replace(setting, model=setting.model + "+head")
-    if "batchnorm" in entry.needs and not models.has_batchnorm(setting.model):
-        setting = replace(setting, model=setting.model + "+bn")
-    try:
-        setting = replace(setting, model=models.spelt(setting.model))
-    except UsageError as error:
-        forms = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
-        raise UsageError(f"{entry.name} needs {forms}: {error}" if forms else str(error)) from None
-    if models.has_batchnorm(setting.model) and setting.batch_size == 1:
-        statistics = f"BatchNorm ({setting.model}), which takes statistics over a batch"
-        raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
+    _check_unlike_models(entry, setting)
+    setting = replace(setting, model=_supplied_model(entry, setting.model))
+    if setting.client_models:
+        own = [_supplied_model(entry, name) for name in setting.models_of_clients]
+        setting = replace(setting, client_models="/".join(own))
     shapes = data.info(setting.dataset).sized(setting.image_size)
-    models.check_model(setting.model, shapes.input_shape, shapes.kind)
+    for model in setting.models:
+        if models.has_batchnorm(model) and setting.batch_size == 1:
+            statistics = f"BatchNorm ({model}), which takes statistics over a batch"
+            raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
+        models.check_model(model, shapes.input_shape, shapes.kind)
+    if "common_features" in entry.needs:
+        _check_common_features(entry, setting, shapes.input_shape)
+    _check_samples(entry, setting, shapes)
+    _check_optimizer(entry, setting)
+    return setting
+
+
+def _check_samples(entry: Entry, setting: Setting, shapes: data.DatasetInfo) -> None:
+    """Raise UsageError unless the setting has the samples that the algorithm needs."""
+    if setting.public_set:
+        _check_public(entry, setting, shapes)
+    elif "public" in entry.needs and not setting.auxiliary_per_class:
+        raise UsageError(
+            f"{entry.name} needs public samples: name another data set and a number of them, as in "
+            "public=NAME:1000, or set public=own auxiliary_per_class=32"
+        )
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
         raise UsageError(
             f"{entry.name} needs server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)"
@@ -387,6 +431,10 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         raise UsageError(
             f"{entry.name} needs images, which {setting.dataset} does not hold: choose another data set"
         )
+
+
+def _check_optimizer(entry: Entry, setting: Setting) -> None:
+    """Raise UsageError unless clients train with the optimiser that the algorithm needs."""
     if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
         other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer
         raise UsageError(
@@ -396,4 +444,79 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         raise UsageError(
             f"{entry.name} needs plain SGD: add --set momentum=0 clip_norm=0 nesterov=false"
         )
-    return setting
+
+
+def _supplied_model(entry: Entry, model: str) -> str:
+    """Return a model's canonical name, with the forms that the algorithm needs.
+
+    Raises UsageError if there is no such form.
+    """
+    if "projection_head" in entry.needs and "+head" not in model:
+        model += "+head"
+    try:
+        if "batchnorm" in entry.needs and not models.has_batchnorm(model):
+            model += "+bn"
+        return models.spelt(model)
+    except UsageError as error:
+        forms = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
+        raise UsageError(f"{entry.name} needs {forms}: {error}" if forms else str(error)) from None
+
+
+def _check_unlike_models(entry: Entry, setting: Setting) -> None:
+    """Raise UsageError if clients have models of their own, and the algorithm needs one for all."""
+    if not setting.client_models or entry.unlike_models:
+        return
+    fitting = [name for name, other in ALGORITHMS.items() if other.unlike_models]
+    raise UsageError(
+        f"{entry.name} combines the weights of all clients, and client_models="
+        f"{setting.client_models} gives them unlike models: leave out client_models, or choose an "
+        f"algorithm for unlike models ({', '.join(fitting)})"
+    )
+
+
+def _check_common_features(entry: Entry, setting: Setting, input_shape: tuple[int, ...]) -> None:
+    """Raise UsageError unless the models of all clients have one number of features."""
+    counts = {name: models.num_features(name, input_shape) for name in setting.models_of_clients}
+    if len(set(counts.values())) > 1:
+        numbers = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        width = min(counts.values())
+        pooled = "/".join(_pooled_to(name, width) for name in setting.models_of_clients)
+        raise UsageError(
+            f"{entry.name} compares features of clients, whose models have unlike numbers of them "
+            f"({numbers}): pool all to one, for instance client_models={pooled}"
+        )
+
+
+def _pooled_to(model: str, width: int) -> str:
+    """Return the form of a model that pools its features to a width."""
+    form = models.parse(model)
+    return replace(form, width=width).name
+
+
+def _check_public(entry: Entry, setting: Setting, shapes: data.DatasetInfo) -> None:
+    """Raise UsageError unless public samples are of another data set, and of one shape with these."""
+    assert setting.public_set is not None, "there are none to check"
+    name, count = setting.public_set
+    public = data.info(name).sized(setting.image_size)
+    given = f"public={setting.public}"
+    if name == setting.dataset:
+        raise UsageError(
+            f"{given} names the data set that clients train on: take another, or public=own, which "
+            "keeps auxiliary_per_class of its samples from them"
+        )
+    if (public.kind, public.input_shape) != (shapes.kind, shapes.input_shape):
+        sizes = ["x".join(map(str, info.input_shape)) for info in (public, shapes)]
+        raise UsageError(
+            f"{given} has {public.kind} of {sizes[0]}, and {setting.dataset} {shapes.kind} of "
+            f"{sizes[1]}: choose a data set of that shape, or an image_size that gives it to both"
+        )
+    if count > public.train_size:
+        raise UsageError(
+            f"{given}: {name} has {public.train_size} samples to train on: ask for as many at most"
+        )
+    if "public_labels" in entry.needs and public.num_classes > shapes.num_classes:
+        raise UsageError(
+            f"{given}: {entry.name} learns the labels of public samples, and {name} has "
+            f"{public.num_classes} classes, {setting.dataset} {shapes.num_classes}: take a data set "
+            "of no more classes"
+        )

@@ -132,7 +132,7 @@ def row_entry(algorithm: str, suffix: str) -> Entry:
 
 
 def setting_identity(setting: Setting) -> dict[str, Value]:
-    """Return `Setting.as_dict`, with `dataset_version`, `model_version`, `partition_version` of those from outside.
+    """Return `Setting.as_dict`, with the versions of data sets, models and partitions from outside.
 
     Data sets, models and partitions of this suite have none, because their results change with the
     suite's versions.
@@ -145,7 +145,9 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
     versions: dict[str, Value] = {
         "dataset_version": data.version(setting.dataset),
         "model_version": model_version(setting),
+        "client_models_version": client_models_version(setting),
         "partition_version": version(setting.partition),
+        "public_version": data.version(setting.public_set[0]) if setting.public_set else None,
     }
     return setting.as_dict() | {
         name: value for name, value in versions.items() if value is not None
@@ -154,10 +156,24 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
 
 def model_version(setting: Setting) -> int | None:
     """Return the version of the setting's model, for the inputs of its data set; None for this suite's own models."""
-    if models.parse(setting.model).base in models.MODELS:
+    return _version_of(setting.model, setting)
+
+
+def client_models_version(setting: Setting) -> str | None:
+    """Return the versions of the clients' models, joined by `/`; None if all are our own."""
+    if not setting.client_models:
+        return None
+    versions = [_version_of(name, setting) for name in setting.models_of_clients]
+    if not any(version is not None for version in versions):
+        return None
+    return "/".join("" if version is None else str(version) for version in versions)
+
+
+def _version_of(model: str, setting: Setting) -> int | None:
+    if models.parse(model).base in models.MODELS:
         return None
     inputs = data.info(setting.dataset).sized(setting.image_size)
-    return models.version(setting.model, inputs.input_shape)
+    return models.version(model, inputs.input_shape)
 
 
 def setting_of(text: str) -> Setting:

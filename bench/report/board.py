@@ -41,14 +41,17 @@ def board_section(
     cells = [cell for group in groups for cell in group.cells]
     records = [record for cell in cells for record in cell.records]
     names = _worth_showing(records)
-    values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
+    values = {
+        "dataset": {group.setting["dataset"] for group in groups},
+        "model": {group.models for group in groups},
+    }
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
     lows = [f"{metric.name}_low" for metric in metrics]
     if all(record[low] is None for low in lows for record in records):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
-        "model": ("model", [group.setting["model"] for group in groups]),
+        "model": ("model", [group.models for group in groups]),
         "α": (
             "alpha",
             [number(alpha) for alpha in sorted({cell.place[0] for cell in cells}, key=sortable)],

@@ -161,7 +161,11 @@ def _commands(run: Run) -> Iterator[str]:
     if run["status"] != "finished":  # there is no result to compare with
         yield run["command"]
         return
-    names = (run["algorithm"], run["dataset"], base_model(run["model"]), run["partition"])
+    setting = json.loads(run["setting_json"])
+    client_models = setting.get("client_models", "").split("/")
+    models = dict.fromkeys(base_model(name) for name in (run["model"], *client_models))
+    public, _, _ = setting.get("public", "").rpartition(":")
+    names = (run["algorithm"], run["dataset"], *models, run["partition"], public)
     outside = [name for name in names if ":" in name]
     allowed = ["--import", *outside] * bool(outside)
     yield shell_command(

@@ -32,6 +32,7 @@ CHECKS = {
     "communication": "communication",
     "hyperparameters": "hyperparameters",
     "memory": "communication",
+    "unlike_models": "unlike_models",
     "equations": "equations",
 }
 # Check -> where to look when it fails.
@@ -56,6 +57,7 @@ LOOK = {
     ),
     "hyperparameters": "whether the field is read at all, and its bounds in `hyper(...)`",
     "memory": "server.extra and what `upload` returns",
+    "unlike_models": "`by_model`, `fed.nets` and `cohort.groups`, by which the server tells models apart",
     "equations": "the formula's source, named with each difference",
 }
 # Take a second or two: hooks and draws, unsaved state. The results of an algorithm that fails them

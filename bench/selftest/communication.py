@@ -51,14 +51,20 @@ def communication(candidate: Candidate, finding: Finding) -> None:
 
 
 def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
-    """Run the rounds; return the exchanges of each, and its floats down and up per client."""
+    """Run the rounds; return the exchanges of each, and its floats down and up per client.
+
+    Public samples, which a client receives once in the run, are left out.
+    """
     rounds = []
     before = asdict(simulation.progress.traffic)
+    public = num_bytes(simulation.fed.clients_public.sent)
     for number in range(1, ROUNDS + 1):
+        held = len(simulation.progress.public_holders)
         simulation.advance(1)
         after = asdict(simulation.progress.traffic)
         clients = len(simulation.participants(number))
         added = {name: after[name] - before[name] for name in after}
+        added["bytes_down"] -= (len(simulation.progress.public_holders) - held) * public
         floats = {way: added[f"bytes_{way}"] / FLOAT64 / clients for way in ("down", "up")}
         rounds.append({"communications": added["communications"], **floats})
         before = after
@@ -86,6 +92,7 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
         "G": (noise + net.num_classes + 1) * hidden + 4 * hidden + (hidden + 1) * net.feature_dim,
         "M": int(configuration.get("buffer") or 0),
         "J": int(configuration.get("steps") or 0),
+        "S": min(int(configuration.get("public_samples") or 0), len(simulation.fed.public.weight)),
     }
 
 

@@ -157,6 +157,18 @@ class ContractMonitor(Plugin):
         rows: dict[str, Params] = self._call("evaluated", server)
         return rows
 
+    def predict(self, net: Net, params: Params, x: Tensor, server: Server) -> Tensor:
+        """Check that the scores are (B, C), and that the model and the server stay as they were."""
+        self.log.protected.clear()
+        self.log.protect("an evaluated model", params)
+        self.log.protect("the server", tree_of(server))
+        scores: Tensor = self._call("predict", net, params, x, server)
+        self.log.protected.clear()
+        expected = (len(x), net.num_classes)
+        got = tuple(scores.shape)
+        self._expect(got == expected, f"predict must return scores {expected}, got {got}")
+        return scores
+
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Check that the memory holds tensors and numbers only."""
         memory: Memory = self._call("init_client", fed, params)

@@ -54,6 +54,7 @@ TINY = Setting(
 # Values that shorten server work, which would otherwise take longer than the rest of a toy run.
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "fedgen": {"generator_steps": 5},
+    "fedtgp": {"server_epochs": 5},
     "feddf": {"server_lr": 0.003, "max_steps": 12, "check_every": 2, "patience": 4},
 }
 FORMS = {"projection_head": "+head", "batchnorm": "+bn"}

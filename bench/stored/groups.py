@@ -29,26 +29,32 @@ class Group(Problem):
     key: str = ""
 
     @property
+    def models(self) -> str:
+        """The model, and the clients' own if they have such."""
+        return problems.model_words(self.setting)
+
+    @property
     def name(self) -> str:
         """Data set and model, and the fields that distinguish it from the page's other groups."""
-        others = [field_words(self, name) for name in self.differing]
-        return " · ".join([self.setting["dataset"], self.setting["model"], *others])
+        others = [field_words(self, name) for name in self.differing if name != "client_models"]
+        return " · ".join([self.setting["dataset"], self.models, *others])
 
     @property
     def title(self) -> str:
         """The main facts of the setting, which all its numbers share."""
         setting = self.setting
-        included = ("partition", "num_clients", "rounds", "local_epochs")
+        included = ("partition", "num_clients", "rounds", "local_epochs", "client_models")
         rounds = counted(setting["rounds"], "round")
         epochs = counted(setting["local_epochs"], "local epoch")
         others = [name for name in self.differing if name not in included]
         parts = [
-            f"{setting['dataset']} · {setting['model']}",
+            f"{setting['dataset']} · {self.models}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{rounds} × {epochs}",
             local_training(setting, others),
         ]
-        parts += [f"no {name}" for name in self.differing if name not in setting]
+        lacking = [name for name in self.differing if name not in {*setting, "client_models"}]
+        parts += [f"no {name}" for name in lacking]
         return " · ".join(parts)
 
     @cached_property

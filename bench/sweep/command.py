@@ -18,13 +18,14 @@ from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
 from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
 from bench.planning.plan import make_plan
-from bench.planning.run_spec import Plan, RunSpec, setting_identity, units_of
+from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, units_of
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import (
     Resolved,
     check_algorithms,
     check_out,
     check_start,
+    check_track,
     fitting_plan,
     make_request,
     mirror_url,
@@ -147,7 +148,9 @@ def ready(plan: Plan, options: SweepOptions, confirming: Sequence[RunSpec] = ())
         UsageError: this machine lacks what the options ask for, or there is no such model.
     """
     resolved = resolve(options, plan, confirming)
-    check_start([*plan.units, *plan.searches, *confirming], resolved.out)
+    everything: list[RunSpec | Search] = [*plan.units, *plan.searches, *confirming]
+    check_start(everything, resolved.out)
+    check_track(everything, options.track)
     return Prepared(plan, resolved, tuple(confirming))
 
 

@@ -127,7 +127,8 @@ def make_report(
         for part in parts.values()
     )
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
-    unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
+    untimed = [unit.setting for unit, count in to_do if count and not times[unit.key].known]
+    unknown = {setting.client_models or setting.model for setting in untimed}
     second = _second_stage(plan, store) if plan.stages and not missing else None
     searched = not (missing or searches or second)
     return {
@@ -350,8 +351,9 @@ def _partition_status(item: RunSpec | Search, seeds: Sequence[int], data_dir: st
     from bench.data.splits import split_like
 
     split_setting = split_like(item.setting)
-    if has_batchnorm(item.setting.model) and "pooled" not in entry(item.algorithm).needs:
-        split_setting = replace(split_setting, model=item.setting.model)
+    normed = [model for model in item.setting.models if has_batchnorm(model)]
+    if normed and "pooled" not in entry(item.algorithm).needs:
+        split_setting = replace(split_setting, model=normed[0])
     drawn = seeds[:CHECKED_SEEDS]
     feasible = (
         "feasible"
@@ -397,8 +399,10 @@ def _check_partition(setting: Setting, seed: int, data_dir: str | None) -> tuple
 
 
 def _model_bytes(setting: Setting) -> int:
+    """Count the bytes of the largest model of a setting."""
     data = info(setting.dataset).sized(setting.image_size)
-    return 4 * num_parameters(setting.model, data.input_shape, data.num_classes)
+    counts = [num_parameters(name, data.input_shape, data.num_classes) for name in setting.models]
+    return 4 * max(counts)
 
 
 def _memory(setting: Setting, pack: int = 1) -> float:
@@ -407,9 +411,11 @@ def _memory(setting: Setting, pack: int = 1) -> float:
     image = math.prod(data.input_shape)
     pixels = (data.train_size + data.test_size) * image
     client = data.train_size / setting.num_clients * image * 8
+    public = setting.public_set[1] * image * 4 if setting.public_set else 0
     return (
         PROCESS_BYTES
         + 3 * pixels
+        + pack * public
         + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
     )
 

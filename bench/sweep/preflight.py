@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -223,7 +223,10 @@ def _check_scheduler(options: SweepOptions, request: Request, pack: int) -> None
 
 def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pack: int) -> None:
     """Raise UsageError for a model from outside that cannot be repeated, here or at all (`bench.engine.own_draws`)."""
-    shapes = {(s.model, data.info(s.dataset).sized(s.image_size).input_shape) for s in settings}
+    shapes = set()
+    for setting in settings:
+        input_shape = data.info(setting.dataset).sized(setting.image_size).input_shape
+        shapes |= {(model, input_shape) for model in setting.models}
     outside = [(model, shape) for model, shape in sorted(shapes) if parse(model).base not in MODELS]
     if not outside:
         return
@@ -365,13 +368,18 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
     from bench.models import weights
 
     items: list[RunSpec | Search] = [*units, *plan.searches]
-    for model in dict.fromkeys(item.setting.model for item in items):
+    names: dict[str, None] = {}
+    for item in items:
+        names |= dict.fromkeys(item.setting.models)
+    for model in names:
         weights.provide(model, execution.data_dir, execution.offline)
     load = partial(data.load, folder=execution.data_dir, offline=execution.offline)
+    for name in {item.setting.public_set[0] for item in items if item.setting.public_set}:
+        load(name)
     needs = unmet_needs(plan, units, load)
     if needs:
-        names = dict.fromkeys(item.algorithm for item in items)
-        raise Unfit(needs, [name for name in names if name not in needs])
+        algorithms = dict.fromkeys(item.algorithm for item in items)
+        raise Unfit(needs, [name for name in algorithms if name not in needs])
 
 
 def fitting_plan(request: Request, data_dir: str | None) -> Plan:
@@ -434,8 +442,9 @@ def unmet_needs(
             needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
             problems.append(error)
         too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
-        if too_small and has_batchnorm(setting.model):
-            statistics = f"BatchNorm ({setting.model}), which takes statistics over a batch"
+        normed = [model for model in setting.models if has_batchnorm(model)]
+        if too_small and normed:
+            statistics = f"BatchNorm ({normed[0]}), which takes statistics over a batch"
             needs[name] = f"{statistics}, and a client has {smallest[key]} sample"
             advice = "use fewer clients, a larger alpha, or a model without BatchNorm"
             problems.append(UsageError(f"{name} has {needs[name]}: {advice}"))
@@ -472,7 +481,8 @@ def _owners_of_auxiliary(
         _smallest_client(replace(setting, auxiliary_per_class=0), seed, read)
     except UsageError:
         return []
-    return [name for name in names if "auxiliary" in entry(name).needs]
+    wanted = {"auxiliary"} if setting.public_set else {"auxiliary", "public"}
+    return [name for name in names if wanted & entry(name).needs]
 
 
 def track_notes(
@@ -518,12 +528,27 @@ def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
     return tuple(str(_row_with_model(start, out)["run_key"]) for start in starts)
 
 
+def check_track(items: Sequence[RunSpec | Search], track: Collection[str]) -> None:
+    """Raise UsageError for `--track drift` of clients with unlike models."""
+    unlike = [item.setting.client_models for item in items if item.setting.client_models]
+    if "drift" in track and unlike:
+        raise UsageError(
+            "--track drift compares the gradients of clients, which "
+            f"client_models={unlike[0]} gives unlike models: leave out either"
+        )
+
+
 def check_start(items: Sequence[RunSpec | Search], out: Path) -> None:
     """Raise UsageError if a stored model that runs start from has another architecture."""
     rows = {
         key: _row_with_model(key, out) for key in {item.setting.start_from for item in items} if key
     }
     for item in items:
+        if item.setting.start_from and item.setting.client_models:
+            raise UsageError(
+                f"--start-from {item.setting.start_from[:16]} gives one model, and client_models="
+                f"{item.setting.client_models} gives clients models of their own: leave out either"
+            )
         if item.setting.start_from:
             row = rows[item.setting.start_from]
             wanted = _architecture(setting_identity(item.setting))

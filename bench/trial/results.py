@@ -127,6 +127,8 @@ def write_tracked(
                 "model": setting.model,
                 "precision": setting.precision,
             }
+            if setting.client_models:
+                metadata["client_models"] = setting.client_models
             tensors = _tensors(simulation, suffix)
             written[key].append(artifacts.write_tensors(out, key, tensors, metadata))
         arrays = dict(simulation.tracker.arrays(suffix))
@@ -136,17 +138,33 @@ def write_tracked(
 
 
 def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
-    """Return a row's tensors by name, and by `client/name` what a client adds to a personal row."""
+    """Return a row's tensors by name, and by `client/name` what a client adds to a personal row.
+
+    If clients have models of their own, all of a personal row are the client's.
+    """
     row: Params = {}
     if not suffix.endswith(FINETUNED):
         row = simulation.algorithm.evaluated(simulation.server)[suffix]
-    tensors = {**simulation.net.constants, **row}
     personal = suffix in simulation.personal
     models = simulation.models_of(suffix)
+    if personal and simulation.setting.client_models:
+        of_clients: Params = {}
+        for client in range(simulation.fed.num_clients):
+            net = simulation.net_of(suffix, client)
+            (model,) = models([client])
+            own = {**net.constants, **model}
+            own |= {name: own[listed] for name, listed in net.tied.items()}
+            of_clients |= {f"{client}/{name}": value for name, value in own.items()}
+        return _arrays(of_clients)
+    tensors = {**simulation.net.constants, **row}
     for client in range(simulation.fed.num_clients if personal else 0):
         (model,) = models([client])
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         keys = [key for key in tensors if key.rpartition("/")[2] == listed]
         tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}
+    return _arrays(tensors)
+
+
+def _arrays(tensors: Params) -> dict[str, Any]:
     return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS, build
 from bench import data, states
-from bench.data.splits import split
+from bench.data.splits import public_set, split
 from bench.engine.arithmetic import arithmetic
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
@@ -232,15 +234,21 @@ class Run:
         execution = self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
-        weights.provide(unit.setting.model, directory, execution.offline)
+        for model in unit.setting.models:
+            weights.provide(model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
+        load = partial(data.load, folder=directory, offline=execution.offline)
+        public = public_set(unit.setting, unit.seed, load)
         self._split_hash = shares.hash
+        if public is not None:
+            self._split_hash = sha256(f"{shares.hash}/{public.hash}".encode()).hexdigest()
         self._dataset_hash = dataset.hash
         self._test_samples = len(dataset.test_y)
         self._chance = float(np.bincount(dataset.test_y).max()) / self._test_samples
         # Another file of weights, or another w_0, counts as another environment: its results are
         # stored beside others.
-        self._started_from = weights.versions(unit.setting.model)
+        for model in unit.setting.models:
+            self._started_from |= weights.versions(model)
         initial = None
         if unit.setting.start_from:
             initial = load_model(execution.out, unit.setting.start_from)
@@ -258,6 +266,7 @@ class Run:
             track=execution.track,
             initial=initial,
             stopping=lambda: execution.stopping,
+            public=public,
         )
         self.simulation.load()
 

@@ -37,6 +37,7 @@ _LOCAL = (  # fields of local training, how each is written, and the value that 
 _TITLE = (  # texts, and the fields that each needs
     ("{dataset}", ("dataset",)),
     ("{model}", ("model",)),
+    ("clients' models {client_models}", ("client_models",)),
     ("{partition}, {num_clients} clients", ("partition", "num_clients")),
     ("{rounds} rounds × {local_epochs} local epochs", ("rounds", "local_epochs")),
     ("α = {alpha:g}", ("alpha",)),

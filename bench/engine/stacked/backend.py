@@ -51,6 +51,7 @@ class Stacked:
         self._executors: list[
             tuple[Any, StepExecutor]
         ] = []  # by structure of the runs, the last used at the end
+        self._kept = KEPT_EXECUTORS
 
     @staticmethod
     def on(device: torch.device) -> Stacked:
@@ -68,22 +69,36 @@ class Stacked:
     def train_all(
         self, jobs: Sequence[RoundWork]
     ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train the clients of all runs; yields each run with its results, in its clients' order, once it is complete.
+        """Train the clients of all runs; yields each run with its results once it is complete.
+
+        Results are in the order of the run's clients. Clients of unlike models are stacks of their
+        own.
 
         Raises:
             RuntimeError: a hook failed; the message names the round.
             torch.OutOfMemoryError: a single client does not fit.
         """
         groups: list[tuple[Any, list[RoundWork]]] = []
+        owners: dict[int, RoundWork] = {}  # the run of each part, whose clients have one model
         for job in jobs:
-            structure = _structure(job)
-            group = next((members for other, members in groups if other == structure), None)
-            if group is None:
-                groups.append((structure, [job]))
-            else:
-                group.append(job)
+            for part in job.parts():
+                owners[id(part)] = job
+                structure = _structure(part)
+                group = next((members for other, members in groups if other == structure), None)
+                if group is None:
+                    groups.append((structure, [part]))
+                else:
+                    group.append(part)
+        self._kept = max(KEPT_EXECUTORS, len(groups))
+        finished: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
         for structure, members in groups:
-            yield from self._together(members, structure)
+            for part, results in self._together(members, structure):
+                job = owners[id(part)]
+                of_job = finished[id(job)]
+                of_job |= {result.client: result for result in results}
+                del results
+                if len(of_job) == len(job.clients):
+                    yield job, [of_job.pop(work.client) for work in job.clients]
 
     def _together(
         self, jobs: list[RoundWork], structure: Any
@@ -160,7 +175,7 @@ class Stacked:
             or self._capture()
         )
         others = [entry for entry in self._executors if entry[1] is not executor]
-        self._executors = [*others, (key, executor)][-KEPT_EXECUTORS:]
+        self._executors = [*others, (key, executor)][-self._kept :]
         return executor
 
     def _halve(self, clients: int) -> None:
@@ -176,12 +191,16 @@ class Stacked:
 
 
 def _structure(job: RoundWork) -> tuple[Any, ...]:
-    """Return all that runs of one program share: round, constants of algorithm and setting, shapes of their trees."""
+    """Return all that runs of one program share.
+
+    These are the round, the model, constants of algorithm and setting, shapes of their trees.
+    """
     work = job.clients[0]
     trees = [job.message, work.local, work.memory, dict(work.teachers)]
     return (
         job.round,
         constants(job.problem.algorithm),
+        job.problem.model,
         job.problem.setting.of_program(),
         shapes(trees),
         sorted(work.tables),

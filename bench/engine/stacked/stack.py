@@ -28,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
 from bench.engine.client_round import LOSS, ClientResult, ClientWork, RoundWork, finish, step_means
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
+from bench.engine.server_context import ApartInPacks
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
@@ -292,9 +293,9 @@ class _Active:
         )
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
-        return replace(
-            self.parent.job.plan(num_steps), round=self.parent.round, lr=parts.get("lr", self.lr)
-        )
+        plan = self.parent.job.plan(num_steps)
+        plan = replace(plan, round=self.parent.round, lr=parts.get("lr", self.lr))
+        return replace(plan, public=ApartInPacks()) if self.parent.several else plan
 
 
 class BatchedLayers(TorchFunctionMode):

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
+from algorithms.base import Batch, Cohort, Data, Net, Outputs, Params, ServerStep
 from bench.engine.pytree import tree_map
 from bench.engine.rng import stream
 from bench.engine.server_context import ServersOwn, ServerSteps
 
 SEED = 20
+MODEL = "lab"  # name of the one model
 SIDE = 4
 PIXELS = 16
 CLASSES = 4
@@ -104,6 +105,11 @@ class LabNet:
         self.on_head: Callable[[Tensor], None] | None = None
         self.on_normalise: Callable[[Tensor], None] | None = None
         self.on_train: Callable[[Tensor], None] | None = None
+
+    @property
+    def common(self) -> LabNet:
+        """Itself, because all have one model."""
+        return self
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Run in training mode; the running statistics in `params` change in place."""
@@ -212,12 +218,33 @@ class LabFed:
     validation: Data = field(default_factory=lambda: server_samples("validation"))
     num_clients: int = len(SIZES)
     batch_size: int = BATCH_SIZE
+    public_samples: Data | None = None
     client: Any = None  # the `Client` whose hook is called; None for the server's hooks
     drawn_models: list[Params] = field(default_factory=list)
 
+    @property
+    def public(self) -> Data:
+        """The public samples, which are the auxiliary ones."""
+        return self.public_samples or self.auxiliary
+
+    @property
+    def nets(self) -> dict[str, LabNet]:
+        """The one network."""
+        return {MODEL: self.net}
+
+    @property
+    def initial(self) -> dict[str, Params]:
+        """Its w_0."""
+        return {MODEL: model(self.net, "initial")}
+
     def for_clients(self) -> LabFed:
         """Return the view of the clients' hooks, without the server's samples."""
-        return replace(self, auxiliary=ServersOwn("auxiliary"), validation=ServersOwn("validation"))
+        return replace(
+            self,
+            auxiliary=ServersOwn("auxiliary"),
+            validation=ServersOwn("validation"),
+            public_samples=self.public,
+        )
 
     def initialised(self, *keys: str | int) -> Params:
         """Draw a network for these keys."""
@@ -228,7 +255,9 @@ class LabFed:
         """Return the server's random generator for these keys."""
         return draw("server", *keys)
 
-    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+    def repeat(
+        self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
+    ) -> Any:
         """Return the state after one step for each of `inputs`."""
         steps = ServerSteps(self.net, torch.device("cpu"), torch.float64, capture=lambda: None)
         return steps.repeat(step, state, inputs, given)
@@ -263,6 +292,11 @@ class LabCohort:
         sizes = self.num_examples if among is None else self.num_examples * among
         shares = sizes / sizes.sum()
         return tree_map(lambda value: torch.tensordot(shares, value, 1), tree)
+
+    @property
+    def groups(self) -> dict[str, Cohort]:
+        """All of them, who have one model."""
+        return {MODEL: self}
 
     def everyone(self) -> Cohort:
         """Return the cohort of all K clients."""

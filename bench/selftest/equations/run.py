@@ -107,8 +107,15 @@ class Run:
         if client not in self.memories:
             memory = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
             self.memories[client] = detached_copy(tensors(memory, CPU, torch.float64))
-        plan = Plan(self.number, self.lr, self.momentum, torch.tensor(steps, dtype=torch.float64))
-        return Visit(self, client, self.message(), self.memories[client], plan)
+        num_steps = torch.tensor(steps, dtype=torch.float64)
+        plan = Plan(self.number, self.lr, self.momentum, num_steps, self.fed.public)
+        return Visit(self, client, self.received(), self.memories[client], plan)
+
+    def received(self) -> Message:
+        """Return the message as every client receives it: of entries by model, the one model's."""
+        message = self.message()
+        listed = [name for name in self.algorithm.by_model if name in message]
+        return {**message, **{name: message[name][lab.MODEL] for name in listed}}
 
     def local(self, client: int) -> Params:
         """Return the prescribed model with which a client ends the coming round."""
@@ -133,6 +140,8 @@ class Run:
         """
         number = self.number
         uploads = stack([visit.upload(models[k]) for k, visit in visits.items()])
+        for name in self.algorithm.by_model:
+            uploads[name] = {lab.MODEL: uploads[name]}
         self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
         self.server = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort)
         self._sent = None
@@ -146,7 +155,7 @@ class Run:
     def model_gap(self, expected: Params) -> float:
         """Return the largest gap of the next broadcast and the evaluated model from `expected`."""
         return max(
-            gap(dict(self.message()["params"]), expected),
+            gap(dict(self.received()["params"]), expected),
             gap(self.algorithm.evaluated(self.server)[""], expected),
         )
 

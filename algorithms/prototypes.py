@@ -1,0 +1,76 @@
+"""Prototypes: mean features of a class, which clients of unlike models can exchange.
+
+C classes, D features. A client uploads its `prototypes` (C, D), and the `counts` (C,) of the
+samples that each is the mean of. The server sends `prototypes`, and `known` (C,), 1 for a class
+that has one. All networks have the same D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Data, Fed, Net, Params, Upload
+from algorithms.forward import outputs_of
+from algorithms.label_tables import Table, means_of
+from algorithms.losses import one_hot
+
+Prototypes = dict[str, Any]
+
+
+def no_prototypes(fed: Fed, params: Params) -> Prototypes:
+    """Return the server's prototypes before any is uploaded, of the type of `params`."""
+    like = next(iter(params.values()))
+    classes = fed.net.num_classes
+    return {
+        "prototypes": like.new_zeros(classes, fed.net.feature_dim),
+        "known": like.new_zeros(classes),
+    }
+
+
+def uploaded(table: Table) -> Upload:
+    """Return what a client uploads of the sums (C, D) and counts (C,) of its features."""
+    return {"prototypes": means_of(table), "counts": table["counts"]}
+
+
+def table_of_all(net: Net, params: Params, data: Data) -> Table:
+    """Return sums and counts of a model's features on a whole set, in evaluation mode."""
+    features = outputs_of(net, params, data.x).features
+    members = one_hot(data.y, net.num_classes).to(features.dtype) * data.weight[:, None]
+    return {"sums": members.T @ features, "counts": members.sum(0)}
+
+
+def mean_over_clients(uploads: Upload) -> tuple[Tensor, Tensor]:
+    """Return the plain mean (C, D) over the clients that have a class, and whether any has (C,)."""
+    have = (uploads["counts"] > 0).to(uploads["counts"])
+    shares = have / have.sum(0).clamp(min=1)
+    return (shares[..., None] * uploads["prototypes"]).sum(0), have.sum(0) > 0
+
+
+def with_new(old: Prototypes, new: Tensor, present: Tensor) -> Prototypes:
+    """Put new prototypes (C, D) in place of old ones for the classes that are present, (C,)."""
+    known = torch.maximum(old["known"], present.to(old["known"]))
+    return {
+        "prototypes": torch.where(present[:, None], new, old["prototypes"]),
+        "known": known,
+    }
+
+
+def squared_error(features: Tensor, labels: Tensor, given: Mapping[str, Any]) -> Tensor:
+    """Return the mean over D of (h - P_y)^2 for features (B, D), (B,); 0 where P_y is not known."""
+    targets: Tensor = given["prototypes"][labels]
+    known: Tensor = given["known"][labels]
+    return known * (features - targets).square().mean(-1)
+
+
+def nearness(features: Tensor, given: Mapping[str, Any]) -> Tensor:
+    """Return minus the distances of features (B, D) to the prototypes, (B, C).
+
+    A class without a prototype is farther than all others.
+    """
+    distances = torch.cdist(features, given["prototypes"])
+    farther = distances.amax(1, keepdim=True) + 1
+    return -torch.where(given["known"] > 0, distances, farther)

@@ -1,0 +1,50 @@
+"""A second model that a client trains beside that of its `params`, as Ditto's global model is.
+
+The engine's optimiser trains `params`. The second model takes its own steps in `before_step`, by
+SGD with the setting's momentum and without weight decay. Its state in `local` is a dict of
+`params`, and `velocity` by trainable name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Net, Outputs, Params, Plan
+from algorithms.params import zeros_like
+
+Losses = Callable[[Outputs], Tensor]
+
+
+def second_model(net: Net, params: Params) -> dict[str, Any]:
+    """Return the state of a second model before its first step of a round."""
+    return {"params": params, "velocity": zeros_like(params, net.trainable)}
+
+
+def second_step(
+    net: Net, second: dict[str, Any], batch: Batch, plan: Plan, losses: Losses
+) -> tuple[dict[str, Any], Outputs]:
+    """Take one step of SGD on the mean of `losses(outputs)`, (B,) nats, over the batch.
+
+    Returns:
+        The state after the step, and the outputs in training mode before it.
+    """
+    weights = {name: second["params"][name] for name in net.trainable}
+    buffers = {name: value for name, value in second["params"].items() if name not in weights}
+
+    def objective(weights: Params) -> tuple[Tensor, tuple[Outputs, Params]]:
+        # In training mode a network writes BatchNorm's statistics into the tensors it is given.
+        moved = {name: value.clone() for name, value in buffers.items()}
+        outputs = net({**weights, **moved}, batch.x)
+        mean = (losses(outputs) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+        return mean, (outputs, moved)
+
+    grads, (outputs, moved) = torch.func.grad(objective, has_aux=True)(weights)
+    velocity = {}
+    for name, grad in grads.items():
+        velocity[name] = plan.momentum * second["velocity"][name] + grad
+        weights[name] = weights[name] - plan.lr * velocity[name]
+    return {"params": {**weights, **moved}, "velocity": velocity}, outputs

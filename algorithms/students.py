@@ -1,0 +1,79 @@
+"""Students: models that learn the outputs of others on public samples, on the server or a client.
+
+B batch, N samples, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Fed, Net, Outputs, Params
+
+Losses = Callable[[Outputs], Tensor]
+
+
+def student_gradient(
+    net: Net, params: Params, x: Tensor, losses: Losses
+) -> tuple[Params, Params, Params]:
+    """Differentiate the mean of `losses(outputs)`, (B,), of a model in training mode on inputs x.
+
+    Returns:
+        The model with BatchNorm's statistics after the pass; its trainable tensors; their gradient.
+    """
+    leaves = {name: params[name].detach().requires_grad_() for name in net.trainable}
+    student = params | leaves
+    loss = losses(net(student, x)).mean()
+    grads = torch.autograd.grad(
+        loss, list(leaves.values()), allow_unused=True, materialize_grads=True
+    )
+    trained = {name: value.detach() for name, value in leaves.items()}
+    return student, trained, dict(zip(leaves, grads, strict=True))
+
+
+def epochs_of_batches(generator: torch.Generator, count: int, size: int, epochs: int) -> Tensor:
+    """Draw the positions (steps, B) of each step's samples among `count`.
+
+    Each epoch is a fresh order without its short last batch, unless that is the only one.
+    """
+    size = min(size, count)
+    batches: list[Tensor] = []
+    for _ in range(epochs):
+        order = torch.randperm(count, generator=generator)
+        batches += torch.split(order[: count - count % size], size)
+    return torch.stack(batches)
+
+
+# An exchange: the samples that clients are asked for, and what the server made of the answers.
+
+
+def no_exchange(fed: Fed, params: Params, asked: Tensor) -> dict[str, Any]:
+    """Return the server's state before any answer: `targets` (n, C) for the samples at `places`.
+
+    `ready` is 0 until there are targets, `asked` (n,) are the places of the round's samples among
+    the public ones.
+    """
+    like = next(iter(params.values()))
+    return {
+        "targets": like.new_zeros(len(asked), fed.net.num_classes),
+        "places": torch.zeros_like(asked),
+        "ready": 0.0,
+        "asked": asked,
+    }
+
+
+def drawn_places(fed: Fed, name: str, round: int, wanted: int) -> Tensor:
+    """Draw the places of a round's samples among the public ones, at most all, in order."""
+    weight = fed.public.weight
+    order = torch.randperm(len(weight), generator=fed.stream(name, "asked", round))
+    return order[:wanted].sort().values.to(weight.device)
+
+
+def with_answers(fed: Fed, extra: Any, name: str, round: int, targets: Tensor) -> dict[str, Any]:
+    """Return the server's state with targets for what it asked, and what it asks next."""
+    asked = extra["asked"]
+    following = drawn_places(fed, name, round, len(asked))
+    return {"targets": targets, "places": asked, "ready": 1.0, "asked": following}

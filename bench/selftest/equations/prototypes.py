@@ -1,0 +1,298 @@
+"""Methods that exchange class means of features: FedProto, FedTGP.
+
+B batch, C classes, D features, K clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import ceil, inf
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Params
+from bench.selftest.equations.checks import Check, Limit
+from bench.selftest.equations.formulas import log_softmax, sum_of
+from bench.selftest.equations.lab import (
+    BATCH_SIZE,
+    CLASSES,
+    FEATURES,
+    SIZES,
+    TWO,
+    forward,
+    model,
+    samples,
+)
+from bench.selftest.equations.personal import passes_of
+from bench.selftest.equations.run import History, Loss, Run, ce, local_gap
+from bench.selftest.toy import gap
+
+STEPS = 3  # local steps of a client in a round
+PRINTED = "Tan et al. 2022 (FedProto), Eqs. 3, 6, 7"
+CODE = "Tan et al. 2022 (FedProto), code"
+TGP = "Zhang et al. 2024 (FedTGP), contrastive loss with a margin"
+TGP_OPTIONS = {
+    "proto_weight": 0.7,
+    "server_epochs": 3,
+    "server_lr": 0.05,
+    "server_batch_size": 64,
+    "margin_threshold": 100.0,
+}
+HTFLLIB = "HtFLlib, clientproto.py"
+
+
+@dataclass(frozen=True)
+class ClientMeans:
+    """A client's mean features by class: `mean` (D,) of `count` samples, for classes it has."""
+
+    mean: Mapping[int, Tensor]
+    count: Mapping[int, int]
+
+
+def means_of_passes(passes: list[tuple[Params, Tensor, Tensor]]) -> ClientMeans:
+    """Return the mean features by class, of samples x with labels y, each seen by a model w."""
+    features: dict[int, list[Tensor]] = {}
+    for w, x, y in passes:
+        for label, row in zip(y.tolist(), forward(w, x, training=False).features, strict=True):
+            features.setdefault(label, []).append(row)
+    mean = {label: torch.stack(rows).mean(0) for label, rows in features.items()}
+    return ClientMeans(mean, {label: len(rows) for label, rows in features.items()})
+
+
+def counted(w: Params, samples: Batch) -> tuple[Params, Tensor, Tensor]:
+    """Return the model, and inputs and labels of the samples that are no padding."""
+    kept = samples.weight > 0
+    return w, samples.x[kept], samples.y[kept]
+
+
+def global_means(clients: list[ClientMeans], printed: bool) -> dict[int, Tensor]:
+    """Return the prototype of each class that a client has: the plain mean, or Eq. 6."""
+    prototypes = {}
+    for label in range(CLASSES):
+        having = [each for each in clients if label in each.mean]
+        if not having:
+            continue
+        total = sum(each.count[label] for each in having)
+        terms = []
+        for each in having:
+            share = each.count[label] / total if printed else 1.0
+            terms.append(share * each.mean[label])
+        prototypes[label] = sum_of(terms) / len(having)
+    return prototypes
+
+
+def sample_term(prototypes: Mapping[int, Tensor], samples: Batch, h: Tensor) -> Tensor:
+    """Return each sample's mean squared error to the prototype of its class, (B,)."""
+    terms = []
+    for label, row in zip(samples.y.tolist(), h, strict=True):
+        known = label in prototypes
+        terms.append(((row - prototypes[label]) ** 2).mean() if known else 0.0 * row.sum())
+    return torch.stack(terms)
+
+
+def class_term(prototypes: Mapping[int, Tensor], samples: Batch, h: Tensor) -> Tensor:
+    """Return sum_c || mean h of class c - P_c ||: a scalar."""
+    terms = [0.0 * h.sum()]
+    for label, prototype in prototypes.items():
+        members = h[(samples.y == label) & (samples.weight > 0)]
+        if len(members):
+            terms.append(((members.mean(0) - prototype) ** 2).sum().sqrt())
+    return sum_of(terms)
+
+
+def proto_loss(prototypes: Mapping[int, Tensor], weight: float, distance: str) -> Loss:
+    """Return CE + lambda R."""
+    term = sample_term if distance == "squared_error" else class_term
+
+    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+        h = forward(w, samples.x).features
+        return ce(w, samples) + weight * term(prototypes, samples, h)
+
+    return loss
+
+
+def of_last_steps(run: Run, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
+    """Return the means of the last epoch's passes."""
+    steps = ceil(SIZES[client] / BATCH_SIZE)
+    return means_of_passes([counted(*each) for each in passes[-steps:]])
+
+
+def of_all_steps(run: Run, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
+    """Return the means of all passes of the round."""
+    return means_of_passes([counted(*each) for each in passes])
+
+
+def of_final_model(run: Run, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
+    """Return the means of the client's samples under the model that it ends the round with."""
+    return of_ended_model(run, client, run.local(client))
+
+
+def of_ended_model(run: Run, client: int, w: Params) -> ClientMeans:
+    """Return the means of the client's samples under the model w."""
+    data = run.clients[client]
+    kept = data.weight > 0
+    return means_of_passes([(w, data.x[kept], data.y[kept])])
+
+
+FROM = {"last_epoch": of_last_steps, "all_epochs": of_all_steps, "after": of_final_model}
+
+
+def nearest_gap(run: Run, prototypes: Mapping[int, Tensor]) -> float:
+    """Compare the predicted classes of 40 samples with those of the nearest prototypes."""
+    x, _ = samples(40, "predicted")
+    w = model(run.net, "predicting")
+    got = run.algorithm.predict(run.net, w, x, run.server).argmax(1)
+    for row, label in zip(forward(w, x, training=False).features, got.tolist(), strict=True):
+        distances = {c: float(((row - p) ** 2).sum()) for c, p in prototypes.items()}
+        if label != min(distances, key=lambda c: distances[c]):
+            return inf
+    return 0.0
+
+
+def fedproto_gaps(
+    run: Run,
+    proto_weight: float,
+    proto_distance: str = "squared_error",
+    proto_mean: str = "plain",
+    proto_from: str = "last_epoch",
+) -> Iterator[float]:
+    """Compare each client's start, loss and gradient before and after two rounds."""
+    personal = dict.fromkeys(SIZES, run.initial)
+    prototypes: dict[int, Tensor] = {}
+    for clients in ((), *TWO):
+        passes = {k: passes_of(run, k, STEPS) for k in clients}
+        visits = {k: run.visit(k, STEPS) for k in clients}
+        for k, visit in visits.items():
+            for w, given in passes[k]:
+                visit.step_loss(w, given)
+        means = [FROM[proto_from](run, k, passes[k]) for k in clients]
+        if visits:
+            personal |= run.close(visits, {k: run.local(k) for k in clients})
+        prototypes |= global_means(means, proto_mean == "printed")
+        yield nearest_gap(run, prototypes) if prototypes else 0.0
+        for k in SIZES:
+            loss = proto_loss(prototypes, proto_weight, proto_distance)
+            yield local_gap(run, History([personal[k]]), k, loss)
+
+
+def trained(
+    tgp: Params, clients: list[ClientMeans], steps: Sequence[Sequence[int]], lr: float, tau: float
+) -> Params:
+    """Return the prototypes' network after steps on the contrastive loss.
+
+    `steps` has, of each, the places of its client prototypes among all; `tau` is the threshold.
+    """
+    means = global_means(clients, printed=False)
+    delta = min(tau, margin_of(means))
+    h = [row for each in clients for row in each.mean.values()]
+    y = [label for each in clients for label in each.mean]
+    for places in steps:
+        leaves = {name: value.clone().requires_grad_() for name, value in tgp.items()}
+        prototypes = network_output(leaves)
+        losses = []
+        for place in places:
+            d = ((h[place] - prototypes) ** 2).sum(1).sqrt()
+            d = torch.stack([d[c] + delta if c == y[place] else d[c] for c in range(CLASSES)])
+            losses.append(-log_softmax(-d)[y[place]])
+        grads = torch.autograd.grad(sum_of(losses) / len(losses), list(leaves.values()))
+        tgp = {n: tgp[n] - lr * grad for n, grad in zip(leaves, grads, strict=True)}
+    return tgp
+
+
+def margin_of(means: Mapping[int, Tensor]) -> float:
+    """Return the largest over classes of the distance to the nearest other class."""
+    smallest = []
+    for label, mean in means.items():
+        others = [other for c, other in means.items() if c != label]
+        smallest.append(min(float(((mean - other) ** 2).sum().sqrt()) for other in others))
+    return max(smallest)
+
+
+def network_output(tgp: Params) -> Tensor:
+    """Return W2 relu(W1 e + b1) + b2 for each class's embedding e, (C, D)."""
+    hidden = tgp["embedding"] @ tgp["hidden.weight"].T + tgp["hidden.bias"]
+    return hidden.clamp(min=0) @ tgp["out.weight"].T + tgp["out.bias"]
+
+
+def fedtgp_gaps(
+    run: Run,
+    proto_weight: float,
+    server_epochs: int,
+    server_lr: float,
+    server_batch_size: int,
+    margin_threshold: float,
+) -> Iterator[float]:
+    """Compare the prototypes, each client's start, loss and gradient in two rounds."""
+    personal = dict.fromkeys(SIZES, run.initial)
+    tgp: Params = dict(run.server.extra["tgp"])
+    bound = FEATURES**-0.5
+    layers = [value for name, value in tgp.items() if name != "embedding"]
+    yield 0.0 if all(float(value.abs().max()) <= bound for value in layers) else inf
+    for clients in TWO:
+        personal |= run.round(clients)
+        means = [of_ended_model(run, k, personal[k]) for k in clients]
+        everything = range(sum(len(each.mean) for each in means))
+        tgp = trained(tgp, means, [everything] * server_epochs, server_lr, margin_threshold)
+        output = network_output(tgp)
+        yield gap(run.message()["prototypes"], output)
+        prototypes = dict(enumerate(output))
+        yield nearest_gap(run, prototypes)
+        for k in SIZES:
+            loss = proto_loss(prototypes, proto_weight, "squared_error")
+            yield local_gap(run, History([personal[k]]), k, loss)
+
+
+def one_by_one(
+    run: Run, server_epochs: int, server_lr: float, server_batch_size: int
+) -> Iterator[float]:
+    """Compare the prototypes after a step on each of a client's prototypes, in some order."""
+    client = 1
+    tgp: Params = dict(run.server.extra["tgp"])
+    ended = run.round((client,))
+    means = [of_ended_model(run, client, ended[client])]
+    gaps = []
+    for order in permutations(range(len(means[0].mean))):
+        after = trained(tgp, means, [[place] for place in order], server_lr, 100.0)
+        gaps.append(gap(run.message()["prototypes"], network_output(after)))
+    yield min(gaps)
+
+
+def _check(title: str, source: str, weight: float, **forms: str) -> Check:
+    return Check(title, source, fedproto_gaps, {"proto_weight": weight, **forms})
+
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "fedproto": (
+        _check("loss and gradient, 3 rounds, lambda=0.7", CODE, 0.7),
+        _check("distances of class means", PRINTED, 2.0, proto_distance="class_means"),
+        _check("the mean of Eq. 6", PRINTED, 2.0, proto_mean="printed"),
+        _check("features of all epochs", HTFLLIB, 1.0, proto_from="all_epochs"),
+        _check("features after training", PRINTED, 1.0, proto_from="after"),
+    ),
+    "fedtgp": (
+        Check("prototypes, loss and gradient, 2 rounds", TGP, fedtgp_gaps, TGP_OPTIONS),
+        Check(
+            "steps on single prototypes",
+            TGP,
+            one_by_one,
+            {"server_epochs": 1, "server_lr": 0.05, "server_batch_size": 1},
+        ),
+        Check(
+            "a threshold below the margin",
+            TGP,
+            fedtgp_gaps,
+            {**TGP_OPTIONS, "proto_weight": 2.0, "margin_threshold": 0.1},
+        ),
+    ),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedtgp": (Limit({"proto_weight": 0.0, "server_epochs": 2}, "local"),),
+    "fedproto": (
+        Limit({"proto_weight": 0.0}, "local"),
+        Limit({"proto_weight": 0.0, "proto_distance": "class_means"}, "local"),
+    ),
+}
