@@ -264,8 +264,8 @@ def test_further_steps_are_given_up_when_the_sweep_stops() -> None:
     run._finetuning.federation.before_chunk = stopping
     finetuned = run.finetuned
 
-    def counted(models: Any, clients: Any) -> list[Params]:
-        result = finetuned(models, clients)
+    def counted(models: Any, problem: Any, clients: Any) -> list[Params]:
+        result = finetuned(models, problem, clients)
         trained_before.extend(clients)
         return result
 
@@ -283,7 +283,8 @@ def test_new_clients_never_train_and_start_from_the_message() -> None:
     assert run.fed.num_clients == len(run.federation.clients) == 3
     assert set(run.memories) <= {0, 1, 2}
     row = run.algorithm.evaluated(run.server)[""]
-    initial = simulate("fedbn", new_clients=0.4)._initial
+    start = simulate("fedbn", new_clients=0.4)
+    (initial,) = start.fed.initial.values()
     models = {client: run.local_model(row, client) for client in (3, 4)}
     for model in models.values():
         assert all(torch.equal(model[name], row[name]) for name in row)
@@ -307,3 +308,36 @@ def test_pooled_data_leave_out_those_of_new_clients() -> None:
     assert {"client_accuracy/4"} <= values_at(trained("centralized", rounds=4), 4).keys()
     assert len(run._finetuning.federation.clients) == 5
     assert "new_client_mean" in values_at(run, 2, "_ft")
+
+
+# Clients with models of their own
+
+
+UNLIKE = {"model": "mlp", "client_models": "mlp/cnn_digits", "precision": "fp64"}
+
+
+def test_unlike_models_are_measured_on_their_clients_samples() -> None:
+    run = trained("local", rounds=2, finetune_steps=2, new_clients=0.4, **UNLIKE)
+    values = values_at(run, 2)
+    networks = [run.net_of("", client) for client in range(5)]
+    assert networks[0] is networks[2] is not networks[1]
+    accuracies = []
+    for client in range(3):
+        model = run.local_model({}, client)
+        samples = run.federation.data(run.federation.local_tests[client])
+        right = networks[client].eval(model, samples.x).logits.argmax(1) == samples.y
+        accuracies.append(right.double().mean().item())
+    assert values["client_mean"] == pytest.approx(np.mean(accuracies), abs=1e-12)
+    assert "new_client_mean" in values_at(run, 2, "_ft")
+
+
+@pytest.mark.parametrize("suffix", ["", "_ft"])
+def test_unlike_models_are_evaluated_alike_by_both_backends(suffix: str) -> None:
+    fields = {**UNLIKE, "finetune_steps": 2}
+    one_by_one = trained("local", rounds=2, **fields)
+    stacked = trained("local", "stacked", rounds=2, **fields)
+    expected = values_at(one_by_one, 2, suffix)
+    values = values_at(stacked, 2, suffix)
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
+        assert values[name] == pytest.approx(value, abs=1e-9), name
