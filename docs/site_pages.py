@@ -179,6 +179,10 @@ def algorithm_page(
 ) -> str:
     """Write the page of an algorithm: its section of docs/algorithms.md, results, certificate."""
     described = section(entry, {}).replace(f"## {entry.name}", f"# {entry.name}", 1)
+    described = described.replace("\nDifferences:\n", "\n## Differences\n")
+    described = described.replace(
+        "| hyper-parameter |", "## Hyper-parameters\n\n| hyper-parameter |"
+    )
     lines = [described, "## On the reference board", "", *board_lines(entry, cells)]
     lines += ["", "## Certificate", "", *certificate_lines(entry.name, certificates)]
     return "\n".join([*lines, ""])
