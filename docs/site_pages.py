@@ -75,6 +75,7 @@ MODULES = {
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 Place = tuple[float, float, str]  # alpha, participation, form of the model
 LINK = re.compile(r"(\[[\w/-]+\.md)?\]\(([^)\s]+)\)")  # with its text, if that is a document's name
+CLASS = re.compile(r"^\*\*(\w+)\.\*\* ", re.MULTILINE)
 REMARK = re.compile(r"^<!--.*?-->$", re.DOTALL | re.MULTILINE)
 
 
@@ -179,6 +180,10 @@ def algorithm_page(
 ) -> str:
     """Write the page of an algorithm: its section of docs/algorithms.md, results, certificate."""
     described = section(entry, {}).replace(f"## {entry.name}", f"# {entry.name}", 1)
+    described = CLASS.sub(r"## \1\n\n", described)
+    described = described.replace("\nDifferences:\n", "\n### Differences\n")
+    table = "| hyper-parameter |"
+    described = described.replace(table, f"## Hyper-parameters\n\n{table}")
     lines = [described, "## On the reference board", "", *board_lines(entry, cells)]
     lines += ["", "## Certificate", "", *certificate_lines(entry.name, certificates)]
     return "\n".join([*lines, ""])
@@ -212,7 +217,8 @@ def board_lines(entry: Entry, cells: Sequence[Mapping[str, Any]]) -> Iterator[st
         alpha, participation, model = place
         configuration = []
         for field, value in own["selected_accuracy"]["hyperparameters"].items():
-            if field not in defaults or value != defaults[field]:
+            own_name = field.removeprefix(f"{name}.")
+            if own_name not in defaults or value != defaults[own_name]:
                 configuration.append(f"{field}={value}")
         values = [f"{alpha:g}", f"{participation:g}", f"`{model}`", ", ".join(configuration) or "–"]
         beside = tables["fedavg"].get(place, {})

@@ -77,6 +77,7 @@ def test_the_readme_is_a_front_door() -> None:
 def test_versions_agree() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
     assert f"version: {__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_every_command_is_a_module() -> None:

@@ -184,8 +184,8 @@ def _check_working_folder() -> None:
         file = spec.origin if spec else None  # None of a plain folder, such as one of results
         if file is not None and not is_ours(name, file):
             raise UsageError(
-                f"another package {name!r}, {file}, hides fedkd-bench's from Ray's workers: run the "
-                "command in another folder, or with --executor inline"
+                f"another package {name!r}, {file}, hides fedkd-bench's from Ray's workers: "
+                "run the command in another folder, or with --executor inline"
             )
 
 
