@@ -22,10 +22,10 @@ from algorithms.losses import kl
 
 @dataclass(frozen=True)
 class FedDF(Algorithm):
-    """The server starts from the weighted mean and distils the ensemble of the round's local models into it.
+    """The server distils the ensemble of the round's local models into their weighted mean.
 
-    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over its auxiliary samples, whose labels it does not use,
-    with Adam, and keeps the model of the best validation accuracy.
+    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over its auxiliary samples, whose
+    labels it does not use, with Adam, and keeps the model of the best validation accuracy.
 
     Args:
         server_lr: learning rate of the server's Adam.
@@ -63,36 +63,40 @@ class FedDF(Algorithm):
         mean = cohort.mean(uploads["params"])
         if not self.max_steps:
             return server.next(mean)
-        clients = [
-            {name: value[k] for name, value in uploads["params"].items()}
-            for k in range(len(cohort.ids))
-        ]
         x = fed.auxiliary.x
-        teacher = torch.stack([logits_of(fed.net, params, x) for params in clients]).mean(0)
+        logits = []
+        for k in range(len(cohort.ids)):
+            local_model = {name: value[k] for name, value in uploads["params"].items()}
+            logits.append(logits_of(fed.net, local_model, x))
+        teacher = torch.stack(logits).mean(0)
         batches = self._batches(fed.stream("feddf", server.round), len(x))
         return server.next(self._distil(fed, mean, batches, {"x": x, "teacher": teacher}))
 
     def _distil(
         self, fed: Fed, mean: Params, batches: Iterator[Tensor], samples: dict[str, Tensor]
     ) -> Params:
-        """Distil into the mean and return the model with the best validation accuracy, the mean included."""
+        """Distil into the mean, and return the model with the best validation accuracy.
+
+        The mean itself is one of the candidates.
+        """
         state = {
             "params": mean,
             "adam": adam_init({name: mean[name] for name in fed.net.trainable}),
         }
-        best, best_step, best_params = _accuracy(fed.net, mean, fed.validation), 0, mean
+        best = _accuracy(fed.net, mean, fed.validation)
+        best_step = 0
+        best_params = mean
         step = 0
         while step < self.max_steps and step - best_step < self.patience:
-            positions = torch.stack(
-                list(islice(batches, min(self.check_every, self.max_steps - step)))
-            )
-            state, step = (
-                fed.repeat(self._student_step, state, positions, samples),
-                step + len(positions),
-            )
+            count = min(self.check_every, self.max_steps - step)
+            positions = torch.stack(list(islice(batches, count)))
+            state = fed.repeat(self._student_step, state, positions, samples)
+            step += len(positions)
             accuracy = _accuracy(fed.net, state["params"], fed.validation)
             if accuracy > best:
-                best, best_step, best_params = accuracy, step, state["params"]
+                best = accuracy
+                best_step = step
+                best_params = state["params"]
         return best_params
 
     def _student_step(
@@ -114,7 +118,10 @@ class FedDF(Algorithm):
         return {"params": student | params, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
-        """Yield the positions of each step's samples: a fresh order each epoch, without its short last batch."""
+        """Yield the positions of each step's samples.
+
+        The order is fresh each epoch, without its short last batch.
+        """
         size = min(self.server_batch_size, count)
         while True:
             order = torch.randperm(count, generator=generator)

@@ -34,13 +34,13 @@ from algorithms.losses import cross_entropy, kl, one_hot
 
 @dataclass(frozen=True)
 class FedDistill(Algorithm):
-    """Local objective CE + lambda T^2 KL( softmax(zbar_y / T) || softmax(z / T) ), zbar_y the others' mean logits.
+    """Local objective CE + lambda T^2 KL( softmax(zbar_y / T) || softmax(z / T) ).
 
-    A client's table A_k (C, C) holds, for each label, the mean logits of its training passes;
-    zbar_c is the mean of A_j[c] over the other clients that have reported label c. A sample whose
-    label no other client has reported has no distillation term, so round 1 has none. Server state:
-    every client's latest table (`feddistill_tables`, (K, C, C)) and which labels it holds
-    (`feddistill_reported`, (K, C)).
+    zbar_y are the others' mean logits. A client's table A_k (C, C) holds, for each label, the mean
+    logits of its training passes; zbar_c is the mean of A_j[c] over the other clients that have
+    reported label c. A sample whose label no other client has reported has no distillation term, so
+    round 1 has none. Server state: every client's latest table (`feddistill_tables`, (K, C, C)) and
+    which labels it holds (`feddistill_reported`, (K, C)).
 
     Args:
         distillation_weight: lambda, weight of the distillation term; 0 is FedAvg. FedGKD prints
@@ -65,7 +65,9 @@ class FedDistill(Algorithm):
         paper="Zhu et al. 2021, baseline FedDistill+",
         equations="FedGKD, section 5.1",
         summary="distils from the other clients' mean logits of each label, models averaged too",
-        defaults_follow="FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`",
+        defaults_follow=(
+            "FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`"
+        ),
         down="P + C^2 + C",
         up="P + C^2 + C",
         keeps="its table, C^2 + C",
@@ -78,28 +80,36 @@ class FedDistill(Algorithm):
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return the server's state with empty tables."""
-        like, classes = next(iter(params.values())), fed.net.num_classes
+        like = next(iter(params.values()))
+        classes = fed.net.num_classes
         tables = like.new_zeros(fed.num_clients, classes, classes)
         reported = like.new_zeros(fed.num_clients, classes)
         return Server(params, extra={"feddistill_tables": tables, "feddistill_reported": reported})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the model, the sum of all tables and the holders of each label; a client subtracts its own part."""
-        tables, reported = server.extra["feddistill_tables"], server.extra["feddistill_reported"]
+        """Return the model, the sum of all tables and the holders of each label.
+
+        A client subtracts its own part.
+        """
+        tables = server.extra["feddistill_tables"]
+        reported = server.extra["feddistill_reported"]
         return {"params": server.params, "table_sum": tables.sum(0), "holders": reported.sum(0)}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """Return empty sums and counts of logits."""
-        like, classes = next(iter(params.values())), fed.net.num_classes
+        like = next(iter(params.values()))
+        classes = fed.net.num_classes
         return {"sums": like.new_zeros(classes, classes), "counts": like.new_zeros(classes)}
 
     def start(
         self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
     ) -> Local:
         """Return the received model, and the sums and counts to continue from."""
-        sums, counts = memory["sums"], memory["counts"]
+        sums = memory["sums"]
+        counts = memory["counts"]
         if not self.fd_cumulative:
-            sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
+            sums = torch.zeros_like(sums)
+            counts = torch.zeros_like(counts)
         return {"params": message["params"], "sums": sums, "counts": counts}
 
     def before_step(
@@ -118,8 +128,9 @@ class FedDistill(Algorithm):
     def local_loss(
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
-        """Return cross entropy plus distillation from the others' mean logits of each sample's label."""
-        table_sum, holders = message["table_sum"], message["holders"]
+        """Return cross entropy plus distillation from the others' mean logits of each label."""
+        table_sum = message["table_sum"]
+        holders = message["holders"]
         if self.fd_exclude_self:
             table_sum = table_sum - _means(memory["sums"], memory["counts"])
             holders = holders - (memory["counts"] > 0).to(holders.dtype)
@@ -132,8 +143,12 @@ class FedDistill(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the model, the table and the labels it holds; the client keeps the table's sums and counts."""
-        sums, counts = local["sums"], local["counts"]
+        """Return the model, the table and the labels it holds.
+
+        The client keeps the table's sums and counts.
+        """
+        sums = local["sums"]
+        counts = local["counts"]
         upload = {
             "params": local["params"],
             "table": _means(sums, counts),

@@ -19,7 +19,9 @@ def chunk_size(device: torch.device) -> int:
 
 @torch.no_grad()
 def logits_of(net: Net, params: Params, x: Tensor) -> Tensor:
-    """Compute (N, C) logits of samples (N, ...) in evaluation mode, without gradients, chunk by chunk."""
-    return torch.cat(
-        [net.eval(params, part).logits for part in torch.split(x, chunk_size(x.device))]
-    )
+    """Compute (N, C) logits of samples (N, ...) in evaluation mode, without gradients.
+
+    Samples pass chunk by chunk.
+    """
+    parts = torch.split(x, chunk_size(x.device))
+    return torch.cat([net.eval(params, part).logits for part in parts])
