@@ -402,19 +402,16 @@ class Algorithm:
 
     about: ClassVar[About] = About()
     needs: ClassVar[frozenset[str]] = frozenset()
-    uploads_model: ClassVar[bool] = (
-        True  # clients upload their model as `params`, as DKD and T1 require
-    )
-    rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
-    terms: ClassVar[
-        tuple[str, ...]
-    ] = ()  # names of what `local_loss` reports by `batch.report`, in every step
-    tracked: ClassVar[
-        tuple[str, ...]
-    ] = ()  # small tensors of the message, of one shape, kept by `--track message`
-    version: ClassVar[int | None] = (
-        None  # None: 1, or in other packages a number that changes with the source
-    )
+    # Clients upload their model as `params`, as DKD and T1 require.
+    uploads_model: ClassVar[bool] = True
+    # The suffixes that `evaluated` returns.
+    rows: ClassVar[tuple[str, ...]] = ("",)
+    # Names of what `local_loss` reports by `batch.report`, in every step.
+    terms: ClassVar[tuple[str, ...]] = ()
+    # Small tensors of the message, of one shape, kept by `--track message`.
+    tracked: ClassVar[tuple[str, ...]] = ()
+    # None: 1, or in other packages a number that changes with the source.
+    version: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -25,20 +25,10 @@ from typing import Any, TypeVar
 from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
-PLAIN = (
-    bool,
-    int,
-    float,
-    str,
-    bytes,
-    tuple,
-    list,
-    dict,
-    NoneType,
-)  # values that are told by their `repr`
-_importable: Collection[str] | None = (
-    None  # the `module:name`s that may be imported; None means all
-)
+# Values that are told by their `repr`.
+PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)
+# The `module:name`s that may be imported; None means all.
+_importable: Collection[str] | None = None
 _option = "--import"  # with which the user allows one
 T = TypeVar("T")
 
@@ -286,17 +276,12 @@ def _imported_files(file: Path) -> Iterator[Path]:
                 continue
             parts = name.strip(".").split(".")
             for start in starts:
-                installed = start.name in ("site-packages", "dist-packages")
-                if installed and parts[0] != file.relative_to(start).parts[0].removesuffix(
-                    ".py"
-                ):  # another package
-                    continue
+                if start.name in ("site-packages", "dist-packages"):
+                    own_package = file.relative_to(start).parts[0].removesuffix(".py")
+                    if parts[0] != own_package:
+                        continue
                 path = start.joinpath(*parts)
-                yield from (
-                    place
-                    for place in (path.with_suffix(".py"), path / "__init__.py")
-                    if place.is_file()
-                )
+                yield from filter(Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
 
 
 def _import_roots(file: Path) -> list[Path]:

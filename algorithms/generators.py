@@ -22,9 +22,8 @@ MOMENTUM = 0.1  # of the running statistics
 IMAGE_WIDTHS = (128, 128, 64)
 IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 as eps
 SLOPE = 0.2  # of LeakyReLU
-DRAWN = (
-    torch.float32
-)  # first weights, whatever torch's default type is: other types draw other numbers
+# First weights, whatever torch's default type is: other types draw other numbers.
+DRAWN = torch.float32
 
 
 def feature_generator(
@@ -112,16 +111,13 @@ def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...])
         len(noise), IMAGE_WIDTHS[0], height * width
     )
     if not x.is_cuda:  # there vmap cannot copy tensors in this order
-        x = (
-            x.mT.contiguous().mT
-        )  # channels last in memory, which all layers keep: a quarter faster on a CPU
+        # Channels last in memory, which all layers keep: a quarter faster on a CPU.
+        x = x.mT.contiguous().mT
     x = _batchnorm(theta, "norm0", x.view(*x.shape[:2], height, width), 1e-5)
-    x = F.leaky_relu(
-        _batchnorm(theta, "norm1", _upsample_and_convolve(theta, "conv1", x), IMAGE_EPS), SLOPE
-    )
-    x = F.leaky_relu(
-        _batchnorm(theta, "norm2", _upsample_and_convolve(theta, "conv2", x), IMAGE_EPS), SLOPE
-    )
+    x = _upsample_and_convolve(theta, "conv1", x)
+    x = F.leaky_relu(_batchnorm(theta, "norm1", x, IMAGE_EPS), SLOPE)
+    x = _upsample_and_convolve(theta, "conv2", x)
+    x = F.leaky_relu(_batchnorm(theta, "norm2", x, IMAGE_EPS), SLOPE)
     x = F.conv2d(x, theta["conv3.weight"], theta["conv3.bias"], padding=1)
     return x.sigmoid()[..., : input_shape[1], : input_shape[2]]
 

@@ -75,16 +75,13 @@ class QFFL(Algorithm):
         """
         risk = uploads["risk"] + 1e-10
         names = fed.net.trainable
-        updates = {
-            name: server.params[name] - uploads["params"][name] for name in names
-        }  # dw_k / L
-        squared = torch.stack([value.flatten(1).square().sum(1) for value in updates.values()]).sum(
-            0
-        )
+        # dw_k / L
+        updates = {name: server.params[name] - uploads["params"][name] for name in names}
+        squares = [value.flatten(1).square().sum(1) for value in updates.values()]
+        squared = torch.stack(squares).sum(0)
         weights = risk**self.q
-        total = (
-            self.q * risk ** (self.q - 1) * squared / cohort.lr + weights
-        ).sum()  # sum_k h_k / L
+        # sum_k h_k / L
+        total = (self.q * risk ** (self.q - 1) * squared / cohort.lr + weights).sum()
         params = cohort.mean(uploads["params"])
         params |= {
             name: server.params[name] - torch.tensordot(weights, updates[name], 1) / total

@@ -218,9 +218,8 @@ def command_columns(argv: Sequence[str]) -> dict[str, Any]:
 
     `argv`: its arguments, without the program.
     """
-    from leaderboards.shell_text import (
-        shell_command,
-    )  # here, because `--version` needs no leaderboards
+    # Here, because `--version` needs no leaderboards.
+    from leaderboards.shell_text import shell_command
 
     commit, dirty = _commit()
     return {

@@ -126,9 +126,8 @@ class Mirror:
         covered = self._covered(Claims(self._folder, self._folder.segments()), runs)
         wanted = sorted(runs.keys() - covered)
         rows = sorted({*wanted} - {shared_name(path) for path in paths})
-        stored = self._remote_files(
-            "curves", ".parquet"
-        )  # after the rows, so that each row's curve is among them
+        # After the rows, so that each row's curve is among them.
+        stored = self._remote_files("curves", ".parquet")
         curves = [
             name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)
         ]

@@ -65,9 +65,8 @@ class Run:
         self._saved_round = 0
         self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
-        self._lock = FileLock(
-            f"{self.folder.path}.lock", thread_local=False
-        )  # any thread may end the run
+        # Any thread may end the run.
+        self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
         self._split_hash = ""

@@ -170,9 +170,8 @@ class RecordedRun:
                 samples = visit.step(params, samples)
                 got = visit.loss(params, samples)
             with self.observing(params) as later:
-                visit.before_step(
-                    samples
-                )  # makes images of the same noise again; the step itself is discarded
+                # Makes images of the same noise again; the step itself is discarded.
+                visit.before_step(samples)
             expected = adam.step(
                 generated.observations[0].leaves, generated.observations[0].vjps[0]
             )
@@ -224,9 +223,8 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
                     run.close({CLIENT: visit}, {CLIENT: ended})
                 else:
                     samples = visit.step(params, samples)
-            if (
-                images is not None
-            ):  # the generator's step, on the images that the student has just had
+            # The generator's step, on the images that the student has just had.
+            if images is not None:
                 yield gap(generated.observations[0].output, images)
                 yield gap(
                     generated.observations[0].leaves, leaves or generated.observations[0].leaves
