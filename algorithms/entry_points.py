@@ -115,14 +115,10 @@ class Kind:
 
         `done` is `imported`, `made` or the like.
         """
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"
-        ]
-        place = (
-            f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})"
-            if frames
-            else ""
-        )
+        place = ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.name == "<module>":  # the last one counts
+                place = f" ({frame.filename}, line {frame.lineno}: {frame.line})"
         return self.problem(
             f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}"
         )

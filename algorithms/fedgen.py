@@ -183,9 +183,8 @@ class FedGen(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Return the model and the client's number of samples of each class (C,)."""
-        counts = (
-            one_hot(data.y, net.num_classes).to(data.weight.dtype) * data.weight[:, None]
-        ).sum(0)
+        labels = one_hot(data.y, net.num_classes).to(data.weight.dtype)
+        counts = (labels * data.weight[:, None]).sum(0)
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
@@ -194,11 +193,9 @@ class FedGen(Algorithm):
         total = counts.sum(0)
         server_prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
         server_prior = server_prior / server_prior.sum()
-        prior = (
-            torch.full_like(server_prior, 1 / len(server_prior))
-            if self.label_prior == "uniform"
-            else server_prior
-        )
+        prior = server_prior
+        if self.label_prior == "uniform":
+            prior = torch.full_like(server_prior, 1 / len(server_prior))
         shares = counts / total.clamp(min=1)
         sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round

@@ -25,11 +25,8 @@ def activation_divergence(features: Tensor, direction: str, reduction: str) -> T
     """
     dim = features.shape[-1]
     log_a = features.log_softmax(-1)
-    terms = (
-        log_a.exp() * (log_a + math.log(dim))
-        if direction == "a_u"
-        else -(math.log(dim) + log_a) / dim
-    )
+    log_u = -math.log(dim)
+    terms = log_a.exp() * (log_a - log_u) if direction == "a_u" else (log_u - log_a) / dim
     return terms.sum(-1) if reduction == "batchmean" else terms.mean(-1)
 
 

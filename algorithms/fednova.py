@@ -65,9 +65,8 @@ class FedNova(Algorithm):
         for name in fed.net.trainable:
             old = server.params[name]
             update = old - uploads["params"][name]
-            params[name] = old - effective * cohort.mean(
-                update / a.view(-1, *[1] * (update.dim() - 1))
-            )
+            a_by_client = a.view(len(a), *(1,) * old.dim())
+            params[name] = old - effective * cohort.mean(update / a_by_client)
         return server.next(params)
 
 

@@ -80,12 +80,12 @@ def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) ->
     """
     form = parse(name)
     features, total = _body_size(name, input_shape)
-    widths = [
-        features,
-        *([features, PROJECTION] if form.head else []),
-        *([form.entry.hidden] if form.entry.hidden else []),
-        num_classes,
-    ]
+    widths = [features]
+    if form.head:
+        widths += [features, PROJECTION]
+    if form.entry.hidden:
+        widths.append(form.entry.hidden)
+    widths.append(num_classes)
     return total + sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
 
 

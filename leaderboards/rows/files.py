@@ -377,11 +377,8 @@ def _opened(
     opened = open_regular(path)
     size = os.fstat(opened.fileno()).st_size
     try:
-        source = (
-            pa.BufferReader(opened.read(size))
-            if size <= _READ_WHOLE
-            else pa.PythonFile(opened, "r")
-        )
+        whole = size <= _READ_WHOLE
+        source = pa.BufferReader(opened.read(size)) if whole else pa.PythonFile(opened, "r")
         metadata = pq.read_metadata(source)
         repeated = expanding(metadata, size)
         encoded = [*repeated, *(name for name in dictionaries if name in metadata.schema.names)]

@@ -351,17 +351,12 @@ class RowFile:
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves, as `Store.curves` does; no points if there is no file of curves."""
-        table = (
-            read_table(self._curves, "curves")
-            if self._curves.exists()
-            else curves_schema().empty_table()
-        )
-        frame = to_pandas(table)
-        return (
-            frame
-            if keys is None
-            else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
-        )
+        if not self._curves.exists():
+            return to_pandas(curves_schema().empty_table())
+        frame = to_pandas(read_table(self._curves, "curves"))
+        if keys is None:
+            return frame
+        return frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
 
 
 class Folders:

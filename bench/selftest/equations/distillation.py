@@ -147,11 +147,9 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
             for table in tables.values()
             if table.counts[label] > 0
         ]
-        return (
-            kl(torch.stack(means).mean(0), z, temperature)
-            if means
-            else torch.zeros((), dtype=torch.float64)
-        )
+        if not means:
+            return torch.zeros((), dtype=torch.float64)
+        return kl(torch.stack(means).mean(0), z, temperature)
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).logits

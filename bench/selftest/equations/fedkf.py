@@ -294,11 +294,8 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
             yield 0.0 if abs(float(values.std()) - math.sqrt(variance)) <= 5 * error else math.inf
     with recorded.observing(run.initial) as generated:
         run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
-    yield (
-        0.0
-        if float(generated.observations[0].output.std()) * PIXEL_STD > LEAST_CONTRAST
-        else math.inf
-    )
+    contrast = float(generated.observations[0].output.std()) * PIXEL_STD
+    yield 0.0 if contrast > LEAST_CONTRAST else math.inf
 
 
 def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
