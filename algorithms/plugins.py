@@ -85,9 +85,9 @@ def define(factory: Factory) -> Entry:
             class.
     """
     path = path_of(factory)
-    found = entry_of(path, path, factory)
-    given[path] = (found, factory)
-    return found
+    entry = entry_of(path, path, factory)
+    given[path] = (entry, factory)
+    return entry
 
 
 def factory_of(entry: Entry) -> Factory:

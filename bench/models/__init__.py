@@ -65,9 +65,9 @@ def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None
     entry = parse(name).entry
     if not entry.fits(input_shape, kind):
         fitting = [key for key, value in MODELS.items() if value.fits(input_shape, kind)]
-        has = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
+        inputs = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
         raise UsageError(
-            f"model {name!r} takes {entry.inputs}, the data set has {has}; "
+            f"model {name!r} takes {entry.inputs}, the data set has {inputs}; "
             f"models that fit: {', '.join(fitting) or 'none here'}"
         )
     _body_size(name, input_shape)
