@@ -289,10 +289,14 @@ class Run:
             speed = progress.samples / seconds if seconds else None
             started = datetime.fromtimestamp(progress.started, UTC)
         process = process_columns(execution.device, self._here)
+        versions = dict(process["versions"])
+        if execution.device == "cpu":  # of this processor's arithmetic
+            versions |= arithmetic(execution.threads)
+        versions |= self._started_from
         return {
             **execution.provenance,
             **process,
-            "versions": {**process["versions"], **self._arithmetic(), **self._started_from},
+            "versions": versions,
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
@@ -306,10 +310,6 @@ class Run:
             "finished": datetime.now(UTC),
             "status": status,
         }
-
-    def _arithmetic(self) -> dict[str, str]:
-        """Return the versions of this processor's arithmetic; none for a GPU."""
-        return arithmetic(self.execution.threads) if self.execution.device == "cpu" else {}
 
     @property
     def backend(self) -> str:
