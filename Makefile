@@ -8,7 +8,7 @@
 # One more needs a C compiler:
 #   make pretended    runs the tests for a GPU on a pretended one
 # And for who changes the code:
-#   make weight       how many lines, files, import circles there are (docs/design.md)
+#   make weight       how dense the code is, and how many ideas it has (docs/design.md)
 #   make mutants      draws 60 small faults of the product and counts those that tests notice (an hour)
 #   make chaos        kills sweeps, damages what they stored, gives commands strangers' folders (five minutes)
 PYTHON ?= $(shell command -v python3.11 || command -v python3)

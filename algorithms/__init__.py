@@ -23,7 +23,9 @@ ALGORITHMS: dict[str, Entry] = {
 
 
 def entry(name: str) -> Entry:
-    """Return the registry's entry, or that of an algorithm from outside: an entry point's name, or `module:factory`.
+    """Return the registry's entry, or that of an algorithm from outside.
+
+    The latter is named by an entry point, or as `module:factory`.
 
     Raises:
         KeyError: no such algorithm; the message lists all names and the nearest.

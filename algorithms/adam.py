@@ -12,18 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from algorithms.params import flat, zeros_like
+
 Params = dict[str, Tensor]
-AdamState = dict[
-    str, Any
-]  # "mean" and "square" of the gradients by name, and "steps" taken, a scalar tensor
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+# "mean" and "square" of the gradients by name, and "steps" taken, a scalar tensor.
+AdamState = dict[str, Any]
+BETA1 = 0.9
+BETA2 = 0.999
+EPS = 1e-8
 
 
 def adam_init(params: Params) -> AdamState:
     """Return the state before the first step."""
     first = next(iter(params.values()))
-    zeros = [{name: torch.zeros_like(value) for name, value in params.items()} for _ in range(2)]
-    return {"mean": zeros[0], "square": zeros[1], "steps": first.new_zeros(())}
+    return {
+        "mean": zeros_like(params, params),
+        "square": zeros_like(params, params),
+        "steps": first.new_zeros(()),
+    }
 
 
 def adam_step(
@@ -39,15 +45,14 @@ def adam_step(
     """
     # One vector holds all parameters: an operation per tensor of a small model costs more than its
     # arithmetic.
-    trees = (params, grads, state["mean"], state["square"])
-    value, grad, mean, square = (
-        torch.cat([tree[name].flatten() for name in params]) for tree in trees
-    )
+    value = flat(params, params)
+    grad = flat(grads, params)
+    mean = flat(state["mean"], params)
+    square = flat(state["square"], params)
     steps = state["steps"] + 1
     # In double precision: 1 - 0.999 ** 1 in float32 is off by 1e-5.
-    bias_correction1, bias_correction2 = (
-        (1 - beta ** steps.double()).to(steps.dtype) for beta in (BETA1, BETA2)
-    )
+    bias_correction1 = (1 - BETA1 ** steps.double()).to(steps.dtype)
+    bias_correction2 = (1 - BETA2 ** steps.double()).to(steps.dtype)
     grad = grad + weight_decay * value
     mean = BETA1 * mean + (1 - BETA1) * grad
     square = BETA2 * square + (1 - BETA2) * grad.square()

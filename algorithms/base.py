@@ -56,7 +56,7 @@ NEEDS = {  # what an algorithm may require of the engine
 
 
 class Outputs(NamedTuple):
-    """A network's outputs: logits (B, C) before the softmax, and the features (B, D) that its head turns into them."""
+    """A network's outputs: logits (B, C), and the features (B, D) that its head turns into them."""
 
     logits: Tensor
     features: Tensor
@@ -73,7 +73,9 @@ class Data:
     """
 
     def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor, weight: Tensor) -> None:
-        self._x, self.y, self.weight = x, y, weight
+        self._x = x
+        self.y = y
+        self.weight = weight
 
     @property
     def x(self) -> Tensor:
@@ -104,7 +106,10 @@ class Batch:
     reported: dict[str, Tensor] = field(default_factory=dict)
 
     def report(self, **terms: Tensor) -> None:
-        """Report terms of the loss for the curve, from `local_loss`: those of `Algorithm.terms`, (B,) or scalars."""
+        """Report terms of the loss for the curve, from `local_loss`.
+
+        They are those of `Algorithm.terms`, (B,) or scalars.
+        """
         self.reported.update(terms)
 
 
@@ -153,7 +158,10 @@ class Server:
     def next(
         self, params: Params, metrics: Mapping[str, Any] | None = None, **extra: Any
     ) -> Server:
-        """Return the state after this round, with a new model; names in `extra` replace old ones."""
+        """Return the state after this round, with a new model.
+
+        Names in `extra` replace old ones.
+        """
         return Server(params, self.round + 1, {**self.extra, **extra}, metrics or {})
 
 
@@ -165,7 +173,7 @@ class Net(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all parameters and floating-point buffers, without frozen ones, which are constants."""
+        """The names of all parameters and floating-point buffers; frozen ones are constants."""
 
     @property
     def trainable(self) -> tuple[str, ...]:
@@ -261,7 +269,10 @@ class Fed(Protocol):
 
     @property
     def validation(self) -> Data:
-        """The held-out samples, for an algorithm that needs `validation`; a client's hook cannot read them either."""
+        """The held-out samples, for an algorithm that needs `validation`.
+
+        A client's hook cannot read them either.
+        """
 
     @property
     def public(self) -> Data:
@@ -282,15 +293,24 @@ class Fed(Protocol):
         """
 
     def initialised(self, *keys: str | int) -> Params:
-        """Return all parameters and buffers of a new network, drawn from the server's stream of these keys."""
+        """Return all parameters and buffers of a new network.
+
+        They are drawn from the server's stream of these keys.
+        """
 
     def stream(self, *keys: str | int) -> torch.Generator:
-        """Return the generator of these keys; such streams are the server's only source of randomness."""
+        """Return the generator of these keys.
+
+        Such streams are the server's only source of randomness.
+        """
 
     def repeat(
         self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
     ) -> Any:
-        """Train on the server: apply `step(net, state, one, given)` to each `one` of `inputs`; return the last state.
+        """Train on the server: apply `step(net, state, one, given)` to each `one` of `inputs`.
+
+        Returns the last state.
+
 
         If clients are stacked on a GPU, the step is captured once and replayed, in later rounds
         too. So, like the pure hooks, it must not draw random numbers or branch on data, and values
@@ -324,7 +344,10 @@ class Cohort(Protocol):
         """The clients of each model that some of them have, by its name, in the order of `ids`."""
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
-        """Return the mean over the client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out."""
+        """Return the mean over the client axis, weighted by examples.
+
+        `among` (m,) of 0 and 1 leaves clients out.
+        """
 
     def everyone(self) -> Cohort:
         """Return a cohort of all K clients, for means over values that the server caches."""
@@ -338,7 +361,9 @@ class Cohort(Protocol):
         augmented: bool = False,
         among: Tensor | None = None,
     ) -> Params:
-        """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication.
+        """Return each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch.
+
+        This is one communication.
 
         Args:
             loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,).
@@ -352,7 +377,10 @@ class Cohort(Protocol):
 
 
 def log(low: float, high: float) -> Range:
-    """Return the range from `low`, above 0, to `high`, to be tried evenly on a logarithmic scale."""
+    """Return the range from `low` to `high`, to be tried evenly on a logarithmic scale.
+
+    `low` is above 0.
+    """
     return Range(low, high, log=True)
 
 
@@ -409,9 +437,8 @@ class Algorithm:
 
     about: ClassVar[About] = About()
     needs: ClassVar[frozenset[str]] = frozenset()
-    uploads_model: ClassVar[bool] = (
-        True  # clients upload their model as `params`, as DKD and T1 require
-    )
+    # Clients upload their model as `params`, as DKD and T1 require.
+    uploads_model: ClassVar[bool] = True
     # Whether a client's memory has its whole model, as `params`: rows without a model of the server
     # evaluate it, in place of what `start` makes of it and the next message.
     keeps_model: ClassVar[bool] = False
@@ -421,17 +448,16 @@ class Algorithm:
     # Entries of the message and of uploads whose shapes depend on a client's model. The server has
     # each of them by name of the model, a client has its own model's.
     by_model: ClassVar[tuple[str, ...]] = ()
-    rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` returns
-    predicted: ClassVar[tuple[str, ...]] = ()  # suffixes of the rows that `predict` classifies
-    terms: ClassVar[
-        tuple[str, ...]
-    ] = ()  # names of what `local_loss` reports by `batch.report`, in every step
-    tracked: ClassVar[
-        tuple[str, ...]
-    ] = ()  # small tensors of the message, of one shape, kept by `--track message`
-    version: ClassVar[int | None] = (
-        None  # None: 1, or in other packages a number that changes with the source
-    )
+    # The suffixes that `evaluated` returns.
+    rows: ClassVar[tuple[str, ...]] = ("",)
+    # The suffixes of the rows that `predict` classifies.
+    predicted: ClassVar[tuple[str, ...]] = ()
+    # Names of what `local_loss` reports by `batch.report`, in every step.
+    terms: ClassVar[tuple[str, ...]] = ()
+    # Small tensors of the message, of one shape, kept by `--track message`.
+    tracked: ClassVar[tuple[str, ...]] = ()
+    # None: 1, or in other packages a number that changes with the source.
+    version: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -449,23 +475,26 @@ class Algorithm:
         return Server(params)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the message to every client of the round; its distinct tensors are the traffic down.
+        """Return the message to every client of the round.
 
-        Of an entry of `by_model`, a dict by name of the model, a client receives its own model's.
+        Its distinct tensors are the traffic down. Of an entry of `by_model`, a dict by name of the
+        model, a client receives its own model's.
         """
         return {"params": server.params}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Return the server's state after the round; `uploads` have a client axis, (m, ...).
+        """Return the server's state after the round.
 
-        An entry of `by_model` is a dict by name of the model, with an axis over that group.
+        Each tensor of `uploads` has a leading client axis (m, ...). An entry of `by_model` is a
+        dict by name of the model, with an axis over that group.
         """
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Return the models to evaluate by the suffix of their row; what one lacks is each client's.
+        """Return the models to evaluate by the suffix of their row.
 
-        This is as `start` would return it now, or with `keeps_model` as the memory has it.
+        What one lacks is each client's, as `start` would return it now, or with `keeps_model` as
+        the memory has it.
         """
         return {"": server.params}
 
@@ -480,17 +509,26 @@ class Algorithm:
     # Client, random: ordinary Python; may use `generator`.
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """Return a client's memory before its first round, from the initial model w_0, with all names it ever has."""
+        """Return a client's memory before its first round, with all names it ever has.
+
+        `params` is the initial model w_0.
+        """
         return {}
 
     def start(
         self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
     ) -> Local:
-        """Return the client's local state; gradients are taken for the trainable names of its `params`."""
+        """Return the client's local state.
+
+        Gradients are taken for the trainable names of its `params`.
+        """
         return {"params": message["params"]}
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """Draw the random tensors of one step, with leading axis `batch_size` and independent rows."""
+        """Draw the random tensors of one step.
+
+        They have the leading axis `batch_size` and independent rows.
+        """
         return {}
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
@@ -505,19 +543,27 @@ class Algorithm:
     def before_step(
         self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
     ) -> Local:
-        """Return the local state after work before the optimiser's step, for instance a generator's own step."""
+        """Return the local state after work before the optimiser's step.
+
+        Such work is, for instance, a generator's own step.
+        """
         return local
 
     def local_loss(
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
-        """Return the local objective: (B,), nats per example; a scalar term broadcasts when it is added."""
+        """Return the local objective: (B,), nats per example.
+
+        A scalar term broadcasts when it is added.
+        """
         return cross_entropy(net(local["params"], batch.x).logits, batch.y)
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the client's upload and its new memory; `data` is its whole training set, not augmented.
+        """Return the client's upload and its new memory.
+
+        `data` is its whole training set, not augmented.
 
         `metrics` in the upload, scalars by name, are for the curve: they are no traffic, and the
         server does not see them. The curve has their mean over the round's clients, weighted by
@@ -528,7 +574,10 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Plugin(Algorithm):
-    """An algorithm around another, which forwards every hook to `base`; override the one or two that change."""
+    """An algorithm around another, which forwards every hook to `base`.
+
+    Override the one or two hooks that change.
+    """
 
     base: Algorithm = field(default_factory=Algorithm)
 

@@ -17,10 +17,10 @@ ANY = Bounds()
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """Facts about an algorithm other than its hyper-parameters, stated on its class or its `Variant`.
+    """Facts about an algorithm other than its hyper-parameters.
 
-    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, S
-    public samples of a round, t the round.
+    They are stated on its class or its `Variant`. Sizes count floats: P the model's, C classes, D
+    features, G a generator's, M buffer, J steps, S public samples of a round, t the round.
 
     Args:
         name: of the algorithm and its result row, lower snake case; empty for a class that only its
@@ -106,7 +106,10 @@ class Entry(About):
         return {field.name: field.default for field in self.fields}
 
     def identifying(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the hyper-parameters that enter a run key: all, but optional ones only if not at their default."""
+        """Return the hyper-parameters that enter a run key.
+
+        Optional ones at their default do not.
+        """
         kept = [
             item.name
             for item in self.fields
@@ -122,9 +125,10 @@ class Entry(About):
         """
         unknown = sorted(set(given) - {field.name for field in self.fields})
         if unknown:
+            known = ", ".join(field.name for field in self.fields) or "none"
             raise ValueError(
-                f"{self.name} has no hyper-parameter {unknown[0]!r}; known: "
-                f"{', '.join(field.name for field in self.fields) or 'none'}{nearest(unknown[0], self.defaults())}"
+                f"{self.name} has no hyper-parameter {unknown[0]!r}; known: {known}"
+                f"{nearest(unknown[0], self.defaults())}"
             )
         values: dict[str, Value] = {}
         for item in self.fields:

@@ -1,7 +1,8 @@
-"""Plug-ins, named by an entry point or `package.module:name`: how they are imported, refused and fingerprinted.
+"""Plug-ins: how they are imported, refused and fingerprinted.
 
-Algorithms, data sets, models and partitions can be plug-ins: each has its `Kind`. Stored runs are
-read within `names_of_rows`, because a name in a file must not choose which code is run.
+They are named by an entry point or `package.module:name`. Algorithms, data sets, models and
+partitions can be plug-ins: each has its `Kind`. Stored runs are read within `names_of_rows`,
+because a name in a file must not choose which code is run.
 """
 
 from __future__ import annotations
@@ -24,27 +25,20 @@ from typing import Any, TypeVar
 from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
-PLAIN = (
-    bool,
-    int,
-    float,
-    str,
-    bytes,
-    tuple,
-    list,
-    dict,
-    NoneType,
-)  # values that are told by their `repr`
-_importable: Collection[str] | None = (
-    None  # the `module:name`s that may be imported; None means all
-)
+# Values that are told by their `repr`.
+PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)
+# The `module:name`s that may be imported; None means all.
+_importable: Collection[str] | None = None
 _option = "--import"  # with which the user allows one
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of plug-in from other packages: its name, such as `data set`, and the group of its entry points."""
+    """A kind of plug-in from other packages.
+
+    It has a name, such as `data set`, and the group of its entry points.
+    """
 
     name: str
     group: str
@@ -57,7 +51,7 @@ class Kind:
         )
 
     def path(self, name: str) -> str | None:
-        """Return the `module:name` that a name stands for, or None if no package has one of that name."""
+        """Return the `module:name` that a name stands for, or None if no package has it."""
         for point in importlib.metadata.entry_points(group=self.group):
             if point.name == name:
                 return f"{point.module}:{point.attr}"
@@ -100,11 +94,12 @@ class Kind:
             )
 
     def load_entry(self, name: str, path: str, wanted: type[T]) -> T:
-        """Return the entry, of class `wanted`, at `path` or from the function there; raises as `load`."""
-        entry, rule = (
-            self.load(name, path),
-            f"must be or return a {wanted.__module__}.{wanted.__name__}",
-        )
+        """Return the entry, of class `wanted`, at `path` or from the function there.
+
+        Raises as `load`.
+        """
+        entry = self.load(name, path)
+        rule = f"must be or return a {wanted.__module__}.{wanted.__name__}"
         if callable(entry) and not isinstance(entry, wanted):
             try:
                 entry = entry()
@@ -121,15 +116,14 @@ class Kind:
         return self.problem(f"{self.name} {name!r}: {what}")
 
     def failure(self, name: str, done: str, error: BaseException) -> ValueError:
-        """Return an error about a plug-in whose code raised while being `done`: `imported`, `made` or the like."""
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"
-        ]
-        place = (
-            f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})"
-            if frames
-            else ""
-        )
+        """Return an error about a plug-in whose code raised while being `done`.
+
+        `done` is `imported`, `made` or the like.
+        """
+        place = ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.name == "<module>":  # the last one counts
+                place = f" ({frame.filename}, line {frame.lineno}: {frame.line})"
         return self.problem(
             f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}"
         )
@@ -137,7 +131,9 @@ class Kind:
 
 @contextmanager
 def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iterator[None]:
-    """Import no `module:name` in this context, because its names come from stored runs, which others may have written.
+    """Import no `module:name` in this context.
+
+    Names in it come from stored runs, which others may have written.
 
     Built-in names, entry points of installed packages and plug-ins loaded before are found as
     usual. This holds for all threads of the process. Names that the user `typed`, with the
@@ -145,7 +141,8 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
     """
     global _importable, _option
     before = _importable, _option
-    _importable, _option = typed, option
+    _importable = typed
+    _option = option
     try:
         yield
     finally:
@@ -153,7 +150,10 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
 
 
 def as_module(name: str) -> str:
-    """Return `name a module, not a file: pk.own:A` or the like if `name` names a file, else an empty text."""
+    """Return `name a module, not a file: pk.own:A` or the like if `name` names a file.
+
+    Otherwise the text is empty.
+    """
     text, _, attribute = name.partition(":")
     file = Path(text)
     if file.suffix != ".py" and (attribute or not Path(f"{text}.py").is_file()):
@@ -165,7 +165,9 @@ def as_module(name: str) -> str:
 
 
 def fingerprint(modules: Iterable[str], own: str = "", sources: Iterable[str] = ()) -> int:
-    """Return the CRC-32 of the modules' files and of all neighbouring files that they import, directly or indirectly.
+    """Return the CRC-32 of the modules' files and of all neighbouring files that they import.
+
+    Indirect imports count, too.
 
     Neighbouring files lie in the folder of the file, or of the package that it is in. Other
     installed packages do not count, nor do this suite's own files, except that of the module `own`.
@@ -186,7 +188,10 @@ def fingerprint(modules: Iterable[str], own: str = "", sources: Iterable[str] = 
 
 
 def module_name(module: str) -> str:
-    """Return the name that other processes have for a module: of a running script, `__main__`, that of its file."""
+    """Return the name that other processes have for a module.
+
+    For a running script, `__main__`, it is that of its file.
+    """
     if module != "__main__":
         return module
     main = sys.modules[module]
@@ -224,9 +229,10 @@ def source_of(part: Any) -> str:
 
 
 def _definition(part: Any) -> ast.AST:
-    """Find the statement that defines a class or function of a notebook, in the source that Python keeps of its cell.
+    """Find the statement that defines a class or function of a notebook.
 
-    A class is found by its functions, because only these say which cell they are of.
+    Python keeps the source of its cell. A class is found by its functions, because only these say
+    which cell they are of.
     """
     functions = [part] if isinstance(part, FunctionType) else vars(part).values()
     codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
@@ -256,7 +262,8 @@ def _imported_files(file: Path) -> Iterator[Path]:
     roots = _import_roots(file)
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
-            names, starts = [alias.name for alias in node.names], roots
+            names = [alias.name for alias in node.names]
+            starts = roots
         elif isinstance(node, ast.ImportFrom):
             starts = roots if not node.level else [file.parents[node.level - 1]]
             names = [
@@ -270,21 +277,19 @@ def _imported_files(file: Path) -> Iterator[Path]:
                 continue
             parts = name.strip(".").split(".")
             for start in starts:
-                installed = start.name in ("site-packages", "dist-packages")
-                if installed and parts[0] != file.relative_to(start).parts[0].removesuffix(
-                    ".py"
-                ):  # another package
-                    continue
+                if start.name in ("site-packages", "dist-packages"):
+                    own_package = file.relative_to(start).parts[0].removesuffix(".py")
+                    if parts[0] != own_package:
+                        continue
                 path = start.joinpath(*parts)
-                yield from (
-                    place
-                    for place in (path.with_suffix(".py"), path / "__init__.py")
-                    if place.is_file()
-                )
+                yield from filter(Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
 
 
 def _import_roots(file: Path) -> list[Path]:
-    """Return the roots of absolute imports of neighbours: the folder above the package, and its parents on sys.path."""
+    """Return the roots of absolute imports of neighbours.
+
+    These are the folder above the package, and its parents on sys.path.
+    """
     root = file.parent
     while (root / "__init__.py").exists():
         root = root.parent

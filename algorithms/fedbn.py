@@ -32,10 +32,11 @@ def shared_names(net: Net) -> list[str]:
 
 @dataclass(frozen=True)
 class FedBN(Algorithm):
-    """FedAvg on everything but BatchNorm layers, whose weights, biases and running statistics each client keeps.
+    """FedAvg on everything but BatchNorm layers.
 
-    There is one model per client, the shared part with its own layers; accuracy is the unweighted
-    mean over clients. Without BatchNorm layers it is FedAvg.
+    Each client keeps their weights, biases and running statistics. There is one model per client,
+    the shared part with its own layers; accuracy is the unweighted mean over clients. Without
+    BatchNorm layers it is FedAvg.
 
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code weighs its five sources alike.

@@ -1,4 +1,4 @@
-"""FedCAD: Class-Wise Adaptive Self Distillation for Heterogeneous Federated Learning, and its baseline FedLSD.
+"""FedCAD: Class-Wise Adaptive Self Distillation for Heterogeneous Federated Learning.
 
 He, Chen, Yang, Zhang, Zeng 2022, Eqs. 3-6 and Algorithm 1.
 https://www.aminer.org/pub/627e24075aee126c0f749e28 FedLSD: Lee, Shin, Jeong, Yun, "Preservation of
@@ -33,10 +33,11 @@ from algorithms.losses import cross_entropy, kl, one_hot
 def self_distillation(
     student: Tensor, batch: Batch, weight: Tensor | float, temperature: float, t_squared: bool
 ) -> Tensor:
-    """Compute (1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share, and report KL.
+    """Compute (1 - a) CE + a KL( p^g || p ), and report KL.
 
-    `student` are the local model's (B, C) logits, and `weight`, a, a number or (B,). The cross
-    entropy has temperature 1; `t_squared` multiplies KL by T^2. Returns (B,), nats.
+    FedLSD and FedCAD share this objective. `student` are the local model's (B, C) logits, and
+    `weight`, a, a number or (B,). The cross entropy has temperature 1; `t_squared` multiplies KL by
+    T^2. Returns (B,), nats.
     """
     scale = temperature**2 if t_squared else 1.0
     distillation = kl(batch.teacher["global"].logits, student, temperature)
@@ -46,7 +47,9 @@ def self_distillation(
 
 @dataclass(frozen=True)
 class FedLSD(Algorithm):
-    """Local self-distillation: (1 - a) CE + a KL( p^g(x; T) || p(x; T) ), p^g the received global model.
+    """Local self-distillation: (1 - a) CE + a KL( p^g(x; T) || p(x; T) ).
+
+    p^g is the received global model.
 
     Args:
         distillation_weight: a in (1 - a) CE + a KL; 0 is FedAvg, 1 never sees a label.
@@ -89,9 +92,10 @@ class FedLSD(Algorithm):
 class FedCAD(Algorithm):
     """Self-distillation whose weight a_y grows with the global model's skill on class y.
 
-    Loss: (1 - a_y) CE + a_y KL( p^g || p ) (Eqs. 3-5). Weights, from the server's auxiliary samples (Eq. 6):
-    a_y = (gamma - beta)/2 E[phi] + (gamma + beta)/2 with phi = p^g_y - sum_{k != y} p^g_k. As p^g
-    sums to 1, phi = 2 p^g_y - 1, so a_y = beta + (gamma - beta) E[p^g_y], which is computed here.
+    Loss: (1 - a_y) CE + a_y KL( p^g || p ) (Eqs. 3-5). Weights, from the server's auxiliary samples
+    (Eq. 6): a_y = (gamma - beta)/2 E[phi] + (gamma + beta)/2 with phi = p^g_y - sum_{k != y} p^g_k.
+    As p^g sums to 1, phi = 2 p^g_y - 1, so a_y = beta + (gamma - beta) E[p^g_y], which is computed
+    here.
 
     Args:
         beta: weight of a class the global model never gets right, in [0, gamma].

@@ -35,12 +35,12 @@ from algorithms.students import student_gradient
 
 @dataclass(frozen=True)
 class FedDF(Algorithm):
-    """The server starts from the weighted mean and distils the ensemble of the round's local models into it.
+    """The server distils the ensemble of the round's local models into their weighted mean.
 
-    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam, and keeps the model of
-    the best validation accuracy. If clients have models of their own, there is a mean for each architecture, over its
-    clients, and all participants are the ensemble that is distilled into it (section 4). A client receives its own
-    architecture's model.
+    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam,
+    and keeps the model of the best validation accuracy. If clients have models of their own, there
+    is a mean for each architecture, over its clients, and all participants are the ensemble that is
+    distilled into it (section 4). A client receives its own architecture's model.
 
     Args:
         server_lr: learning rate of the server's Adam.
@@ -109,24 +109,28 @@ class FedDF(Algorithm):
         batches: Iterator[Tensor],
         samples: dict[str, Tensor],
     ) -> Params:
-        """Distil into the mean and return the model with the best validation accuracy, the mean included."""
+        """Distil into the mean, and return the model with the best validation accuracy.
+
+        The mean itself is one of the candidates.
+        """
         state = {
             "params": mean,
             "adam": adam_init({name: mean[name] for name in net.trainable}),
         }
-        best, best_step, best_params = _accuracy(net, mean, fed.validation), 0, mean
+        best = _accuracy(net, mean, fed.validation)
+        best_step = 0
+        best_params = mean
         step = 0
         while step < self.max_steps and step - best_step < self.patience:
-            positions = torch.stack(
-                list(islice(batches, min(self.check_every, self.max_steps - step)))
-            )
-            state, step = (
-                fed.repeat(self._student_step, state, positions, samples, net),
-                step + len(positions),
-            )
+            count = min(self.check_every, self.max_steps - step)
+            positions = torch.stack(list(islice(batches, count)))
+            state = fed.repeat(self._student_step, state, positions, samples, net)
+            step += len(positions)
             accuracy = _accuracy(net, state["params"], fed.validation)
             if accuracy > best:
-                best, best_step, best_params = accuracy, step, state["params"]
+                best = accuracy
+                best_step = step
+                best_params = state["params"]
         return best_params
 
     def _student_step(
@@ -144,7 +148,10 @@ class FedDF(Algorithm):
         return {"params": student | params, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
-        """Yield the positions of each step's samples: a fresh order each epoch, without its short last batch."""
+        """Yield the positions of each step's samples.
+
+        The order is fresh each epoch, without its short last batch.
+        """
         size = min(self.server_batch_size, count)
         while True:
             order = torch.randperm(count, generator=generator)

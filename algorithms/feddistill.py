@@ -44,13 +44,13 @@ from algorithms.losses import cross_entropy, kl
 
 @dataclass(frozen=True)
 class FedDistill(Algorithm):
-    """Local objective CE + lambda T^2 KL( softmax(zbar_y / T) || softmax(z / T) ), zbar_y the others' mean logits.
+    """Local objective CE + lambda T^2 KL( softmax(zbar_y / T) || softmax(z / T) ).
 
-    A client's table A_k (C, C) holds, for each label, the mean logits of its training passes;
-    zbar_c is the mean of A_j[c] over the other clients that have reported label c. A sample whose
-    label no other client has reported has no distillation term, so round 1 has none. Server state:
-    every client's latest table (`feddistill_tables`, (K, C, C)) and which labels it holds
-    (`feddistill_reported`, (K, C)).
+    zbar_y are the others' mean logits. A client's table A_k (C, C) holds, for each label, the mean
+    logits of its training passes; zbar_c is the mean of A_j[c] over the other clients that have
+    reported label c. A sample whose label no other client has reported has no distillation term, so
+    round 1 has none. Server state: every client's latest table (`feddistill_tables`, (K, C, C)) and
+    which labels it holds (`feddistill_reported`, (K, C)).
 
     Args:
         distillation_weight: lambda, weight of the distillation term; 0 is FedAvg. FedGKD prints
@@ -75,7 +75,9 @@ class FedDistill(Algorithm):
         paper="Zhu et al. 2021, baseline FedDistill+",
         equations="FedGKD, section 5.1",
         summary="distils from the other clients' mean logits of each label, models averaged too",
-        defaults_follow="FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`",
+        defaults_follow=(
+            "FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`"
+        ),
         down="P + C^2 + C",
         up="P + C^2 + C",
         keeps="its table, C^2 + C",
@@ -91,7 +93,10 @@ class FedDistill(Algorithm):
         return Server(params, extra=_named(no_tables(fed, params, fed.net.num_classes)))
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the model, the sum of all tables and the holders of each label; a client subtracts its own part."""
+        """Return the model, the sum of all tables and the holders of each label.
+
+        A client subtracts its own part.
+        """
         return {"params": server.params, **sums_over_clients(_tables(server))}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
@@ -118,7 +123,7 @@ class FedDistill(Algorithm):
     def local_loss(
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
-        """Return cross entropy plus distillation from the others' mean logits of each sample's label."""
+        """Return cross entropy plus distillation from the others' mean logits of each label."""
         teacher, holders = mean_over_clients(message, memory, self.fd_exclude_self)
         student = net(local["params"], batch.x).logits
         term = self.temperature**2 * kl(teacher[batch.y], student, self.temperature)
@@ -128,7 +133,7 @@ class FedDistill(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the model, the table and the labels it holds; the client keeps the table's sums and counts."""
+        """Return the model, the table and the labels it holds; the client keeps the table."""
         table = {name: local[name] for name in memory}
         return {"params": local["params"], **report(table)}, table
 

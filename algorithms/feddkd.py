@@ -22,12 +22,12 @@ from algorithms.variant import Variant
 
 @dataclass(frozen=True)
 class DKD(Plugin):
-    """After the base's averaging, the server distils the round's local models into the mean, without data of its own.
+    """After the base's averaging, the server distils the round's local models into the mean.
 
-    For j = 1..J each client sends the gradient, at the server's model w, of the mean over a fresh
-    mini-batch of -sum_c softmax(z_k)_c log softmax(z(w))_c, z_k being its own local model's logits;
-    then w <- w - gamma_{t,j} mean_k(gradient_k), with gamma_{t,j} = lr lr_decay^(t-1)
-    step_decay^(j-1). Labels are not used.
+    It has no data of its own. For j = 1..J each client sends the gradient, at the server's model w,
+    of the mean over a fresh mini-batch of -sum_c softmax(z_k)_c log softmax(z(w))_c, z_k being its
+    own local model's logits; then w <- w - gamma_{t,j} mean_k(gradient_k), with gamma_{t,j} = lr
+    lr_decay^(t-1) step_decay^(j-1). Labels are not used.
 
     Args:
         base: algorithm by which clients train and the server averages: FedAvg, FedMAX, FedBN, or
@@ -42,7 +42,8 @@ class DKD(Plugin):
         warmup_rounds: number of first rounds without requests; 30 on CIFAR-100.
         dkd_student_mode: mode of the student while clients take its gradient, `eval` or `train`;
             they differ with BatchNorm or dropout. Only gradients leave a client either way.
-        dkd_weights: q_k of Eq. 8: `mean` is 1 / |S_t| as in Algorithm 1, `examples` n_k over their sum.
+        dkd_weights: q_k of Eq. 8: `mean` is 1 / |S_t| as in Algorithm 1, `examples` n_k over their
+            sum.
         dkd_dropout: probability that a client does not answer a request; 0 as in Algorithm 1.
         dkd_augmented: whether the mini-batches of requests are augmented as those of local training
             are.
@@ -68,7 +69,10 @@ class DKD(Plugin):
     about = About(
         paper="feddkd",
         equations="Algorithms 1-2",
-        summary="after averaging, the server distils all local models by gradients requested from the clients",
+        summary=(
+            "after averaging, the server distils all local models "
+            "by gradients requested from the clients"
+        ),
         down="(1 + J) P",
         up="(1 + J) P",
     )
@@ -88,7 +92,8 @@ class DKD(Plugin):
         super().__post_init__()
         if not self.base.uploads_model:
             raise ValueError(
-                f"DKD distils clients' models, and {type(self.base).__name__} sends none: take another base"
+                f"DKD distils clients' models, and {type(self.base).__name__} sends none: "
+                "take another base"
             )
 
     def distillation(self, net: Net, params: Params, local_params: Params, batch: Batch) -> Tensor:

@@ -33,10 +33,11 @@ from algorithms.params import inner_product, norm, squared_distance, zeros_like
 
 @dataclass(frozen=True)
 class FedDyn(Algorithm):
-    """Local objective F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2, then h_k <- h_k - alpha (w_k - w_t).
+    """Local objective F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2.
 
-    The server keeps h <- h - alpha / K sum_{S_t} (w_k - w_t) and sends w_{t+1} = mean_{S_t} w_k - h
-    / alpha, a plain mean. Server state: `feddyn_h`.
+    After training h_k <- h_k - alpha (w_k - w_t). The server keeps
+    h <- h - alpha / K sum_{S_t} (w_k - w_t) and sends w_{t+1} = mean_{S_t} w_k - h / alpha, a
+    plain mean. Server state: `feddyn_h`.
 
     Args:
         alpha_dyn: weight of the regulariser, the paper's alpha, tried at 0.1, 0.01 and 0.001.
@@ -69,7 +70,8 @@ class FedDyn(Algorithm):
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
         """Return the cross entropy plus the dynamic regulariser."""
-        w, names = local["params"], net.trainable
+        w = local["params"]
+        names = net.trainable
         term = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(
             memory, w, names
         )
@@ -79,13 +81,15 @@ class FedDyn(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Return the model, and the norm of h_k in this round; the client keeps its new h_k."""
-        w, received = local["params"], message["params"]
+        w = local["params"]
+        received = message["params"]
         h = {name: memory[name] - self.alpha_dyn * (w[name] - received[name]) for name in memory}
         return {"params": w, "metrics": {"correction_norm": norm(memory)}}, h
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Carry out the server's lines of Algorithm 1."""
-        params, h = cohort.mean(uploads["params"]), {}
+        params = cohort.mean(uploads["params"])
+        h = {}
         for name, old in server.extra["feddyn_h"].items():
             local = uploads["params"][name]
             h[name] = old - self.alpha_dyn / fed.num_clients * (local - server.params[name]).sum(0)

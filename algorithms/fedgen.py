@@ -42,13 +42,14 @@ FLOOR = 1e-4  # lowest value of the annealed weights, in the authors' code
 
 @dataclass(frozen=True)
 class FedGen(Algorithm):
-    """The server learns a generator of features G(y, eps) that the clients' heads recognise; clients learn from it.
+    """The server learns a generator of features G(y, eps) that the clients' heads recognise.
 
-    Client, from round 2 on: CE + a_t CE(head(G(y~, eps)), y~) + b_t KL( softmax(head(G(y, eps))) || p(x) ), labels y~
-    drawn from the label prior, G frozen (the last term is in the authors' code alone). Server: Adam
-    steps on an objective of the generator (below), plus a diversity term
-    exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ). Server state: `fedgen_theta`, `fedgen_adam`,
-    `fedgen_prior` (C,), the clients' label prior.
+    From round 2 on clients learn from it by the loss
+    CE + a_t CE(head(G(y~, eps)), y~) + b_t KL( softmax(head(G(y, eps))) || p(x) ), labels y~ drawn
+    from the label prior, G frozen; the last term is in the authors' code alone. The server takes
+    Adam steps on an objective of the generator (below), plus a diversity term
+    exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ). Server state: `fedgen_theta`,
+    `fedgen_adam`, `fedgen_prior` (C,), the clients' label prior.
 
     Args:
         objective: the generator's loss, with a_{k,c} client k's share of the round's samples of
@@ -92,8 +93,14 @@ class FedGen(Algorithm):
         name="fedgen",
         paper="Zhu et al. 2021",
         equations="Eqs. 4-5, Algorithm 1",
-        summary="the server learns a generator of features; clients train their last layer on its samples",
-        defaults_follow="the paper; `objective` what its authors' code intends, the generator's training that code",
+        summary=(
+            "the server learns a generator of features; "
+            "clients train their last layer on its samples"
+        ),
+        defaults_follow=(
+            "the paper; `objective` what its authors' code intends, "
+            "the generator's training that code"
+        ),
         down="P + G + C + 2",
         up="P + C",
     )
@@ -132,7 +139,10 @@ class FedGen(Algorithm):
         )
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the model, the generator, the label prior and the round's weights, 0 before the generator is used."""
+        """Return the model, the generator, the label prior and the round's weights.
+
+        The weights are 0 before the generator is used.
+        """
         active = server.round > 0 or self.objective == "printed"
         return {
             "params": server.params,
@@ -143,7 +153,10 @@ class FedGen(Algorithm):
         }
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """Draw (B, 1 + 2 Z) in [0, 1): a number to draw a label, eps for that label, and eps for the sample's own."""
+        """Draw (B, 1 + 2 Z) in [0, 1).
+
+        The first number draws a label; then come eps for it, and eps for the sample's own label.
+        """
         size = (batch_size, 1 + 2 * self.noise_dim)
         return torch.rand(size, generator=generator, dtype=torch.float32)
 
@@ -151,13 +164,16 @@ class FedGen(Algorithm):
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
         """Return the client's objective in the docstring of the class."""
-        w, prior = local["params"], message["prior"]
+        w = local["params"]
+        prior = message["prior"]
         student = net(w, batch.x).logits
         uniform, hard, soft = batch.noise.to(prior.dtype).split(
             [1, self.noise_dim, self.noise_dim], 1
         )
-        drawn, size = _draw_labels(prior, uniform[:, 0]), len(uniform)
-        labels, noise = torch.cat([drawn, batch.y]), torch.cat([hard, soft[: len(batch.y)]])
+        drawn = _draw_labels(prior, uniform[:, 0])
+        size = len(uniform)
+        labels = torch.cat([drawn, batch.y])
+        noise = torch.cat([hard, soft[: len(batch.y)]])
         logits = net.head(w, generated_features(message["theta"], noise, labels, net.num_classes))
         generated: Tensor = message["hard"] * cross_entropy(logits[:size], drawn).mean()
         generated = generated + message["soft"] * kl(logits[size:].detach(), student)
@@ -167,9 +183,8 @@ class FedGen(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Return the model and the client's number of samples of each class (C,)."""
-        counts = (
-            one_hot(data.y, net.num_classes).to(data.weight.dtype) * data.weight[:, None]
-        ).sum(0)
+        labels = one_hot(data.y, net.num_classes).to(data.weight.dtype)
+        counts = (labels * data.weight[:, None]).sum(0)
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
@@ -178,11 +193,9 @@ class FedGen(Algorithm):
         total = counts.sum(0)
         server_prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
         server_prior = server_prior / server_prior.sum()
-        prior = (
-            torch.full_like(server_prior, 1 / len(server_prior))
-            if self.label_prior == "uniform"
-            else server_prior
-        )
+        prior = server_prior
+        if self.label_prior == "uniform":
+            prior = torch.full_like(server_prior, 1 / len(server_prior))
         shares = counts / total.clamp(min=1)
         sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round
@@ -215,11 +228,9 @@ class FedGen(Algorithm):
 
     def _generator_step(self, net: Net, state: Any, inputs: Any, shared: Any) -> dict[str, Any]:
         """Take one Adam step of the generator; `shared` is the same for all steps of the round."""
-        theta, noise, labels = (
-            state["theta"],
-            inputs["noise"],
-            _draw_labels(shared["asked"], inputs["uniform"]),
-        )
+        theta = state["theta"]
+        noise = inputs["noise"]
+        labels = _draw_labels(shared["asked"], inputs["uniform"])
         grads, running = self._gradients(net, theta, shared, noise, labels)
         params, adam = adam_step(
             _trainable(theta), grads, state["adam"], shared["lr"], self.generator_weight_decay
@@ -229,7 +240,7 @@ class FedGen(Algorithm):
     def _gradients(
         self, net: Net, theta: Params, shared: Any, noise: Tensor, labels: Tensor
     ) -> tuple[Params, Params]:
-        """Return the gradient of the generator's objective, and the running statistics after the step."""
+        """Return the gradient of the generator's objective, and the new running statistics."""
         leaves = {
             name: value.detach().requires_grad_() for name, value in _trainable(theta).items()
         }
@@ -242,9 +253,10 @@ class FedGen(Algorithm):
         return dict(zip(leaves, grads, strict=True)), running
 
     def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
-        """Return the generator's objective, a scalar in nats, of the heads' logits (m, B, C) and the labels (B,).
+        """Return the generator's objective, a scalar in nats.
 
-        `shares` (m, C) are a_{k,c}, `sizes` (m,) the clients' shares of the round's examples.
+        `logits` (m, B, C) are the heads', `labels` (B,). `shares` (m, C) are a_{k,c}, `sizes` (m,)
+        the clients' shares of the round's examples.
         """
         if self.objective == "printed":
             return cross_entropy(torch.tensordot(sizes, logits, 1), labels).mean()
@@ -264,18 +276,27 @@ def _trainable(theta: Params) -> Params:
 
 
 def _annealed(weight: float, factor: float, rounds: int) -> float:
-    """Return the weight after some rounds, which does not fall below `FLOOR` unless it started below."""
+    """Return the weight after some rounds.
+
+    It does not fall below `FLOOR` unless it started below.
+    """
     return max(weight * factor**rounds, min(weight, FLOOR))
 
 
 def _draw_labels(prior: Tensor, uniform: Tensor) -> Tensor:
-    """Draw (B,) labels by inverting the prior's distribution function at `uniform` (B,) in [0, 1)."""
+    """Draw (B,) labels by inverting the prior's distribution function at `uniform` (B,).
+
+    `uniform` is in [0, 1).
+    """
     passed = (uniform[:, None] >= prior.cumsum(0)[None]).sum(1)
     return passed.clamp(max=len(prior) - 1)
 
 
 def _diversity(noise: Tensor, fakes: Tensor) -> Tensor:
-    """Return exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ), in (0, 1]: small if samples differ."""
+    """Return exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ).
+
+    It is in (0, 1], and small if samples differ.
+    """
     noise_distances = (noise[:, None] - noise[None]).square().mean(-1)
     feature_distances = (fakes[:, None] - fakes[None]).abs().mean(-1)
     return (-noise_distances * feature_distances).mean().exp()

@@ -1,4 +1,4 @@
-"""FedGKD: Local-Global Knowledge Distillation in Heterogeneous Federated Learning with Non-IID Data.
+"""Local-Global Knowledge Distillation in Heterogeneous Federated Learning with Non-IID Data.
 
 Yao, Pan, Dai, Wan, Ding, Jin, Xu, Sun 2021, section 3.2. https://arxiv.org/abs/2107.00051
 """
@@ -37,8 +37,8 @@ from algorithms.variant import Variant
 class FedGKD(Algorithm):
     """Clients distil from the mean of the last M global models.
 
-    Loss: CE + gamma/2 KL( p(wbar_t; x) || p(w; x) ), wbar_t = mean(w_t, ..., w_{t-M+1}), temperature 1 (Eq. 4).
-    Server state: `fedgkd_history`, the last M global models, oldest first.
+    Loss: CE + gamma/2 KL( p(wbar_t; x) || p(w; x) ), wbar_t = mean(w_t, ..., w_{t-M+1}),
+    temperature 1 (Eq. 4). Server state: `fedgkd_history`, the last M global models, oldest first.
 
     Args:
         gamma: distillation weight, halved in the loss; 0 is FedAvg. The authors'
@@ -85,7 +85,10 @@ class FedGKD(Algorithm):
         )
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the model and its teacher: the same tensors until a second model is in the buffer."""
+        """Return the model and its teacher.
+
+        They are the same tensors until a second model is in the buffer.
+        """
         history = server.extra["fedgkd_history"]
         return {"params": server.params, "teacher": mean_of(history or (server.params,))}
 
@@ -104,7 +107,8 @@ class FedGKD(Algorithm):
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
         """Return Eq. 4; if the buffer starts empty, round 1 has the cross entropy alone."""
-        student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
+        student = net(local["params"], batch.x).logits
+        teacher = batch.teacher["global"].logits
         term = (
             kl(teacher, student) if self.distance == "kl" else (student - teacher).square().mean(-1)
         )
@@ -134,11 +138,14 @@ fedgkd_mse = Variant(
 
 @dataclass(frozen=True)
 class FedGKDVote(Algorithm):
-    """Clients distil from each of the last M global models, weighted by its loss on the server's validation samples.
+    """Clients distil from each of the last M global models, weighted by its validation loss.
 
-    Loss: CE + sum_m gamma_m/2 KL( p(w_{t-m+1}; x) || p(w; x) ) with gamma_m/2 = lambda softmax_m(-L_m / beta), L_m the
-    mean cross entropy of model m on the validation samples (Eq. 5, section 5.1). Server state:
-    `fedgkd_voters`, the last M global models and their L_m, oldest first.
+    The loss is that on the server's validation samples.
+
+    Loss: CE + sum_m gamma_m/2 KL( p(w_{t-m+1}; x) || p(w; x) ) with gamma_m/2 = lambda
+    softmax_m(-L_m / beta), L_m the mean cross entropy of model m on the validation samples (Eq. 5,
+    section 5.1). Server state: `fedgkd_voters`, the last M global models and their L_m, oldest
+    first.
 
     Args:
         distillation_weight: lambda, the sum of all gamma_m / 2; 0 is FedAvg.
@@ -157,7 +164,9 @@ class FedGKDVote(Algorithm):
         name="fedgkd_vote",
         paper="fedgkd",
         equations="Eq. 5",
-        summary="distils from each of the last M global models, weighted by their validation losses",
+        summary=(
+            "distils from each of the last M global models, weighted by their validation losses"
+        ),
         defaults_follow="the paper, but for `buffer_start`: the authors' public code",
         down="P in round 1, then min(t-1, M) (P + 1)",
     )
@@ -177,7 +186,10 @@ class FedGKDVote(Algorithm):
         )
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the model, and the last M models, itself among them, with their validation losses."""
+        """Return the model, and the last M models with their validation losses.
+
+        The model itself is among them.
+        """
         return {"params": server.params, "voters": server.extra["fedgkd_voters"]}
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:

@@ -38,15 +38,16 @@ from algorithms.model_cache import ModelCache
 
 @dataclass(frozen=True)
 class FedKF(Algorithm):
-    """Clients distil, on images of a generator that they train, from the mean of all clients' latest models.
+    """Clients distil from the mean of all clients' latest models, on images that they generate.
 
     Server: w^T (OCA), the mean over all clients' latest models, is the teacher and the model that
     is evaluated; w^S (ACA), the mean over the round's clients, is the students' starting point.
-    Client, for each mini-batch: z ~ N(0, I); an Adam step of the generator on L_IE + lambda_1 L_CE
-    + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
-    student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5-7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
-    mean prediction, L_CE the cross entropy with the teacher's own decision, L_A = -mean ||f_T(x_G)||_1 of its features.
-    Server state: `fedkf_models`, `fedkf_counted` (the cache) and `fedkf_overall`, the OCA.
+    Client, for each mini-batch: z ~ N(0, I); an Adam step of the generator on
+    L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the student on
+    CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5-7). L_IE = sum_c pbar_c log pbar_c with pbar the
+    batch's mean prediction, L_CE the cross entropy with the teacher's own decision,
+    L_A = -mean ||f_T(x_G)||_1 of its features. Server state: `fedkf_models`, `fedkf_counted` (the
+    cache) and `fedkf_overall`, the OCA.
 
     Args:
         gamma: weight of the distillation on generated images; 0 trains as FedAvg does. 0.001 for
@@ -84,8 +85,13 @@ class FedKF(Algorithm):
         name="fedkf",
         paper="fedkf",
         equations="Eqs. 1-7, Algorithm 1",
-        summary="clients train a generator through the mean of all clients' models and distil from it",
-        defaults_follow="the paper; the generator's network and first weights, and `t1_unvisited`, its authors' code",
+        summary=(
+            "clients train a generator through the mean of all clients' models and distil from it"
+        ),
+        defaults_follow=(
+            "the paper; the generator's network and first weights, and `t1_unvisited`, "
+            "its authors' code"
+        ),
         down="P in round 1, then 2P",
         keeps="nothing; with variant=code its generator and Adam state",
     )
@@ -148,7 +154,10 @@ class FedKF(Algorithm):
     def before_step(
         self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
     ) -> Local:
-        """Take the generator's step on this step's noise, or in `code` on that of the student's last step."""
+        """Take the generator's step on this step's noise.
+
+        In `code` it is on the noise of the student's last step.
+        """
         z = batch.noise["z"].to(local["theta"]["in.bias"].dtype)
         if self.variant == "paper":
             return self._train_generator(net, {**local, "z": z}, message)
@@ -191,16 +200,20 @@ class FedKF(Algorithm):
         return {"theta": theta, "adam": adam_init(theta)}
 
     def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
-        """Take the generator step that belongs to the previous student step; none in round 1, or before the first."""
-        trained, pending = (
-            self._train_generator(net, local, message),
-            local["waits"] * (plan.round > 1) > 0,
-        )
+        """Take the generator step that belongs to the previous student step.
+
+        There is none in round 1, or before the first.
+        """
+        trained = self._train_generator(net, local, message)
+        pending = local["waits"] * (plan.round > 1) > 0
         changed = ("theta", "adam", "generator_loss")
         return {**local, **{key: _choose(pending, trained[key], local[key]) for key in changed}}
 
     def _train_generator(self, net: Net, local: Local, message: Message) -> Local:
-        """Take one Adam step of the generator on `local`'s noise, and keep its loss before the step (Eq. 4)."""
+        """Take one Adam step of the generator on `local`'s noise.
+
+        Its loss before the step (Eq. 4) is kept.
+        """
 
         def objective(theta: Params) -> Tensor:
             fakes = net.normalise(generated_images(theta, local["z"], net.input_shape))
@@ -216,10 +229,9 @@ class FedKF(Algorithm):
         return {**local, "theta": theta, "adam": adam, "generator_loss": loss.detach()}
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
-        """Return L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""
-        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(
-            len(logits)
-        )  # finite even if a class's share is 0
+        """Return L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs (Eqs. 1-4)."""
+        # Finite even if a class's share is 0.
+        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
         information = (log_mean.exp() * log_mean).sum()
         activation = -features.abs().sum(-1).mean()
         if self.variant == "code":

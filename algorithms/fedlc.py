@@ -38,7 +38,10 @@ class FedLC(Algorithm):
         name="fedlc",
         paper="Zhang et al. 2022",
         equations="Section 4",
-        summary="lowers each logit by a margin that grows as the client's samples of the class get fewer",
+        summary=(
+            "lowers each logit by a margin that grows "
+            "as the client's samples of the class get fewer"
+        ),
     )
 
     tau: float = hyper(1.0, 0)

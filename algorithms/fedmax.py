@@ -1,4 +1,4 @@
-"""FedMAX: Mitigating Activation Divergence for Accurate and Communication-Efficient Federated Learning.
+"""Mitigating Activation Divergence for Accurate and Communication-Efficient Federated Learning.
 
 Chen, Bhardwaj, Marculescu, ECML PKDD 2020; FedDKD, Algorithm 3. https://arxiv.org/abs/2004.03657
 """
@@ -16,23 +16,25 @@ from algorithms.losses import cross_entropy
 
 
 def activation_divergence(features: Tensor, direction: str, reduction: str) -> Tensor:
-    """Return the distance of softmax(features), (B, D), from the uniform distribution U: (B,), nats, >= 0.
+    """Return the distance of softmax(features), (B, D), from the uniform distribution U.
 
-    `a_u` is KL(softmax(features) || U), `u_a` KL(U || softmax(features)); `batchmean` sums over features, `elementmean`
-    takes their mean.
+    It is (B,), nats, >= 0.
+
+    `a_u` is KL(softmax(features) || U), `u_a` KL(U || softmax(features)); `batchmean` sums over
+    features, `elementmean` takes their mean.
     """
-    dim, log_a = features.shape[-1], features.log_softmax(-1)
-    terms = (
-        log_a.exp() * (log_a + math.log(dim))
-        if direction == "a_u"
-        else -(math.log(dim) + log_a) / dim
-    )
+    dim = features.shape[-1]
+    log_a = features.log_softmax(-1)
+    log_u = -math.log(dim)
+    terms = log_a.exp() * (log_a - log_u) if direction == "a_u" else (log_u - log_a) / dim
     return terms.sum(-1) if reduction == "batchmean" else terms.mean(-1)
 
 
 @dataclass(frozen=True)
 class FedMAX(Algorithm):
-    """Local objective CE + beta KL( softmax(a) || U ), a the input of the last linear layer, U uniform.
+    """Local objective CE + beta KL( softmax(a) || U ).
+
+    a is the input of the last linear layer, U uniform.
 
     Args:
         beta: weight of the activation term; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with

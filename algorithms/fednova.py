@@ -27,11 +27,12 @@ from algorithms.entry import About
 
 @dataclass(frozen=True)
 class FedNova(Algorithm):
-    """Normalised averaging: w_{t+1} = w_t - tau_eff sum_k p_k d_k, d_k = (w_t - w_k) / a_k, tau_eff = sum_k p_k a_k.
+    """Normalised averaging: w_{t+1} = w_t - tau_eff sum_k p_k d_k.
 
-    p_k weights by examples; a_k is the sum of the weights that the local optimiser gives its
-    gradients: tau_k for plain SGD, (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho) with
-    momentum rho. With equal tau_k it is FedAvg.
+    Here d_k = (w_t - w_k) / a_k and tau_eff = sum_k p_k a_k. p_k weights by examples. a_k is the
+    sum of the weights that the local optimiser gives its gradients: tau_k for plain SGD,
+    (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho) with momentum rho. With equal tau_k it is
+    FedAvg.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
@@ -64,12 +65,14 @@ class FedNova(Algorithm):
         for name in fed.net.trainable:
             old = server.params[name]
             update = old - uploads["params"][name]
-            params[name] = old - effective * cohort.mean(
-                update / a.view(-1, *[1] * (update.dim() - 1))
-            )
+            a_by_client = a.view(len(a), *(1,) * old.dim())
+            params[name] = old - effective * cohort.mean(update / a_by_client)
         return server.next(params)
 
 
 def gradient_weight(steps: Tensor, momentum: float) -> Tensor:
-    """Return a_k after `steps` local steps of SGD: the factor of a constant gradient, in units of lr."""
+    """Return a_k after `steps` local steps of SGD.
+
+    It is the factor of a constant gradient, in units of lr.
+    """
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

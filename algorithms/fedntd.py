@@ -16,7 +16,9 @@ from algorithms.losses import cross_entropy, not_true_kl
 
 @dataclass(frozen=True)
 class FedNTD(Algorithm):
-    """Local objective CE + beta tau^2 KL( p~^g(x; tau) || p~(x; tau) ), p~ over the classes other than the true one.
+    """Local objective CE + beta tau^2 KL( p~^g(x; tau) || p~(x; tau) ).
+
+    p~ is over the classes other than the true one.
 
     Args:
         beta: weight of the distillation term; 0 is FedAvg.
@@ -45,6 +47,7 @@ class FedNTD(Algorithm):
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
         """Return the objective in the docstring of the class."""
-        student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
+        student = net(local["params"], batch.x).logits
+        teacher = batch.teacher["global"].logits
         term = self.temperature**2 * not_true_kl(teacher, student, batch.y, self.temperature)
         return cross_entropy(student, batch.y) + self.beta * term

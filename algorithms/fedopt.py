@@ -46,7 +46,8 @@ class FedAvgM(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Take one step with momentum."""
-        params, velocity = cohort.mean(uploads["params"]), {}
+        params = cohort.mean(uploads["params"])
+        velocity = {}
         for name, old in server.extra["fedavgm_velocity"].items():
             velocity[name] = self.server_momentum * old + (server.params[name] - params[name])
             params[name] = server.params[name] - self.server_lr * velocity[name]
@@ -55,10 +56,11 @@ class FedAvgM(Algorithm):
 
 @dataclass(frozen=True)
 class FedAdam(Algorithm):
-    """Server Adam: m <- b1 m + (1-b1) Delta, v <- b2 v + (1-b2) Delta^2, w_{t+1} = w_t + eta m / (sqrt(v) + tau).
+    """Server Adam: w_{t+1} = w_t + eta m / (sqrt(v) + tau).
 
-    Delta = sum_k p_k (w_k - w_t), p_k by examples. Server state: `fedadam_mean`, m, zero at the
-    start, and `fedadam_square`, v, tau^2 at the start; there is no bias correction.
+    Here m <- b1 m + (1-b1) Delta and v <- b2 v + (1-b2) Delta^2. Delta = sum_k p_k (w_k - w_t), p_k
+    by examples. Server state: `fedadam_mean`, m, zero at the start, and `fedadam_square`, v, tau^2
+    at the start; there is no bias correction.
 
     Args:
         server_lr: eta, the server's learning rate.
@@ -95,7 +97,8 @@ class FedAdam(Algorithm):
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """Carry out the server's lines of Algorithm 2."""
         params: Params = cohort.mean(uploads["params"])
-        mean, square = {}, {}
+        mean = {}
+        square = {}
         for name in fed.net.trainable:
             delta = params[name] - server.params[name]
             mean[name] = self.beta1 * server.extra["fedadam_mean"][name] + (1 - self.beta1) * delta

@@ -17,9 +17,10 @@ from algorithms.losses import cross_entropy
 
 @dataclass(frozen=True)
 class FedRS(Algorithm):
-    """Local cross entropy of the logits s_c z_c, s_c = 1 for classes that the client holds and alpha for the others.
+    """Local cross entropy of the logits s_c z_c.
 
-    The restricted softmax slows the updates of classifier rows whose class a client never sees.
+    s_c is 1 for classes that the client holds, and alpha for the others. The restricted softmax
+    slows the updates of classifier rows whose class a client never sees.
 
     Args:
         missing_scale: the paper's alpha, factor on the logits of classes that the client lacks; 1

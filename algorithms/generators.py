@@ -1,4 +1,6 @@
-"""Generator networks as functions of their parameters, {name: tensor}: FedGen's of features, FedKF's of images.
+"""Generator networks as functions of their parameters, {name: tensor}.
+
+FedGen's makes features, FedKF's images.
 
 B batch, C classes, D features, Z length of the noise. Linear layers and biases of convolutions are
 drawn uniformly within 1 / sqrt(fan in), torch's default. Weights of FedKF's convolutions are
@@ -20,9 +22,8 @@ MOMENTUM = 0.1  # of the running statistics
 IMAGE_WIDTHS = (128, 128, 64)
 IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 as eps
 SLOPE = 0.2  # of LeakyReLU
-DRAWN = (
-    torch.float32
-)  # first weights, whatever torch's default type is: other types draw other numbers
+# First weights, whatever torch's default type is: other types draw other numbers.
+DRAWN = torch.float32
 
 
 def feature_generator(
@@ -35,10 +36,10 @@ def feature_generator(
     noise: int,
     embedding: bool,
 ) -> Params:
-    """Initialise FedGen's generator: Linear-BatchNorm-ReLU-Linear from noise (Z) and label to `feature_dim` D.
+    """Initialise FedGen's generator: Linear-BatchNorm-ReLU-Linear.
 
-    It has the device and type of `like`. With `embedding`, labels enter as learnt vectors of length
-    Z, not one-hot.
+    It maps noise (Z) and label to `feature_dim` D. It has the device and type of `like`. With
+    `embedding`, labels enter as learnt vectors of length Z, not one-hot.
     """
     theta = {
         **linear_layer(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
@@ -62,7 +63,7 @@ def generated_features(theta: Params, noise: Tensor, labels: Tensor, num_classes
 def train_features(
     theta: Params, noise: Tensor, labels: Tensor, num_classes: int
 ) -> tuple[Tensor, Params]:
-    """Return (B, D) features with the batch's statistics, and the running statistics after this batch."""
+    """Return (B, D) features with the batch's statistics, and the new running statistics."""
     h = _hidden_layer(theta, noise, labels, num_classes)
     var, mean = torch.var_mean(h, 0, correction=0)
     unbiased = var.detach() * len(h) / max(len(h) - 1, 1)
@@ -77,7 +78,9 @@ def train_features(
 def image_generator(
     generator: Generator, like: Tensor, *, input_shape: tuple[int, ...], noise: int
 ) -> Params:
-    """Initialise FedKF's generator: a linear layer to a quarter of the size, two times upsampling and convolution.
+    """Initialise FedKF's generator.
+
+    A linear layer to a quarter of the size, then two times upsampling and convolution.
 
     Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code.
     With torch's default the first images would be nearly uniform grey: a standard deviation of
@@ -99,22 +102,22 @@ def image_generator(
 
 
 def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...]) -> Tensor:
-    """Generate (B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
+    """Generate (B, channels, H, W) images in (0, 1) for noise (B, Z).
+
+    BatchNorm takes the batch's statistics.
+    """
     height, width = _quarter_size(input_shape)
     x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(
         len(noise), IMAGE_WIDTHS[0], height * width
     )
     if not x.is_cuda:  # there vmap cannot copy tensors in this order
-        x = (
-            x.mT.contiguous().mT
-        )  # channels last in memory, which all layers keep: a quarter faster on a CPU
+        # Channels last in memory, which all layers keep: a quarter faster on a CPU.
+        x = x.mT.contiguous().mT
     x = _batchnorm(theta, "norm0", x.view(*x.shape[:2], height, width), 1e-5)
-    x = F.leaky_relu(
-        _batchnorm(theta, "norm1", _upsample_and_convolve(theta, "conv1", x), IMAGE_EPS), SLOPE
-    )
-    x = F.leaky_relu(
-        _batchnorm(theta, "norm2", _upsample_and_convolve(theta, "conv2", x), IMAGE_EPS), SLOPE
-    )
+    x = _upsample_and_convolve(theta, "conv1", x)
+    x = F.leaky_relu(_batchnorm(theta, "norm1", x, IMAGE_EPS), SLOPE)
+    x = _upsample_and_convolve(theta, "conv2", x)
+    x = F.leaky_relu(_batchnorm(theta, "norm2", x, IMAGE_EPS), SLOPE)
     x = F.conv2d(x, theta["conv3.weight"], theta["conv3.bias"], padding=1)
     return x.sigmoid()[..., : input_shape[1], : input_shape[2]]
 

@@ -1,6 +1,7 @@
 """Per-example losses in nats, shape (B,). B batch, C classes, D features.
 
-Every distillation loss puts the teacher first: KL(teacher || student), the forward direction of all the papers here.
+Every distillation loss puts the teacher first: KL(teacher || student), the forward direction of all
+the papers here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from torch import Tensor
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return -log softmax(logits)_y, at temperature 1, of logits (B, C) and labels (B,) int64 in [0, C): (B,), nats."""
+    """Return -log softmax(logits)_y, at temperature 1: (B,), nats.
+
+    Logits are (B, C), labels (B,) int64 in [0, C).
+    """
     return F.cross_entropy(logits, labels, reduction="none")
 
 
@@ -32,10 +36,10 @@ def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> T
 
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
-    """Return -sum_c softmax(teacher)_c log softmax(student)_c: KL(teacher || student) plus the teacher's entropy.
+    """Return -sum_c softmax(teacher)_c log softmax(student)_c.
 
-    Both are (B, C) logits; gradients flow through the teacher unless the caller detached it.
-    Returns (B,), nats.
+    It is KL(teacher || student) plus the teacher's entropy. Both are (B, C) logits; gradients flow
+    through the teacher unless the caller detached it. Returns (B,), nats.
     """
     return cross_entropy_to(teacher.softmax(-1), student)
 
@@ -51,9 +55,10 @@ def cross_entropy_to(target: Tensor, student: Tensor) -> Tensor:
 def contrastive(
     anchor: Tensor, positive: Tensor, negative: Tensor, temperature: float | Tensor
 ) -> Tensor:
-    """Return -log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ), s the cosine similarity with the anchor.
+    """Return -log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ).
 
-    All three are (B, D) features, and T > 0. Returns (B,), nats.
+    s is the cosine similarity with the anchor. All three are (B, D) features, and T > 0. Returns
+    (B,), nats.
     """
     near = F.cosine_similarity(anchor, positive, dim=-1)
     far = F.cosine_similarity(anchor, negative, dim=-1)
@@ -63,11 +68,11 @@ def contrastive(
 def not_true_kl(
     teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0
 ) -> Tensor:
-    """Return KL between the softmax functions over the C - 1 classes other than the true one, without the factor T^2.
+    """Return KL between the softmax functions over the C - 1 classes other than the true one.
 
-    Teacher and student are (B, C) logits, labels (B,) int64 in [0, C), and T > 0; gradients flow
-    through the teacher unless the caller detached it. Returns (B,), nats, >= 0, whatever the logits
-    of the true class are.
+    It is without the factor T^2. Teacher and student are (B, C) logits, labels (B,) int64 in [0,
+    C), and T > 0; gradients flow through the teacher unless the caller detached it. Returns (B,),
+    nats, >= 0, whatever the logits of the true class are.
     """
     true = one_hot(labels, student.shape[-1]).bool()
     log_p, log_q = (
@@ -77,7 +82,10 @@ def not_true_kl(
 
 
 def _log_softmax_without(logits: Tensor, left_out: Tensor) -> Tensor:
-    """Return the log softmax over the other entries; those left out hold 0, which stays finite in products."""
+    """Return the log softmax over the other entries.
+
+    Those left out hold 0, which stays finite in products.
+    """
     others = logits.masked_fill(left_out, -float("inf"))
     return (logits - others.logsumexp(-1, keepdim=True)).masked_fill(left_out, 0.0)
 

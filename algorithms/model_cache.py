@@ -16,14 +16,20 @@ from algorithms.base import Cohort, Params
 
 @dataclass(frozen=True)
 class ModelCache:
-    """The latest model of each client, each tensor (K, ...); `counted` (K,) is 1 for a client that the mean counts."""
+    """The latest model of each client, each tensor (K, ...).
+
+    `counted` (K,) is 1 for a client that the mean counts.
+    """
 
     models: Params
     counted: Tensor
 
     @staticmethod
     def of(params: Params, num_clients: int, unvisited: str) -> ModelCache:
-        """Fill a cache with `params`; models count from the start if `unvisited` is `w0`, else once updated."""
+        """Fill a cache with `params`.
+
+        Models count from the start if `unvisited` is `w0`, else once updated.
+        """
         models = {
             name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()
         }

@@ -29,8 +29,9 @@ from algorithms.losses import contrastive, cross_entropy
 
 @dataclass(frozen=True)
 class MOON(Algorithm):
-    """Local objective CE + mu l_con, which pulls features towards the global model's and away from the client's old.
+    """Local objective CE + mu l_con.
 
+    It pulls features towards the global model's and away from those of the client's old one.
     l_con = -log( e^(s(z, z_g)/tau) / (e^(s(z, z_g)/tau) + e^(s(z, z_prev)/tau)) ), s the cosine
     similarity, z the projection head's output, z_g the received model's and z_prev that of the
     client's model at the end of the last round it took part in.
@@ -52,7 +53,9 @@ class MOON(Algorithm):
         name="moon",
         paper="Li et al. 2021",
         equations="Eqs. 3-4",
-        summary="pulls features towards the global model's, away from the client's previous model's",
+        summary=(
+            "pulls features towards the global model's, away from the client's previous model's"
+        ),
         keeps="its previous model",
     )
     needs = frozenset({"projection_head"})
@@ -79,7 +82,8 @@ class MOON(Algorithm):
         self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
     ) -> Tensor:
         """Return Eq. 4."""
-        out, teacher = net(local["params"], batch.x), batch.teacher
+        out = net(local["params"], batch.x)
+        teacher = batch.teacher
         term = contrastive(
             out.features, teacher["global"].features, teacher["previous"].features, self.temperature
         )

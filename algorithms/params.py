@@ -16,10 +16,21 @@ def head_names(net: Net) -> tuple[str, ...]:
 
 
 def mean_of(models: Sequence[Params]) -> Params:
-    """Return the plain mean of models, name by name; one model itself, so that sending it twice costs nothing."""
+    """Return the plain mean of models, name by name.
+
+    The mean of one model is the model itself, so that sending it twice costs nothing.
+    """
     if len(models) == 1:
         return models[0]
-    return {name: torch.stack([model[name] for model in models]).mean(0) for name in models[0]}
+    mean = {}
+    for name in models[0]:
+        mean[name] = torch.stack([model[name] for model in models]).mean(0)
+    return mean
+
+
+def flat(model: Params, names: Iterable[str]) -> Tensor:
+    """Return the entries of `names` as one vector: cheaper than an operation per tensor."""
+    return torch.cat([model[name].flatten() for name in names])
 
 
 def difference(left: Params, right: Params, names: Iterable[str]) -> Params:
@@ -35,25 +46,21 @@ def zeros_like(model: Params, names: Iterable[str]) -> Params:
 def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     """Return <left, right> summed over the entries of `names`: a scalar."""
     names = list(names)
-    a, b = (torch.cat([model[name].flatten() for name in names]) for model in (left, right))
-    return (a * b).sum()
+    return (flat(left, names) * flat(right, names)).sum()
 
 
 def norm(model: Params) -> Tensor:
     """Return the Euclidean norm over all entries of a model: a scalar."""
-    length: Tensor = torch.linalg.vector_norm(
-        torch.cat([value.flatten() for value in model.values()])
-    )
+    length: Tensor = torch.linalg.vector_norm(flat(model, model))
     return length
 
 
 def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     """Return ||left - right||^2 summed over the entries of `names`: a scalar."""
-    names = list(names)  # one long vector per side costs less than an operation per tensor
-    a, b = (torch.cat([model[name].flatten() for name in names]) for model in (left, right))
-    return (a - b).square().sum()
+    names = list(names)
+    return (flat(left, names) - flat(right, names)).square().sum()
 
 
 def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
-    """Return the mean squared difference of each tensor, summed over the tensors of `names`: a scalar."""
+    """Return the mean squared difference of each tensor, summed over those of `names`: a scalar."""
     return torch.stack([(left[name] - right[name]).square().mean() for name in names]).sum()

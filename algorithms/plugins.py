@@ -1,9 +1,10 @@
-"""Algorithms of other packages, by entry points in the group `fedkd_bench.algorithms` or `package.module:factory`.
+"""Algorithms of other packages.
 
-Their registry entry is read from the factory: types and defaults from its signature, ranges from
-the dataclass that it makes, meanings from the docstrings' Args. A field without a range is
-unbounded, and configurations that differ in it never share a program. Hyper-parameters, hooks,
-needs and rows are checked.
+They are named by entry points in the group `fedkd_bench.algorithms`, or as
+`package.module:factory`. Their registry entry is read from the factory: types and defaults from its
+signature, ranges from the dataclass that it makes, meanings from the docstrings' Args. A field
+without a range is unbounded, and configurations that differ in it never share a program.
+Hyper-parameters, hooks, needs and rows are checked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from algorithms.entry import About, Entry, Field
@@ -35,7 +37,7 @@ given: dict[str, tuple[Entry, Factory]] = {}
 
 @cache
 def find(name: str) -> Entry | None:
-    """Return the entry of an algorithm from outside this suite, or None if no package has one of that name.
+    """Return the entry of an algorithm from outside this suite, or None if there is none.
 
     Raises:
         ValueError: the module, the factory or its result is invalid; the message says why.
@@ -67,27 +69,32 @@ def path_of(factory: Factory) -> str:
     """
     if not inspect.isclass(factory) and not inspect.isfunction(factory):
         raise ValueError(
-            "an algorithm is a name, a class that extends algorithms.base.Algorithm, or a function that makes one; "
-            f"got {factory!r}"
+            "an algorithm is a name, a class that extends algorithms.base.Algorithm, "
+            f"or a function that makes one; got {factory!r}"
         )
     return f"{module_name(factory.__module__)}:{factory.__name__}"
 
 
 def define(factory: Factory) -> Entry:
-    """Read the entry of an algorithm given as a class or function, which its `path_of` finds from now on.
+    """Read the entry of an algorithm given as a class or function.
+
+    Its `path_of` finds it from now on.
 
     Raises:
         ValueError: it is neither, as in `find`, or Python does not know the source of a notebook's
             class.
     """
     path = path_of(factory)
-    found = entry_of(path, path, factory)
-    given[path] = (found, factory)
-    return found
+    entry = entry_of(path, path, factory)
+    given[path] = (entry, factory)
+    return entry
 
 
 def factory_of(entry: Entry) -> Factory:
-    """Return the class or function that makes an algorithm of the registry, or one that was found or given."""
+    """Return the class or function that makes an algorithm.
+
+    It is one of the registry, or was found or given.
+    """
     if entry.name in given:
         return given[entry.name][1]
     module, _, name = entry.factory.partition(":")
@@ -112,15 +119,12 @@ def entry_of(name: str, path: str, factory: Factory) -> Entry:
             keeps="counted",
         )
     wrapped = list(layers(algorithm))
-    metadata: dict[str, Any] = {
-        item.name: item.metadata
-        for layer in reversed(wrapped)
-        for item in dataclasses.fields(layer)
-    }
-    sources = [*(type(layer) for layer in reversed(wrapped)), factory]
-    meanings = {
-        key: text for documented in sources for key, text in _argument_meanings(documented).items()
-    }
+    metadata: dict[str, Any] = {}
+    meanings: dict[str, str] = {}
+    for layer in reversed(wrapped):
+        metadata |= {item.name: item.metadata for item in dataclasses.fields(layer)}
+        meanings |= _argument_meanings(type(layer))
+    meanings |= _argument_meanings(factory)
     fields = [
         Field(
             parameter.name,
@@ -166,7 +170,7 @@ def _make_algorithm(name: str, factory: Factory) -> Algorithm:
 
 
 def _own_about(factory: Factory) -> About | None:
-    """Return the facts that a class or a `Variant` states itself, not those that a class inherits."""
+    """Return the facts that a class or a `Variant` states itself, not those it inherits."""
     about = getattr(factory, "__dict__", {}).get("about")
     return about if isinstance(about, About) else None
 
@@ -182,7 +186,10 @@ def _parameters(factory: Factory) -> list[inspect.Parameter]:
 def _search_of(
     name: str, parameter: inspect.Parameter, metadata: Mapping[str, Any]
 ) -> Grid | Range | None:
-    """Return the values that a hyper-parameter's declaration has a search try; ValueError if one is not allowed."""
+    """Return the values that a hyper-parameter's declaration has a search try.
+
+    Raises ValueError if one is not allowed.
+    """
     search: Grid | Range | None = metadata.get("search")
     if search is None:
         return None
@@ -204,7 +211,10 @@ def _search_of(
 
 
 def _argument_meanings(documented: object) -> dict[str, str]:
-    """Return each argument's text in a docstring's Args section, on one line and without its full stop."""
+    """Return each argument's text in a docstring's Args section.
+
+    It is on one line and without its full stop.
+    """
     _, _, section = (inspect.getdoc(documented) or "").partition("Args:\n")
     section = textwrap.dedent(section.split("\n\n")[0])
     items = re.findall(r"^(\w+): (.*(?:\n +.*)*)", section, re.MULTILINE)
@@ -212,15 +222,13 @@ def _argument_meanings(documented: object) -> dict[str, str]:
 
 
 def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
-    """Return the version that the class states, else 1 in this suite; elsewhere a number that changes with the source.
+    """Return the version that the class states, else 1 in this suite.
 
-    So stored results of earlier source are never taken for those of an algorithm under development.
-    The source is that of its classes, of those they extend and wrap, and of the neighbouring files
-    that these import; also of a file in this suite whose class is named as `module:Class`, because
-    it is not registered yet.
+    Elsewhere it is a number that changes with the source. So stored results of earlier source are
+    never taken for those of an algorithm under development. The source is that of its classes, of
+    those they extend and wrap, and of the neighbouring files that these import; also of a file in
+    this suite whose class is named as `module:Class`, because it is not registered yet.
     """
-    from algorithms.base import layers
-
     version: Any = type(algorithm).version
     if version is not None:
         if not isinstance(version, int):
@@ -228,9 +236,7 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
         return version
     if name == getattr(_own_about(factory), "name", ""):
         return 1
-    kinds = [
-        kind for layer in layers(algorithm) for kind in type(layer).__mro__ if kind is not object
-    ]
+    kinds = [kind for kind in _classes(algorithm) if kind is not object]
     parts = dict.fromkeys([factory, *kinds])
     try:
         sources = [source_of(part) for part in parts if not file_of(part.__module__)]
@@ -244,7 +250,7 @@ def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
 
 
 def check_parameter(name: str, parameter: inspect.Parameter) -> None:
-    """Check that a factory's parameter is a hyper-parameter: with a name, a known type and a default.
+    """Check that a factory's parameter is a hyper-parameter: with a name, a type and a default.
 
     Raises:
         ValueError: it is not; the message says what to write.
@@ -277,15 +283,16 @@ def check_class(name: str, algorithm: Algorithm) -> None:
         ValueError: a hook is misspelt, fields are declared outside a dataclass, a need is unknown,
             rows are repeated.
     """
-    from algorithms.base import NEEDS, Algorithm, layers
+    from algorithms.base import NEEDS, Algorithm
 
     hooks = methods(Algorithm)
-    for kind in dict.fromkeys(kind for layer in layers(algorithm) for kind in type(layer).__mro__):
+    for kind in _classes(algorithm):
         for method in methods(kind):
             near = get_close_matches(method, hooks, n=1, cutoff=0.85)
             if near and method not in hooks:  # the engine would never call it
                 raise ValueError(
-                    f"algorithm {name!r}: {kind.__name__}.{method} is no hook: did you mean {near[0]}?"
+                    f"algorithm {name!r}: {kind.__name__}.{method} is no hook: "
+                    f"did you mean {near[0]}?"
                 )
         declared = [
             key
@@ -294,8 +301,8 @@ def check_class(name: str, algorithm: Algorithm) -> None:
         ]
         if declared and issubclass(kind, Algorithm) and "__dataclass_fields__" not in vars(kind):
             raise ValueError(
-                f"algorithm {name!r}: {kind.__name__} declares {declared[0]!r} without being a dataclass: put "
-                "@dataclass(frozen=True) above the class"
+                f"algorithm {name!r}: {kind.__name__} declares {declared[0]!r} "
+                "without being a dataclass: put @dataclass(frozen=True) above the class"
             )
     unknown = sorted(algorithm.needs - NEEDS.keys())
     if unknown:
@@ -309,8 +316,20 @@ def check_class(name: str, algorithm: Algorithm) -> None:
         )
 
 
+def _classes(algorithm: Algorithm) -> list[type]:
+    """List the classes of an algorithm's layers and those that they extend, each once."""
+    from algorithms.base import layers
+
+    return list(
+        dict.fromkeys(chain.from_iterable(type(layer).__mro__ for layer in layers(algorithm)))
+    )
+
+
 def methods(kind: type) -> tuple[str, ...]:
-    """Return the names of the public methods that the class itself defines; those of `Algorithm` are the hooks."""
+    """Return the names of the public methods that the class itself defines.
+
+    Those of `Algorithm` are the hooks.
+    """
     return tuple(
         key
         for key, value in vars(kind).items()

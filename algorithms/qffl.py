@@ -30,10 +30,10 @@ from algorithms.losses import cross_entropy
 
 @dataclass(frozen=True)
 class QFFL(Algorithm):
-    """Averaging that gives clients with a high loss more weight: w_{t+1} = w_t - sum_k Delta_k / sum_k h_k.
+    """Averaging that gives clients with a high loss more weight.
 
-    F_k is the loss of w_t on client k's whole training set, L = 1 / lr, dw_k = L (w_t - w_k),
-    Delta_k = F_k^q dw_k and
+    w_{t+1} = w_t - sum_k Delta_k / sum_k h_k. F_k is the loss of w_t on client k's whole training
+    set, L = 1 / lr, dw_k = L (w_t - w_k), Delta_k = F_k^q dw_k and
     h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
 
     Args:
@@ -69,18 +69,19 @@ class QFFL(Algorithm):
         }, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Carry out the server's line of Algorithm 2, with L = 1 / lr taken out of numerator and denominator."""
-        risk, names = uploads["risk"] + 1e-10, fed.net.trainable
-        updates = {
-            name: server.params[name] - uploads["params"][name] for name in names
-        }  # dw_k / L
-        squared = torch.stack([value.flatten(1).square().sum(1) for value in updates.values()]).sum(
-            0
-        )
+        """Carry out the server's line of Algorithm 2.
+
+        L = 1 / lr is taken out of numerator and denominator.
+        """
+        risk = uploads["risk"] + 1e-10
+        names = fed.net.trainable
+        # dw_k / L
+        updates = {name: server.params[name] - uploads["params"][name] for name in names}
+        squares = [value.flatten(1).square().sum(1) for value in updates.values()]
+        squared = torch.stack(squares).sum(0)
         weights = risk**self.q
-        total = (
-            self.q * risk ** (self.q - 1) * squared / cohort.lr + weights
-        ).sum()  # sum_k h_k / L
+        # sum_k h_k / L
+        total = (self.q * risk ** (self.q - 1) * squared / cohort.lr + weights).sum()
         params = cohort.mean(uploads["params"])
         params |= {
             name: server.params[name] - torch.tensordot(weights, updates[name], 1) / total

@@ -1,4 +1,4 @@
-"""Reference rows: the accuracy that clients reach alone, and that of training on all their data in one place."""
+"""Reference rows: the accuracy that clients reach alone, and that of all data in one place."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from algorithms.variant import Variant
 
 @dataclass(frozen=True)
 class LocalOnly(Algorithm):
-    """Training without communication: each client trains its own model in the rounds in which it is drawn.
+    """Training without communication: each client trains its own model.
 
-    There is one model per client; accuracy is the unweighted mean over clients, with w_0 for those
-    never drawn.
+    A client trains in the rounds in which it is drawn. There is one model per client; accuracy is
+    the unweighted mean over clients, with w_0 for those never drawn.
     """
 
     about = About(
@@ -77,9 +77,10 @@ class LocalOnly(Algorithm):
 
 @dataclass(frozen=True)
 class Pooled(Plugin):
-    """Training on the union of all clients' samples, held by one client that takes part in every round.
+    """Training on the union of all clients' samples.
 
-    A round is E epochs over them, with an optimiser made anew each round, as for any client.
+    One client holds them, and takes part in every round. A round is E epochs over them, with an
+    optimiser made anew each round, as for any client.
     """
 
     about = About(

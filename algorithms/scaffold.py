@@ -33,12 +33,13 @@ from algorithms.params import difference, inner_product, norm, zeros_like
 
 @dataclass(frozen=True)
 class SCAFFOLD(Algorithm):
-    """Local steps y <- y - lr (g(y) - c_k + c), with control variates c of the server and c_k of the client.
+    """Local steps y <- y - lr (g(y) - c_k + c).
 
-    After training c_k' = c_k - c + (w_t - y_k) / (tau_k lr) (option II). The server moves by the
-    plain mean over its
-    clients, w_{t+1} = w_t + eta_g mean(y_k - w_t), and c <- c + |S_t| / K mean(c_k' - c_k). Server state:
-    `scaffold_control`, c. With all c at zero, round 1 is the plain mean of local models.
+    c and c_k are control variates of the server and of the client. After training
+    c_k' = c_k - c + (w_t - y_k) / (tau_k lr) (option II). The server moves by the plain mean over
+    its clients, w_{t+1} = w_t + eta_g mean(y_k - w_t), and c <- c + |S_t| / K mean(c_k' - c_k).
+    Server state: `scaffold_control`, c. With all c at zero, round 1 is the plain mean of local
+    models.
 
     Args:
         server_lr: eta_g, the server's learning rate.
@@ -86,7 +87,10 @@ class SCAFFOLD(Algorithm):
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
-        """Return the model, c_k' - c_k and the norm of c - c_k in this round; the client keeps c_k'."""
+        """Return the model, c_k' - c_k and the norm of c - c_k in this round.
+
+        The client keeps c_k'.
+        """
         moves = difference(message["params"], local["params"], net.trainable)
         control = {
             name: memory[name] - message["control"][name] + moves[name] / (plan.num_steps * plan.lr)

@@ -18,11 +18,11 @@ from algorithms.variant import Variant
 
 @dataclass(frozen=True)
 class T1(Plugin):
-    """The base's run, with one more model evaluated: w^T_t = sum_{k=1..K} n_k w_k / sum_k n_k over all clients.
+    """The base's run, with one more model evaluated: w^T_t = sum_{k=1..K} n_k w_k / sum_k n_k.
 
-    w^T_t is the paper's OCA (overall clients' average), w_k client k's latest local model. Training
-    and traffic are the base's. Server state: `t1_models`, `t1_counted` (the cache) and
-    `t1_overall`, the mean.
+    The sums are over all clients. w^T_t is the paper's OCA (overall clients' average), w_k client
+    k's latest local model. Training and traffic are the base's. Server state: `t1_models`,
+    `t1_counted` (the cache) and `t1_overall`, the mean.
 
     Args:
         base: any algorithm whose clients send their model.
@@ -52,7 +52,8 @@ class T1(Plugin):
         super().__post_init__()
         if not self.base.uploads_model:
             raise ValueError(
-                f"T1 averages clients' models, and {type(self.base).__name__} sends none: take another base"
+                f"T1 averages clients' models, and {type(self.base).__name__} sends none: "
+                "take another base"
             )
 
     @property

@@ -1,10 +1,11 @@
-"""Registered algorithms that are a class with some values fixed, or a plug-in around another class."""
+"""Registered algorithms that are a class with some values fixed, or a plug-in around a class."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from algorithms.base import Algorithm
@@ -12,7 +13,9 @@ from search_spaces.bounds import Value
 
 
 class Variant:
-    """A factory of one class, or of a plug-in around a base, whose hyper-parameters are those of both.
+    """A factory of one class, or of a plug-in around a base.
+
+    Its hyper-parameters are those of the class, or of plug-in and base.
 
     Args:
         *kinds: the class; for a plug-in, followed by the class of its base.
@@ -28,26 +31,29 @@ class Variant:
         defaults: Mapping[str, Value] | None = None,
         **facts: Any,
     ) -> None:
-        self._kinds, self._fixed = kinds, dict(fixed or {})
+        self._kinds = kinds
+        self._fixed = dict(fixed or {})
         self.about = dataclasses.replace(kinds[0].about, **facts)
-        self.__doc__, self.__module__ = kinds[0].__doc__, kinds[0].__module__
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self.__signature__ = inspect.Signature(
-            [
-                inspect.Parameter(
-                    item.name,
-                    kind,
-                    default=(defaults or {}).get(item.name, item.default),
-                    annotation=item.type,
-                )
-                for layer in reversed(kinds)
-                for item in dataclasses.fields(layer)
-                if item.name not in ("base", *self._fixed)
-            ]
-        )
+        self.__doc__ = kinds[0].__doc__
+        self.__module__ = kinds[0].__module__
+        parameters = []
+        for item in chain.from_iterable(map(dataclasses.fields, reversed(kinds))):
+            if item.name == "base" or item.name in self._fixed:
+                continue
+            parameter = inspect.Parameter(
+                item.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=(defaults or {}).get(item.name, item.default),
+                annotation=item.type,
+            )
+            parameters.append(parameter)
+        self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, *args: Value, **values: Value) -> Algorithm:
-        """Build the algorithm with these values; TypeError for an unknown name, ValueError for a forbidden value."""
+        """Build the algorithm with these values.
+
+        Raises TypeError for an unknown name, ValueError for a forbidden value.
+        """
         bound = self.__signature__.bind(*args, **values)
         bound.apply_defaults()
         hypers = {**bound.arguments, **self._fixed}

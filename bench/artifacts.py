@@ -91,12 +91,10 @@ class Tracked:
         if named:
             return self._folder / named
         old = self._folder / f"{key[:16]}.{ending}"
-        others = (
-            []
-            if is_regular(old)
-            else [*filter(is_regular, self._folder.glob(f"{key[:16]}-*.{ending}"))]
-        )
-        return max(others, key=lambda path: path.lstat().st_mtime_ns, default=old)
+        if is_regular(old):
+            return old
+        files = filter(is_regular, self._folder.glob(f"{key[:16]}-*.{ending}"))
+        return max(files, key=lambda path: path.lstat().st_mtime_ns, default=old)
 
     def has(self, key: str, ending: str = "npz") -> bool:
         """Return whether a row has such a file."""

@@ -81,32 +81,25 @@ def _parser() -> Parser:
         ("validate", _validate, "list what is wrong with a folder, and change nothing"),
         ("compact", _compact, "make few files of many, and change no row that counts"),
     ):
-        other = actions.add_parser(name, help=help_)
-        other.add_argument(
-            "folder",
-            nargs="?",
-            type=Path,
-            metavar="DIR",
-            help="default: $FEDKD_OUT, else leaderboards",
-        )
-        other.set_defaults(action=action)
+        command = actions.add_parser(name, help=help_)
+        _add_folder(command)
+        command.set_defaults(action=action)
     for name, action, help_ in (
         ("push", _push, "write what a mirror lacks, as sweeps with --mirror do"),
         ("pull", _pull, "bring what a mirror has"),
     ):
-        other = actions.add_parser(name, help=help_)
-        other.add_argument("url", metavar="URL", help="s3://, gs://, hdfs://, file:/// or a path")
-        other.add_argument(
-            "folder",
-            nargs="?",
-            type=Path,
-            metavar="DIR",
-            help="default: $FEDKD_OUT, else leaderboards",
-        )
-        other.set_defaults(action=action)
+        command = actions.add_parser(name, help=help_)
+        command.add_argument("url", metavar="URL", help="s3://, gs://, hdfs://, file:/// or a path")
+        _add_folder(command)
+        command.set_defaults(action=action)
     for command in actions.choices.values():
         command.add_argument("--json", action="store_true", help="machine-readable output")
     return parser
+
+
+def _add_folder(command: argparse.ArgumentParser) -> None:
+    default = "default: $FEDKD_OUT, else leaderboards"
+    command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=default)
 
 
 def _folder(path: Path | None) -> Path:
@@ -130,14 +123,14 @@ def _merge(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--out {out} is among the sources, which are only read: its own rows take part anyway"
         )
-    done = merge(sources, out, arguments.keep_both)
+    merged = merge(sources, out, arguments.keep_both)
     Store(out).rebuild()
-    say(*(f"{phrase}; tables mark them" for phrase in done.copies))
+    say(*(f"{phrase}; tables mark them" for phrase in merged.copies))
     if arguments.json:
-        _print_json({"out": str(out), **asdict(done)})
+        _print_json({"out": str(out), **asdict(merged)})
     else:
-        read = f"{words.counted(done.files, 'file')} read, {words.counted(done.rows, 'row')}"
-        sys.stdout.write(f"{read}\n{words.counted(done.new, 'new row')} in {out}\n")
+        read = f"{words.counted(merged.files, 'file')} read, {words.counted(merged.rows, 'row')}"
+        sys.stdout.write(f"{read}\n{words.counted(merged.new, 'new row')} in {out}\n")
     return EXIT_OK
 
 
@@ -247,13 +240,12 @@ def _compact(arguments: argparse.Namespace) -> int:
     from leaderboards.rows.segments import compact
 
     out = _folder(arguments.folder)
-    done = compact(out)
+    compacted = compact(out)
     if arguments.json:
-        _print_json({"out": str(out), **asdict(done)})
+        _print_json({"out": str(out), **asdict(compacted)})
     else:
-        sys.stdout.write(
-            f"{words.counted(done.before, 'file')} of rows in {out}, {done.after} now\n"
-        )
+        before = words.counted(compacted.before, "file")
+        sys.stdout.write(f"{before} of rows in {out}, {compacted.after} now\n")
     return EXIT_OK
 
 

@@ -75,8 +75,8 @@ class FederatedTrainable(tune.Trainable):
         at_hand = data.hashes([unit.setting.dataset], execution.data_dir)
         # Tune refuses a report without the metric that it compares, so every report is of an
         # evaluated round.
-        every = unit.setting.evaluate_every
-        rounds = math.ceil(execution.rounds_per_report / every) * every
+        interval = unit.setting.evaluate_every
+        rounds = math.ceil(execution.rounds_per_report / interval) * interval
         return [unit], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
 
     def step(self) -> dict[str, Any]:

@@ -62,9 +62,9 @@ def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None
     entry = parse(name).entry
     if not entry.fits(input_shape, kind):
         fitting = [key for key, value in MODELS.items() if value.fits(input_shape, kind)]
-        has = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
+        inputs = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
         raise UsageError(
-            f"model {name!r} takes {entry.inputs}, the data set has {has}; "
+            f"model {name!r} takes {entry.inputs}, the data set has {inputs}; "
             f"models that fit: {', '.join(fitting) or 'none here'}"
         )
     _body_size(name, input_shape)
@@ -78,12 +78,12 @@ def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) ->
     form = parse(name)
     features, total = _body_size(name, input_shape)
     features = form.width or features
-    widths = [
-        features,
-        *([features, PROJECTION] if form.head else []),
-        *([form.entry.hidden] if form.entry.hidden else []),
-        num_classes,
-    ]
+    widths = [features]
+    if form.head:
+        widths += [features, PROJECTION]
+    if form.entry.hidden:
+        widths.append(form.entry.hidden)
+    widths.append(num_classes)
     return total + sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
 
 

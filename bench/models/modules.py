@@ -68,7 +68,8 @@ def MLP(numbers: int, batchnorm: bool) -> nn.Module:
     """Build Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs in (numbers, 64):
-        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), ReLU()]
+        norm = [nn.BatchNorm1d(64)] if batchnorm else []
+        layers += [nn.Linear(inputs, 64), *norm, ReLU()]
     return nn.Sequential(*layers)
 
 

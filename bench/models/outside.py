@@ -95,10 +95,10 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
 def _check_batchnorm(name: str, body: nn.Module) -> None:
     """Raise UsageError if body and entry disagree about BatchNorm layers."""
     form = parse(name)
-    has = _has_batchnorm(body)
-    if has == (form.batchnorm or form.entry.always_batchnorm):
+    has_batchnorm = _has_batchnorm(body)
+    if has_batchnorm == (form.batchnorm or form.entry.always_batchnorm):
         return
-    layers = "has BatchNorm layers" if has else "has no BatchNorm layer"
+    layers = "has BatchNorm layers" if has_batchnorm else "has no BatchNorm layer"
     raise KIND.error(
         name,
         f"{layers}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form "
@@ -111,9 +111,9 @@ def _has_batchnorm(body: nn.Module) -> bool:
     training = body.training
     body.train()
     layers = [part for part in body.modules() if isinstance(part, _BatchNorm)]
-    has = any(part.training or _num_trainable(part) for part in layers)
+    is_active = any(part.training or _num_trainable(part) for part in layers)
     body.train(training)
-    return has
+    return is_active
 
 
 @torch.no_grad()

@@ -62,7 +62,9 @@ class ModelInfo:
     @property
     def kind(self) -> str:
         """The kind of inputs, named as in `DatasetInfo.kind`."""
-        return "texts" if self.tokens else "vectors" if self.vectors else "images"
+        if self.tokens:
+            return "texts"
+        return "vectors" if self.vectors else "images"
 
     @property
     def inputs(self) -> str:

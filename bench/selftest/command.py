@@ -108,9 +108,8 @@ def _certify(
 
     from bench.selftest.candidate import candidate
 
-    torch.set_num_threads(
-        1
-    )  # bit-equality holds at equal threads, and toy runs gain nothing from more
+    # Bit-equality holds at equal threads, and toy runs gain nothing from more.
+    torch.set_num_threads(1)
     for number, name in enumerate(names, 1):
         sys.stderr.write(f"[{number}/{len(names)}] {name}\n")
         yield certify(candidate(name), checks, options.verbose)

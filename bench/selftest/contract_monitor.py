@@ -245,11 +245,9 @@ def _source_location(base: Algorithm, hook: str) -> str:
     """
     kinds = (type(layer) for layer in layers(base) if hook in vars(type(layer)))
     kind = next((kind for kind in kinds if kind is not Algorithm), Algorithm)
-    code = (
-        None
-        if kind is Algorithm
-        else getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
-    )
+    if kind is Algorithm:
+        return ""
+    code = getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
 
 

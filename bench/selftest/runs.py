@@ -85,11 +85,9 @@ def backends(tested: Candidate, finding: Finding) -> None:
         differing.append(
             f"Loop and Stacked differ by {compared(difference, bound)} in float32, with most seeds"
         )
-    more = (
-        f", and in {len(differing) - 1} more of {len(cases) + 1} cases"
-        if len(differing) > 1
-        else ""
-    )
+    more = ""
+    if len(differing) > 1:
+        more = f", and in {len(differing) - 1} more of {len(cases) + 1} cases"
     finding.expect(not differing, "".join(differing[:1]) + more)
     finding.measured = f"{'; '.join(gaps)}; {len(cases) + 1 + members} cases"
 

@@ -126,9 +126,8 @@ class Mirror:
         covered = self._covered(Claims(self._folder, self._folder.segments()), runs)
         wanted = sorted(runs.keys() - covered)
         rows = sorted({*wanted} - {shared_name(path) for path in paths})
-        stored = self._remote_files(
-            "curves", ".parquet"
-        )  # after the rows, so that each row's curve is among them
+        # After the rows, so that each row's curve is among them.
+        stored = self._remote_files("curves", ".parquet")
         curves = [
             name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)
         ]
@@ -193,18 +192,17 @@ class Mirror:
         missing = {}
         for path in with_curve:
             name = shared_name(path)
-            has_it = remote.get(name) == sizes[path]
-            if not has_it and not self._replaced_here(claims, path, name):
-                missing[path] = name
+            if remote.get(name) == sizes[path]:
+                continue
+            # A segment here may have rows as good.
+            if name in claims.names and claims.cover(self._folder.index(paths=[path])):
+                continue
+            missing[path] = name
         tracked = self._push_tracked()  # before the rows that they belong to
         _for_each(lambda path: self._put(curve_path(path), f"curves/{missing[path]}"), [*missing])
         _for_each(lambda path: self._put(path, f"runs/{missing[path]}"), [*missing])
         finished = {row["run_key"] for row in rows if row["status"] == "finished"}
         return _count_rows(missing), tracked, finished
-
-    def _replaced_here(self, claims: Claims, path: Path, name: str) -> bool:
-        """Return whether a segment of the folder has rows as good as those of a file here."""
-        return name in claims.names and claims.cover(self._folder.index(paths=[path]))
 
     def _push_tracked(self) -> int:
         """Push the tracked files that the mirror lacks, or has with fewer bytes."""

@@ -144,14 +144,12 @@ class Place:
                 FileSelector(base, allow_not_found=True, recursive=True)
             )
         for info in infos:
-            with suppress(
-                UnicodeDecodeError
-            ):  # a name of this machine that is not UTF-8: none of ours
+            # A name of this machine that is not UTF-8 is none of ours.
+            with suppress(UnicodeDecodeError):
                 if info.type == FileType.File and not (self._here and _leads_elsewhere(info.path)):
-                    yield (
-                        info.path.partition(base.strip("/") + "/")[2],
-                        info,
-                    )  # the beginning may be spelt differently
+                    # The beginning may be spelt differently.
+                    _, _, name = info.path.partition(base.strip("/") + "/")
+                    yield name, info
 
     def _path(self, name: str) -> str:
         """Return the path of a file or folder here.

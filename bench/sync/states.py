@@ -52,10 +52,8 @@ class States:
         problems = []
         for key in sorted({*wanted} - finished - {*self._local_keys()}):
             part_of(self._out, states.FOLDER).mkdir(parents=True, exist_ok=True)
-            with (
-                suppress(Timeout),
-                FileLock(self._folder / f"{key}.lock", timeout=0),
-            ):  # else the run is at work here
+            lock = FileLock(self._folder / f"{key}.lock", timeout=0)
+            with suppress(Timeout), lock:  # else the run is at work here
                 if key not in self._local_keys():
                     usable = self._fetch_furthest(key, remote[key])
                     count += usable

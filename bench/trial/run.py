@@ -68,9 +68,8 @@ class Run:
         self._saved_round = 0
         self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
-        self._lock = FileLock(
-            f"{self.folder.path}.lock", thread_local=False
-        )  # any thread may end the run
+        # Any thread may end the run.
+        self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)
         self._started = datetime.now(UTC)
         self._saved = time.monotonic()
         self._split_hash = ""
@@ -314,10 +313,14 @@ class Run:
             speed = progress.samples / seconds if seconds else None
             started = datetime.fromtimestamp(progress.started, UTC)
         process = process_columns(execution.device, self._here)
+        versions = dict(process["versions"])
+        if execution.device == "cpu":  # of this processor's arithmetic
+            versions |= arithmetic(execution.threads)
+        versions |= self._started_from
         return {
             **execution.provenance,
             **process,
-            "versions": {**process["versions"], **self._arithmetic(), **self._started_from},
+            "versions": versions,
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
@@ -331,10 +334,6 @@ class Run:
             "finished": datetime.now(UTC),
             "status": status,
         }
-
-    def _arithmetic(self) -> dict[str, str]:
-        """Return the versions of this processor's arithmetic; none for a GPU."""
-        return arithmetic(self.execution.threads) if self.execution.device == "cpu" else {}
 
     @property
     def backend(self) -> str:

@@ -293,14 +293,12 @@ def _is_float(value: Any) -> bool:
     return _is_int(value) or isinstance(value, float)
 
 
-def _is_map_of(key: Callable[[Any], bool], item: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: (
-        isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())
-    )
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_map_of_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, (*value, *value.values())))
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
@@ -309,5 +307,5 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "int64": _is_int,
     "bool": lambda value: isinstance(value, bool),
     "timestamp": lambda value: isinstance(value, datetime) and value.tzinfo is not None,
-    "map<string,string>": _is_map_of(_is_text, _is_text),
+    "map<string,string>": _is_map_of_texts,
 }

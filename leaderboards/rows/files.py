@@ -37,13 +37,8 @@ CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 PARTS = ("runs", "curves", "tracked", "state", "logs")  # folders of a result folder
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")  # the name of a file until it is whole
 _DAY = 24 * 60 * 60
-_DISK_ERRORS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EIO,
-)  # the system names no file in these
+# The system names no file in these.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
 _LAST_TIME = (
     253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
@@ -120,9 +115,8 @@ def open_regular(path: Path) -> BufferedReader:
         OSError: it is missing, or cannot be opened.
     """
     _check_regular(path, path.lstat())
-    flags = (
-        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    )  # it may be replaced meanwhile
+    # It may be replaced meanwhile.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     file = os.fdopen(os.open(path, flags), "rb")
     try:
         _check_regular(path, os.fstat(file.fileno()))
@@ -383,11 +377,8 @@ def _opened(
     opened = open_regular(path)
     size = os.fstat(opened.fileno()).st_size
     try:
-        source = (
-            pa.BufferReader(opened.read(size))
-            if size <= _READ_WHOLE
-            else pa.PythonFile(opened, "r")
-        )
+        whole = size <= _READ_WHOLE
+        source = pa.BufferReader(opened.read(size)) if whole else pa.PythonFile(opened, "r")
         metadata = pq.read_metadata(source)
         repeated = expanding(metadata, size)
         encoded = [*repeated, *(name for name in dictionaries if name in metadata.schema.names)]

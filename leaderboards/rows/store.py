@@ -117,8 +117,8 @@ class Store:
         if forced:  # it counts before the others, even if another machine's clock is ahead
             with suppress(StoreError):  # a broken file of others is no reason to lose this row
                 index = self._folder.steady(lambda: self._folder.index([row["run_key"]]))
-                stored = [each for each in index["written"].to_pylist() if each]
-                written = max([written, *(each + timedelta(microseconds=1) for each in stored)])
+                for time in index["written"].drop_null().to_pylist():
+                    written = max(written, time + timedelta(microseconds=1))
                 names = self.tracked([row["run_key"]]).get(row["run_key"], {}) | names
         listed = " ".join(sorted(names.values())) or None
         table = run_table({**row, "written": written, "forced": forced, "tracked": listed})
@@ -126,14 +126,14 @@ class Store:
             for folder in (self.out, part_of(self.out, "runs"), part_of(self.out, "curves")):
                 sweep_leftovers(folder)
             self._swept = True
-        existing = (
-            None if forced else self._folder.steady(lambda: self._superseding_file(row, table))
-        )
+        if not forced:
+            superseding = self._folder.steady(lambda: self._superseding_file(row, table))
+            if superseding:
+                return superseding
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         points = curve_table(row, curve)
-        return existing or write_by_content(
-            self.out, stem, (table.schema, points.schema), [table], [points]
-        )
+        schemas = (table.schema, points.schema)
+        return write_by_content(self.out, stem, schemas, [table], [points])
 
     def tracked(self, keys: Collection[str] | None = None) -> dict[str, dict[str, str]]:
         """Return run key -> ending -> name of the tracked file, for the keys whose rows name any.
@@ -283,7 +283,7 @@ class Store:
             return Path(index["holder"][0].as_py())
         stored = read_rows(index)
         (own,) = results_digests(table)
-        wanted = {Path(name).suffix for name in (table["tracked"][0].as_py() or "").split()}
+        tracked_kinds = _endings(table["tracked"][0].as_py())
         for holder, accuracy, tracked, results in zip(
             index["holder"].to_pylist(),
             stored[TRACKED].to_pylist(),
@@ -291,10 +291,16 @@ class Store:
             results_digests(stored),
             strict=True,
         ):
-            has = {Path(name).suffix for name in (tracked or "").split()}
-            if results == own and wanted <= has and (accuracy is not None or row[TRACKED] is None):
+            lacks_accuracy = accuracy is None and row[TRACKED] is not None
+            lacks_tracked = not tracked_kinds <= _endings(tracked)
+            if results == own and not lacks_accuracy and not lacks_tracked:
                 return Path(holder)
         return None
+
+
+def _endings(tracked: str | None) -> set[str]:
+    """Return the endings of a row's tracked files."""
+    return {Path(name).suffix for name in (tracked or "").split()}
 
 
 def _on_copies(index: pa.Table, data_hashes: Mapping[str, str]) -> pa.Table:
@@ -351,17 +357,12 @@ class RowFile:
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves, as `Store.curves` does; no points if there is no file of curves."""
-        table = (
-            read_table(self._curves, "curves")
-            if self._curves.exists()
-            else curves_schema().empty_table()
-        )
-        frame = to_pandas(table)
-        return (
-            frame
-            if keys is None
-            else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
-        )
+        if not self._curves.exists():
+            return to_pandas(curves_schema().empty_table())
+        frame = to_pandas(read_table(self._curves, "curves"))
+        if keys is None:
+            return frame
+        return frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
 
 
 class Folders:

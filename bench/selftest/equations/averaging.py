@@ -187,11 +187,9 @@ def alone(run: Run) -> Iterator[float]:
     local_models = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         local_models |= run.round(clients)
-        yield (
-            0.0
-            if "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}}
-            else math.inf
-        )
+        is_silent = "params" not in run.message()
+        is_silent = is_silent and run.algorithm.evaluated(run.server) == {"": {}}
+        yield 0.0 if is_silent else math.inf
         for k in SIZES:
             yield local_gap(run, History([local_models[k]]), k, fedavg_loss())
 

@@ -41,13 +41,14 @@ MOON = "Li et al. 2021 (MOON), Eq. 3"
 FEDDISTILL = "FedGKD, section 5.1; Zhu et al. 2021, code"
 MOON_CODE = "Li et al. 2021 (MOON), code"
 PASSES = 2  # training steps of a client in a round
+# Label 3 has one owner.
 LABELS: Mapping[int, tuple[int, ...]] = {
     0: (0, 1),
     1: (0, 2),
     2: (1, 2),
     3: (0, 1, 3),
     4: (0, 1, 2),
-}  # 3 has one owner
+}
 
 
 def fedlsd_loss(
@@ -146,11 +147,9 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
             for table in tables.values()
             if table.counts[label] > 0
         ]
-        return (
-            kl(torch.stack(means).mean(0), z, temperature)
-            if means
-            else torch.zeros((), dtype=torch.float64)
-        )
+        if not means:
+            return torch.zeros((), dtype=torch.float64)
+        return kl(torch.stack(means).mean(0), z, temperature)
 
     def loss(w: Params, samples: Batch, history: History) -> Tensor:
         z = forward(w, samples.x).logits

@@ -170,9 +170,8 @@ class RecordedRun:
                 samples = visit.step(params, samples)
                 got = visit.loss(params, samples)
             with self.observing(params) as later:
-                visit.before_step(
-                    samples
-                )  # makes images of the same noise again; the step itself is discarded
+                # Makes images of the same noise again; the step itself is discarded.
+                visit.before_step(samples)
             expected = adam.step(
                 generated.observations[0].leaves, generated.observations[0].vjps[0]
             )
@@ -224,9 +223,8 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
                     run.close({CLIENT: visit}, {CLIENT: ended})
                 else:
                     samples = visit.step(params, samples)
-            if (
-                images is not None
-            ):  # the generator's step, on the images that the student has just had
+            # The generator's step, on the images that the student has just had.
+            if images is not None:
                 yield gap(generated.observations[0].output, images)
                 yield gap(
                     generated.observations[0].leaves, leaves or generated.observations[0].leaves
@@ -296,11 +294,8 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
             yield 0.0 if abs(float(values.std()) - math.sqrt(variance)) <= 5 * error else math.inf
     with recorded.observing(run.initial) as generated:
         run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
-    yield (
-        0.0
-        if float(generated.observations[0].output.std()) * PIXEL_STD > LEAST_CONTRAST
-        else math.inf
-    )
+    contrast = float(generated.observations[0].output.std()) * PIXEL_STD
+    yield 0.0 if contrast > LEAST_CONTRAST else math.inf
 
 
 def one_first_generator(run: Run, **options: Any) -> Iterator[float]:

@@ -25,13 +25,8 @@ PIXELS = 16
 CLASSES = 4
 FEATURES = 6
 BATCH_SIZE = 5
-SIZES: Mapping[int, float] = {
-    0: 9.0,
-    1: 4.0,
-    2: 7.0,
-    3: 12.0,
-    4: 6.0,
-}  # n_k; client 1 is smaller than a batch
+# n_k; client 1 is smaller than a batch.
+SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}
 PIXEL_MEAN = 0.3
 PIXEL_STD = 0.5
 Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round

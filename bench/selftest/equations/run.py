@@ -256,9 +256,8 @@ class History:
     """An independent record of FedAvg's server."""
 
     globals: list[Params]  # w_0, w_1, ..., the last being the start of the coming round
-    locals: list[dict[int, Params]] = field(
-        default_factory=list
-    )  # for each finished round, each client's final model
+    # For each finished round, each client's final model.
+    locals: list[dict[int, Params]] = field(default_factory=list)
 
     @property
     def received(self) -> Params:
