@@ -37,7 +37,7 @@ SHARED = ("tests.conftest", "tests.commands")  # what nearly all tests import sa
 # Tests of modules that the product finds by name, which no statement imports.
 BY_NAME = {
     "algorithms": ("test_equations.py", "test_engine.py", "test_docs.py", "test_selftest.py"),
-    "bench/selftest": ("test_selftest.py", "test_equations.py"),
+    "bench/selftest": ("test_selftest.py", "test_contract.py", "test_equations.py"),
     "search_spaces": ("test_docs.py", "test_paper_tables.py", "test_tables.py", "test_spaces.py"),
 }
 LONGEST = 100  # characters of a fault in print
