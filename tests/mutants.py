@@ -43,7 +43,11 @@ BY_NAME = {
 LONGEST = 100  # characters of a fault in print
 
 # Why a mutant changes no behaviour, by file, function, what it replaces, and by what.
-EQUIVALENT: dict[tuple[str, str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str, str], str] = {
+    ("bench/selftest/equations/lab.py", "requested", "3", "4"): (
+        "formula and algorithm are compared on other samples, the same for both"
+    ),
+}
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -381,12 +385,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     parser.add_argument("--count", type=int, default=60, help="mutants (60)")
-    parser.add_argument("--first", type=int, default=0, help="skip so many of the draw (0)")
+    parser.add_argument("--first", type=int, default=0, help="begin at this one of the draw (0)")
+    parser.add_argument("--last", type=int, help="end before this one of the draw")
     parser.add_argument("--seconds", type=float, default=300.0, help="for each mutant (300)")
     parser.add_argument("--list", action="store_true", help="print the mutants and their tests")
     options = parser.parse_args()
     mutants = all_mutants()
-    drawn = random.Random(options.seed).sample(mutants, options.count)[options.first :]
+    drawn = random.Random(options.seed).sample(mutants, options.count)
+    drawn = drawn[options.first : options.last]
     graph = imports()
     if options.list:
         for mutant in drawn:
