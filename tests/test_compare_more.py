@@ -285,6 +285,18 @@ def test_pooled_over_cells_by_hand(out, capsys):
     assert found["fedavg"]["probability_of_improvement"] == ""
 
 
+def test_pooled_differences_are_no_rows_of_csv(out, capsys):
+    """A file of CSV has one kind of rows."""
+    words = ("--metric", "best", "--over-cells", "--reference", "fedavg")
+    rows = csv_of(out, capsys, *words)
+    assert [row["algorithm"] for row in rows] == ["fedgkd", "fedprox", "fedavg"]
+    assert "partitions" not in rows[0]
+    assert main(["--out", str(out), *words, "--format", "json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    kinds = {name for table in tables for record in table["cells"] for name in record}
+    assert {"partitions", "average_rank", "p_holm"} <= kinds
+
+
 def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
     for lr in (0.01, 0.1):
         for name in ("fedavg", "fedprox"):
