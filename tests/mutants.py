@@ -1,4 +1,4 @@
-"""Draw small faults of the product and count how many the tests notice: `make mutants`, or with `--seed`, `--count`.
+"""Draw small faults of the product and count how many the tests notice: `make mutants`.
 
 A mutant is a copy of the product with one fault: a comparison, a constant, a sign, a branch or a
 statement is another. Its tests are those nearest to the faulty module by the graph of imports. They
@@ -75,7 +75,10 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: `before`, at some bytes of a file, is `after`. `function` is the one that it is in."""
+    """A fault: `before`, at some bytes of a file, is `after`.
+
+    `function` is the one that it is in.
+    """
 
     file: str
     line: int
@@ -209,7 +212,7 @@ def all_mutants() -> list[Mutant]:
 
 
 def imports() -> dict[str, set[str]]:
-    """The modules that each module of the product and of the tests imports, within functions, too."""
+    """Read which modules each module of the product and of the tests imports, anywhere."""
     files = {}
     for package in (*PACKAGES, "docs", "tests"):
         for path in (ROOT / package).rglob("*.py"):
@@ -236,7 +239,10 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def near_tests(mutant: Mutant, graph: dict[str, set[str]]) -> list[str]:
-    """List the files of tests nearest to the mutant's module, those that name its function first."""
+    """List the files of tests nearest to the mutant's module.
+
+    Those that name its function are a step nearer.
+    """
     module = mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     importers: dict[str, set[str]] = {}
     for name, imported in graph.items():

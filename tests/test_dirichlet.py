@@ -93,7 +93,7 @@ def test_void_draws_are_rejected_in_silence(alpha):
 
 
 def test_draws_are_given_up_after_enough() -> None:
-    """By hand: 10 clients, each served in a tenth of cases, and 1,000 draws: 10 ln 0.1 + ln 1000 = -16.1."""
+    """By hand: 10 clients, each served in 10 % of cases, and 1,000 draws: 10 ln 0.1 + ln 1000."""
     assert _hopeless(0.1, ENOUGH_SEEN, 10, 1_000)
     assert not _hopeless(0.1, ENOUGH_SEEN - 1, 10, 1_000)
     assert not _hopeless(0.1, ENOUGH_SEEN, 6, 1_000)  # -6.9

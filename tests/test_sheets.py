@@ -25,11 +25,7 @@ from leaderboards.tables.model import Cell, Sheet, flat, number
 def printed(**where: Any) -> list[PrintedCell]:
     """The printed numbers of FedGKD's Table 3 on CIFAR-10 with these values."""
     where = {"paper": "fedgkd", "table": "3", "dataset": "cifar10", **where}
-    matching = [
-        cell
-        for cell in printed_cells()
-        if all(getattr(cell, name) == value for name, value in where.items())
-    ]
+    matching = [cell for cell in printed_cells() if where.items() <= vars(cell).items()]
     assert matching
     return matching
 
@@ -46,7 +42,10 @@ def sheet_of(*replications: Replication) -> Sheet:
 
 def words(sheet: Sheet) -> list[str]:
     """The texts of its cells, row by row."""
-    return [cell.text() for row in sheet.table.rows for cell in row.cells]
+    texts: list[str] = []
+    for row in sheet.table.rows:
+        texts += [cell.text() for cell in row.cells]
+    return texts
 
 
 # Numbers beside print
