@@ -270,7 +270,8 @@ def test_a_dry_run_measures_each_program_once(
     assert first["estimated"]
     _store_finished(tmp_path, trials[0])
     after = dry_run(tmp_path, capsys)["trials"][0]
-    assert (after["to_do"], after["seconds_per_run"]) == (0, 0.0)
+    bounds = (after["seconds_per_run_at_least"], after["seconds_per_run_at_most"])
+    assert (after["to_do"], *bounds) == (0, 0.0, 0.0)
     shutil.rmtree(tmp_path / "runs")
     shutil.rmtree(tmp_path / "curves")
     assert first["seconds"] == pytest.approx(sum(trial["seconds_per_run"] for trial in trials))
