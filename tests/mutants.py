@@ -1,4 +1,4 @@
-"""Draw small faults of the product and count how many the tests notice: `make mutants`, or with `--seed`, `--count`.
+"""Draw small faults of the product and count how many the tests notice: `make mutants`.
 
 A mutant is a copy of the product with one fault: a comparison, a constant, a sign, a branch or a
 statement is another. Its tests are those nearest to the faulty module by the graph of imports. They
@@ -37,13 +37,17 @@ SHARED = ("tests.conftest", "tests.commands")  # what nearly all tests import sa
 # Tests of modules that the product finds by name, which no statement imports.
 BY_NAME = {
     "algorithms": ("test_equations.py", "test_engine.py", "test_docs.py", "test_selftest.py"),
-    "bench/selftest": ("test_selftest.py", "test_equations.py"),
+    "bench/selftest": ("test_selftest.py", "test_contract.py", "test_equations.py"),
     "search_spaces": ("test_docs.py", "test_paper_tables.py", "test_tables.py", "test_spaces.py"),
 }
 LONGEST = 100  # characters of a fault in print
 
 # Why a mutant changes no behaviour, by file, function, what it replaces, and by what.
-EQUIVALENT: dict[tuple[str, str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str, str], str] = {
+    ("bench/selftest/equations/lab.py", "requested", "3", "4"): (
+        "formula and algorithm are compared on other samples, the same for both"
+    ),
+}
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -71,7 +75,10 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: `before`, at some bytes of a file, is `after`. `function` is the one that it is in."""
+    """A fault: `before`, at some bytes of a file, is `after`.
+
+    `function` is the one that it is in.
+    """
 
     file: str
     line: int
@@ -205,7 +212,7 @@ def all_mutants() -> list[Mutant]:
 
 
 def imports() -> dict[str, set[str]]:
-    """The modules that each module of the product and of the tests imports, within functions, too."""
+    """Read which modules each module of the product and of the tests imports, anywhere."""
     files = {}
     for package in (*PACKAGES, "docs", "tests"):
         for path in (ROOT / package).rglob("*.py"):
@@ -232,7 +239,10 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def near_tests(mutant: Mutant, graph: dict[str, set[str]]) -> list[str]:
-    """List the files of tests nearest to the mutant's module, those that name its function first."""
+    """List the files of tests nearest to the mutant's module.
+
+    Those that name its function are a step nearer.
+    """
     module = mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     importers: dict[str, set[str]] = {}
     for name, imported in graph.items():
@@ -381,12 +391,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     parser.add_argument("--count", type=int, default=60, help="mutants (60)")
-    parser.add_argument("--first", type=int, default=0, help="skip so many of the draw (0)")
+    parser.add_argument("--first", type=int, default=0, help="begin at this one of the draw (0)")
+    parser.add_argument("--last", type=int, help="end before this one of the draw")
     parser.add_argument("--seconds", type=float, default=300.0, help="for each mutant (300)")
     parser.add_argument("--list", action="store_true", help="print the mutants and their tests")
     options = parser.parse_args()
     mutants = all_mutants()
-    drawn = random.Random(options.seed).sample(mutants, options.count)[options.first :]
+    drawn = random.Random(options.seed).sample(mutants, options.count)
+    drawn = drawn[options.first : options.last]
     graph = imports()
     if options.list:
         for mutant in drawn:

@@ -310,6 +310,20 @@ def test_scores_over_cells_are_normalised_by_the_references(tmp_path, capsys):
     assert line.split()[-3:] == ["1.00x", "1.00x", "0/6"], "traffic, time, diverged"
 
 
+def test_pooled_differences_are_no_rows_of_csv(out, capsys):
+    """A file of CSV has one kind of rows."""
+    words = ("--metric", "best", "--over-cells", "--reference", "fedavg")
+    rows = csv_of(out, capsys, *words)
+    assert [row["algorithm"] for row in rows] == ["fedgkd", "fedprox", "fedavg"]
+    assert "partitions" not in rows[0]
+    assert main(["--out", str(out), *words, "--format", "json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    kinds: set[str] = set()
+    for table in tables:
+        kinds |= table["cells"][0].keys()
+    assert {"partitions", "average_rank", "p_holm"} <= kinds
+
+
 def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
     for lr in (0.01, 0.1):
         for name in ("fedavg", "fedprox"):

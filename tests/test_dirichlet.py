@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from bench.data.dealing import Wanted
-from bench.data.dirichlet import Pool, _first_accepted, _turns, propose
+from bench.data.dirichlet import (
+    ENOUGH_SEEN,
+    Pool,
+    _first_accepted,
+    _hopeless,
+    _turns,
+    propose,
+)
 from bench.errors import UsageError
 
 
@@ -83,3 +90,12 @@ def test_void_draws_are_rejected_in_silence(alpha):
     wanted = Wanted(np.arange(200) % 2, 5, alpha, max_tries=5000)
     with pytest.raises(UsageError):
         _first_accepted("lda", Pool((100, 100), 5, 20), wanted, rng())
+
+
+def test_draws_are_given_up_after_enough() -> None:
+    """By hand: 10 clients, each served in 10 % of cases, and 1,000 draws: 10 ln 0.1 + ln 1000."""
+    assert _hopeless(0.1, ENOUGH_SEEN, 10, 1_000)
+    assert not _hopeless(0.1, ENOUGH_SEEN - 1, 10, 1_000)
+    assert not _hopeless(0.1, ENOUGH_SEEN, 6, 1_000)  # -6.9
+    assert not _hopeless(1.0, ENOUGH_SEEN, 10, 1)
+    assert _hopeless(0.0, ENOUGH_SEEN, 3, 1_000)  # taken as 1 in 1,000: -13.8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -92,6 +93,62 @@ def test_personal_models_are_counted_as_drawn(
         counts.append(measured)
     time = estimated_time(run, replace(STILL, sample=1))
     assert time.middle / TESTS == pytest.approx(sum(counts) / repetitions, rel=0.02)
+
+
+TIMED = Pace(client=0.02, batch=0.003, step=0.005, sample=0.0001, server_step=0.007)
+
+
+def timed_round(
+    algorithm: str,
+    values: Any,
+    setting: Setting,
+    epochs: int = 1,
+    batches: int = 1,
+    evaluated: bool = False,
+    server_steps: int = 1,
+) -> float:
+    """The seconds of a round at the pace `TIMED`: a batch is stepped on in each epoch."""
+    seconds = TIMED.client + epochs * TIMED.step + (batches - 1) * (TIMED.step + TIMED.batch)
+    seconds += evaluated * TIMED.sample * (measuring.TESTS + measuring.HELD_OUT)
+    return seconds + (server_steps - 1) * TIMED.server_step
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedgen"])
+def test_a_pace_is_solved_for(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_round_seconds", timed_round)
+    setting = replace(SETTING, validation_fraction=0.1)
+    server_step = TIMED.server_step if algorithm == "fedgen" else 0.0
+    found = measuring.measure(algorithm, {}, setting)
+    expected = replace(TIMED, server_step=server_step)
+    assert vars(found) == pytest.approx(vars(expected))
+
+
+def test_noise_gives_no_negative_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds take equally long, or longer rounds less."""
+    for slope in (0.0, -0.001):
+        monkeypatch.setattr(
+            measuring,
+            "_round_seconds",
+            lambda *given, slope=slope, **more: 0.01 + slope * sum(more.values()),
+        )
+        found = measuring.measure("fedgen", {}, SETTING)
+        assert (found.batch, found.step, found.sample, found.server_step) == (0, 0, 0, 0)
+        assert found.client >= 0
+
+
+def test_a_slow_round_is_timed_with_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def slow(algorithm: str, values: Any, setting: Setting) -> float:
+        asked.append(setting.batch_size)
+        return 0.6
+
+    monkeypatch.setattr(measuring, "_round_seconds", slow)
+    found = measuring.measure("fedavg", {}, replace(SETTING, batch_size=40))
+    assert asked == [measuring.FEW]
+    seconds = 0.6 * 40 / measuring.FEW
+    expected = Pace(0.0, 0.0, seconds, 0.6 / measuring.FEW / 3, seconds)
+    assert vars(found) == pytest.approx(vars(expected))
 
 
 def test_single_batches_are_counted_as_such() -> None:
@@ -189,6 +246,12 @@ def dry_run(out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[s
     return planned
 
 
+def _store_finished(out: Path, trial: dict[str, Any]) -> None:
+    """Store the one run of a trial of a dry run."""
+    row = make_row(trial["algorithm"], trial["hyperparameters"], trial["setting"])
+    Store(out).write(row | {"run_key": trial["run_keys"][0]}, CURVE)
+
+
 def test_a_dry_run_measures_each_program_once(
     tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +268,12 @@ def test_a_dry_run_measures_each_program_once(
             time.high,
         )
     assert first["estimated"]
+    _store_finished(tmp_path, trials[0])
+    after = dry_run(tmp_path, capsys)["trials"][0]
+    bounds = (after["seconds_per_run_at_least"], after["seconds_per_run_at_most"])
+    assert (after["to_do"], *bounds) == (0, 0.0, 0.0)
+    shutil.rmtree(tmp_path / "runs")
+    shutil.rmtree(tmp_path / "curves")
     assert first["seconds"] == pytest.approx(sum(trial["seconds_per_run"] for trial in trials))
     assert dry_run(tmp_path, capsys) == first
     assert asked == ["fedavg", "fedprox"], "from what was kept"

@@ -13,6 +13,7 @@ from outside_world import place
 
 from algorithms import entry
 from algorithms.base import hyper, linear, log
+from algorithms.plugins import define
 from bench.errors import UsageError
 from bench.executors.optuna_search import Proposer, chosen_units, histories
 from bench.planning.plan import make_plan
@@ -175,3 +176,12 @@ def test_a_range_is_checked(make: Any, ends: tuple[float, float]) -> None:
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         hyper(1.0, search=[])
+
+
+def out_of_luck() -> None:
+    raise OSError("no luck")
+
+
+def test_what_cannot_be_made_is_told() -> None:
+    with pytest.raises(ValueError, match="cannot be made: OSError: no luck"):
+        define(out_of_luck)

@@ -27,6 +27,7 @@ from bench.selftest import runs
 from bench.selftest.candidate import Candidate, candidate
 from bench.selftest.certify import CHECKS, Finding, compared, run_check
 from bench.selftest.command import main
+from bench.selftest.communication import ROUNDS, _traffic_by_round
 from bench.selftest.contract import HOOKS
 from bench.selftest.contract_monitor import ContractMonitor
 
@@ -376,6 +377,12 @@ def test_an_entry_that_is_wrong_is_told(fields: dict, check: str, words: str) ->
     outcome = run_check(Candidate("fedcad", replace(entry("fedcad"), **fields)), check)
     assert outcome.status == "failed"
     assert words in " ".join(outcome.problems)
+
+
+def test_traffic_is_counted_in_every_round() -> None:
+    rounds = _traffic_by_round(candidate("fedavg").simulate())
+    assert len(rounds) == ROUNDS
+    assert {counts["communications"] for counts in rounds} == {1}
 
 
 def test_twelve_hooks_are_watched() -> None:

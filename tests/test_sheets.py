@@ -6,29 +6,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 from rows import make_row
 
+from leaderboards import problems
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.numbers import NUMBERS
+from leaderboards.problems import Problem
 from leaderboards.published import Candidate, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
 from leaderboards.tables import tables_of
-from leaderboards.tables.captions import local_training
+from leaderboards.tables.captions import captions, local_training
 from leaderboards.tables.model import Cell, Sheet, flat, number
-
-pd = pytest.importorskip("pandas")
 
 
 def printed(**where: Any) -> list[PrintedCell]:
     """The printed numbers of FedGKD's Table 3 on CIFAR-10 with these values."""
     where = {"paper": "fedgkd", "table": "3", "dataset": "cifar10", **where}
-    matching = [
-        cell
-        for cell in printed_cells()
-        if all(getattr(cell, name) == value for name, value in where.items())
-    ]
+    matching = [cell for cell in printed_cells() if where.items() <= vars(cell).items()]
     assert matching
     return matching
 
@@ -45,7 +42,10 @@ def sheet_of(*replications: Replication) -> Sheet:
 
 def words(sheet: Sheet) -> list[str]:
     """The texts of its cells, row by row."""
-    return [cell.text() for row in sheet.table.rows for cell in row.cells]
+    texts: list[str] = []
+    for row in sheet.table.rows:
+        texts += [cell.text() for cell in row.cells]
+    return texts
 
 
 # Numbers beside print
@@ -176,9 +176,24 @@ def test_local_training_leaves_out_usual_values() -> None:
 def test_numbers_of_configurations_are_ranges() -> None:
     rows = [make_row("fedprox", {"mu": mu}, best_val_accuracy=0.5 + mu) for mu in (0.1, 0.2, 0.3)]
     rows += [make_row("fedprox", {"mu": 0.1}, {"participation": 0.5})]
-    captions = table_with("best_accuracy", rows=[make_row("fedavg"), *rows]).captions
-    (tried,) = [line for line in captions if line.startswith("Configurations tried")]
+    table = table_with("best_accuracy", rows=[make_row("fedavg"), *rows])
+    (tried,) = [line for line in table.captions if line.startswith("Configurations tried")]
     assert tried.endswith("fedavg 1, fedprox 1-3")
+
+
+def test_gaps_are_ordered_by_value() -> None:
+    gaps = {"fedavg": 0.02, "fedprox": -0.01, "moon": 0.005}
+    records = [
+        {
+            **{"algorithm": name, "model": "mlp", "n": 1, "diverged": False},
+            **{"configurations": 2, "configurations_diverged": 0},
+            **{"chosen_on": "seed 0", "validation_gap": gap, "selected_on": "validation"},
+        }
+        for name, gap in gaps.items()
+    ]
+    problem = Problem({"lr": 0.1}, ("alpha",), (problems.Cell((0.5,), tuple(records)),))
+    gap_line = captions(problem, [NUMBERS["best_accuracy"]])[-1]
+    assert gap_line.endswith(": -1.00 (fedprox) to 2.00 (fedavg)")
 
 
 # Cells

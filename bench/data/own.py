@@ -140,7 +140,7 @@ def _loaded(files: OwnFiles, stamp: str) -> tuple[DatasetInfo, Dataset]:
     shape = dataset.train_x.shape[1:]
     info = DatasetInfo(
         name=files.typed,
-        title=f"{files.path.name} ({files.samples} of one's own)",
+        title=f"{files.path.name} (own {files.samples})",
         num_classes=int(labels.max()) + 1,
         input_shape=shape,
         train_size=len(dataset.train_y),

@@ -241,7 +241,7 @@ def choose_setting(
 
 
 def _default_model(info: data.DatasetInfo) -> str:
-    """Return the setting's default model, or the first of the table that takes these images or vectors."""
+    """Return the setting's default model, or the first of the table that takes the samples."""
     default = Setting().model
     if info.kind == "texts" or models.MODELS[default].fits(info.input_shape, info.kind):
         return default
