@@ -1,4 +1,4 @@
-"""Algorithms over several cells: average rank, win rate, normalised score, probability of improvement.
+"""Algorithms over several cells: ranks, wins, normalised scores, probability of improvement.
 
 A *cell* is a setting with its alpha and participation. Accuracies of easy and hard cells lie far
 apart, so that a mean over both mostly shows which cells there are. Ranks and win rates do not
@@ -78,7 +78,7 @@ def pooled(
     diverged: Mapping[Hashable, Collection[str]] | None = None,
     scales: Mapping[Hashable, tuple[float, float]] | None = None,
 ) -> Pooled:
-    """Compute average rank, win rate and normalised score of every algorithm that can be ranked in every cell.
+    """Compute average rank, win rate and score of every algorithm that is ranked in every cell.
 
     Other algorithms are left out of all three, also as rivals, because means over different cells
     and ranks among different rivals are not comparable.
@@ -106,7 +106,7 @@ def pooled(
     import pandas as pd
 
     scores = _arrays(values)
-    last = {key: set((diverged or {}).get(key, ())) for key in scores}
+    last = diverged or {}
     left_out: dict[str, str] = {}
     names = sorted({name for cell in scores.values() for name in cell})
     for name in names:
@@ -129,12 +129,14 @@ def pooled(
         for key, cell in scores.items():
             # Exactly rounded sums, so that equal values in another order tie.
             mean = math.fsum(cell[name]) / len(cell[name])
-            means[name].append(worst if name in last[key] else mean)
+            means[name].append(worst if name in last.get(key, ()) else mean)
     table = pd.DataFrame(means)
     ranks = table.rank(axis=1, ascending=not higher_is_better).mean()
-    best = table.eq(table.max(axis=1) if higher_is_better else table.min(axis=1), axis=0)
+    best_mean = table.max(axis=1) if higher_is_better else table.min(axis=1)
+    best = table.eq(best_mean, axis=0)
     best = best & np.isfinite(table)  # nobody wins a cell in which all diverged
-    wins = best.div(best.sum(axis=1).clip(lower=1), axis=0).mean()
+    winners = best.sum(axis=1).clip(lower=1)
+    wins = best.div(winners, axis=0).mean()
     normalised = _normalised(scores, scales or {})
     standings = []
     for name in complete:
@@ -152,7 +154,7 @@ def _normalised(
     scores: Mapping[Hashable, Mapping[str, np.ndarray]],
     scales: Mapping[Hashable, tuple[float, float]],
 ) -> list[dict[str, np.ndarray]]:
-    """Return the cells' scores with the two values of `scales` at 0 and 1; empty if a cell has none."""
+    """Return the cells' scores with the values of `scales` at 0 and 1; empty if a cell has none."""
     if any(key not in scales for key in scores):
         return []
     cells = []

@@ -122,7 +122,7 @@ class Cell:
         )
 
     def text(self) -> str:
-        """Format the cell: `71.29 ± 0.31 (3)`, `71.29 (1)`, `DIVERGED 2/5`, or a word for the state."""
+        """Format the cell: `71.29 ± 0.31 (3)`, `DIVERGED 2/5`, or a word for the state."""
         if self.words is not None:
             return self.words
         marks = "".join(FLAGS[mark].mark for mark in self.marks)
@@ -199,14 +199,17 @@ class Table:
         return any(row.hyperparameters for row in self.rows)
 
     def legend(self, best: str) -> list[str]:
-        """List the remarks below the table; `best` says how the best mean of a column is printed."""
-        cells = [cell for row in self.rows for cell in row.cells]
+        """List the remarks below the table; `best` says how a column's best mean is printed."""
         lines = []
-        if any(cell.best for cell in cells):
+        if any(cell.best for cell in self._cells()):
             lines.append(f"{best} best mean")
-        if any(cell.excluded for cell in cells):
+        if any(cell.excluded for cell in self._cells()):
             lines.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
         return [*lines, *self.notes]
+
+    def _cells(self) -> Iterator[Cell]:
+        for row in self.rows:
+            yield from row.cells
 
 
 def flat(table: Table) -> Iterator[dict[str, Any]]:
@@ -290,6 +293,15 @@ def number(value: float | None, metric: Number, sign: bool = False) -> str:
         return ""
     shown = round(value * metric.unit.scale, metric.unit.decimals) + 0.0  # no -0
     return f"{shown:{'+' if sign else ''}.{metric.unit.decimals}f}"
+
+
+def interval_text(interval: Interval | None, metric: Number) -> str:
+    """Format the interval of a difference with a space before it; empty if there is none."""
+    if interval is None:
+        return ""
+    low = number(interval.low, metric, sign=True)
+    high = number(interval.high, metric, sign=True)
+    return f" [{low}, {high}]"
 
 
 def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:

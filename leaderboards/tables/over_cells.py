@@ -1,4 +1,4 @@
-"""Comparisons over all cells of tables: each algorithm against a reference, and ranks, wins and scores of all."""
+"""Comparisons over all cells of tables: differences from a reference; ranks, wins and scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
 from leaderboards.tables.captions import of_whose_models, records_of
-from leaderboards.tables.model import Cell, Row, Sheet, Table, limits, number, sheet
+from leaderboards.tables.model import Cell, Row, Sheet, Table, interval_text, limits, number, sheet
 from leaderboards.tables.sheets import matching_label, p_text
 
 PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
@@ -22,13 +22,15 @@ _POOLED = (
     "difference: mean over cells of the mean difference in the cell",
     "the intervals of all algorithms hold at once with 95 % (simultaneous)",
     "p: sign flips of partitions, corrected for all algorithms (Westfall-Young max-T)",
+    "p by seed: the same for seeds, whose partitions at all alphas flip together; it is at least "
+    "2^(1 - seeds)",
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
     "time is of the shortest run of a cell, on the machines that ran them",
 )
 _DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
 _RANKS = (
-    "average rank: mean over cells of the rank by means, 1 is best; a diverged run makes it the last",
+    "average rank: of means, over cells; 1 is best, a diverged run makes an algorithm the last",
     "win rate: share of cells in which it has the best mean, untested",
 )
 _SCORE = (
@@ -66,12 +68,14 @@ class Gain:
 
 def baseline(tables: Sequence[Table], reference: str) -> str | None:
     """Return the label that `reference` means in the tables; None if it has no row there."""
-    labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
-    return matching_label(labels, reference)
+    labels: dict[str, None] = {}
+    for table in tables:
+        labels |= dict.fromkeys(row.label for row in table.rows)
+    return matching_label(list(labels), reference)
 
 
 def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ...]:
-    """Compare the algorithms with a reference over all cells of the tables, by one test for all of them.
+    """Compare the algorithms with a reference over all cells, by one test for all of them.
 
     Runs that diverged count, with the accuracy of their last model.
 
@@ -105,7 +109,7 @@ def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ..
 def _ratio(
     both: Sequence[tuple[Cell, Cell]], cost: Callable[[Record], float | None]
 ) -> float | None:
-    """Return what runs cost in multiples of the reference's, median over the cells in which no run diverged."""
+    """Return costs in multiples of the reference's, median over cells without a diverged run."""
     ratios = []
     for cell, other in both:
         if cell.state == "value" and other.state == "value":
@@ -131,9 +135,10 @@ def _shortest(record: Record) -> float | None:
 def over_cells(
     tables: Sequence[Table], metric: Number, reference: str | None = None
 ) -> Sheet | None:
-    """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
+    """Pool the cells of all tables.
 
-    None as well if neither higher nor lower is better.
+    None if fewer than two algorithms have values in all of two or more cells, and if neither
+    higher nor lower is better.
 
     A cell counts if several algorithms have finished runs there, and one of them a value. Reference
     rows (`centralized`, `local`) and configurations that were not selected take no part; an
@@ -199,20 +204,28 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     found = gains(tables, metric, label) if label else ()
     if not label or not found:
         return None
-    names = ("difference [simultaneous 95 %]", "p", "ahead in", "cells")
+    names = ("difference [simultaneous 95 %]", "p", "p by seed", "ahead in", "cells")
     headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
-    rows = {gain.pooled.method: _gain_texts(gain, metric) for gain in found}
+    cells = _pooled_cells(tables, metric)
+    by_seed = _values_by_cluster(cells, fields=())
+    seeds = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
+    rows = {}
+    records = []
+    for gain in found:
+        method = gain.pooled.method
+        rows[method] = _gain_texts(gain, metric, seeds[method])
+        records.append(_gain_record(gain, metric, label, seeds[method]))
     notes = [*_POOLED]
     if any(gain.diverged for gain in found):
         notes.append(_DIVERGED)
-    count = len(_pooled_cells(tables, metric))
+    count = len(cells)
     return sheet(
         f"Over {count} cell{'s' if count != 1 else ''} · {metric.short}: difference from {label}",
         [f"{_description(metric, tables)}; {label} is subtracted; partitions are paired"],
         headings,
         rows,
         notes,
-        [_gain_record(gain, metric, label) for gain in found],
+        records,
     )
 
 
@@ -240,11 +253,11 @@ def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
     return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
 
 
-def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
-    """Return cell -> algorithm -> partition -> value; cells of one split and seed share the partition."""
+def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLIT_FIELDS) -> Values:
+    """Return cell -> algorithm -> partition -> value; one seed and values of `fields` are one."""
     values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
     for place, (setting, rows) in enumerate(cells):
-        split = tuple(setting.get(name) for name in SPLIT_FIELDS)
+        split = tuple(setting.get(name) for name in fields)
         values[place] = {}
         for label, cell in rows.items():
             values[place][label] = {(*split, seed): value for seed, value in cell.seeds.items()}
@@ -252,7 +265,7 @@ def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
 
 
 def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, Mapping[str, Cell]]:
-    """Return cell -> label -> cell of the table, of rivals that have values, in the cells that count."""
+    """Return cell -> label -> cell of the table, of the rivals with values in cells that count."""
     cells: dict[Hashable, Mapping[str, Cell]] = {}
     for table in tables:
         rows = [row for row in table.rows if not row.reference]
@@ -271,7 +284,7 @@ def _cell_key(table: Table, place: tuple[Any, ...]) -> Hashable:
 def _scales(
     tables: Sequence[Table], metric: Number, cells: Mapping[Hashable, Any]
 ) -> dict[Hashable, tuple[float, float]]:
-    """Return cell -> the means of `local` and `centralized`, where the second is the better one of the two."""
+    """Return cell -> means of `local` and `centralized`, where the second is the better one."""
     scales: dict[Hashable, tuple[float, float]] = {}
     sign = 1 if metric.higher_is_better else -1
     for table in tables:
@@ -289,11 +302,12 @@ def _scales(
     return scales
 
 
-def _gain_texts(gain: Gain, metric: Number) -> list[str]:
+def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
     entry = gain.pooled
     return [
         difference_text(gain, metric),
         p_text(entry.p),
+        p_text(p_by_seed),
         f"{_ahead(entry, metric)} of {entry.clusters}",
         str(entry.cells),
         ratio_text(gain.traffic),
@@ -305,15 +319,11 @@ def _gain_texts(gain: Gain, metric: Number) -> list[str]:
 def difference_text(gain: Gain, metric: Number) -> str:
     """Format the difference with its interval: `+1.04 [+0.07, +2.10]`."""
     text = number(gain.pooled.difference, metric, sign=True)
-    interval = gain.pooled.interval
-    if interval is None:
-        return text
-    ends = (number(end, metric, sign=True) for end in (interval.low, interval.high))
-    return f"{text} [{', '.join(ends)}]"
+    return text + interval_text(gain.pooled.interval, metric)
 
 
 def ratio_text(ratio: float | None) -> str:
-    """Format a cost in multiples of the reference's with two digits after the point, large ones without."""
+    """Format a cost in multiples of the reference's: `1.34x`, `31x`."""
     if ratio is None:
         return "–"
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
@@ -328,7 +338,7 @@ def _ahead(entry: PooledDifference, metric: Number) -> int:
     return entry.ahead if metric.higher_is_better else entry.clusters - entry.ahead
 
 
-def _gain_record(gain: Gain, metric: Number, reference: str) -> dict[str, Any]:
+def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -> dict[str, Any]:
     entry = gain.pooled
     return {
         "metric": metric.name,
@@ -337,6 +347,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str) -> dict[str, Any]:
         "difference": entry.difference,
         **limits(entry.interval),
         "p": entry.p,
+        "p_by_seed": p_by_seed,
         "separable": entry.separable,
         "ahead": entry.ahead,
         "partitions": entry.clusters,
