@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from argparse import ArgumentTypeError
 from dataclasses import replace
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_two_rows_follow_their_base(tmp_path: Path) -> None:
 def test_rates_near_the_best(best: float, near: list[float]) -> None:
     rates = list(rates_around(best, [0.05, 0.1, 0.2]))
     assert rates[:2] == near
-    assert len(set(rates)) == len(rates) == 14
+    assert len(set(rates)) == len(rates) > 100
     assert not {0.05, 0.1, 0.2} & set(rates)
 
 
@@ -133,6 +134,21 @@ def test_rates_near_the_best(best: float, near: list[float]) -> None:
 def test_what_has_no_two_stages_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"two-stage|--budget"):
         plan_of("fedavg", **options)
+
+
+def test_rates_far_apart_have_numbers_between() -> None:
+    for rates in ([1e-300, 1e300], [1e-320, 1.0]):
+        near = [rate for best in rates for rate in rates_around(best, rates)]
+        assert all(0 < rate < math.inf for rate in near)
+
+
+def test_a_budget_that_two_stages_cannot_fill_is_refused(tmp_path: Path) -> None:
+    """FedAvg has no own values, and 0.1 and 0.101 are neighbours in three digits."""
+    with pytest.raises(UsageError, match="--budget"):
+        plan_of("fedavg", budget=40, values={"lr": ("0.1", "0.101")})
+    plan = plan_of("fedavg", budget=40)
+    second = second_stage(plan, stored(tmp_path, plan, {"fedavg": 0.1}))
+    assert len(second.units) == 37
 
 
 def test_a_sweep_runs_both_stages_and_confirms(

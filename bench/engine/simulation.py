@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,20 +38,22 @@ from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.own_draws import drawing_layer, refuse
-from bench.engine.pytree import num_bytes, tensors, to
+from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, PublicData, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
-from bench.errors import Slower, describe
+from bench.errors import Slower, describe, with_its_kind
 from bench.execution import BACKENDS
 from leaderboards.problems import FINETUNED
+from leaderboards.rows.checks import check_curve
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
     from bench.engine.stacked.backend import Stacked
 
 Point = tuple[int, str, float]
+YEAR_9999 = 253_370_764_800.0  # seconds from 1970 to the last year that Python knows
 
 
 @dataclass
@@ -78,6 +81,35 @@ class Progress:
     public_read: bool = False
     public_holders: list[int] = field(default_factory=list)
     started: float = field(default_factory=time.time)
+
+
+def progress_of(saved: Mapping[str, Any], rows: Collection[str], rounds: int) -> Progress:
+    """Rebuild the progress in a saved state of a run that has made `rounds`, and has `rows`, by their suffixes.
+
+    Raises:
+        TypeError: it lacks a counter, or has another one.
+        ValueError: a counter or a curve has a value that no run gives it.
+    """
+    traffic = Traffic(**saved["traffic"])
+    progress = Progress(**{**saved, "traffic": traffic})
+    counters = {**asdict(traffic), "samples": progress.samples, "seconds": progress.seconds}
+    for name, value in {**counters, "started": progress.started}.items():
+        if type(value) not in (int, float) or not 0 <= value < inf:
+            raise ValueError(f"its {name} is {value!r}")
+    if progress.started >= YEAR_9999:
+        raise ValueError(f"it began {progress.started!r} s after 1970")
+    if type(progress.diverged) is not bool or type(progress.complaint) is not str:
+        raise ValueError(f"it says of its divergence {progress.diverged!r}: {progress.complaint!r}")
+    holders = progress.public_holders
+    if type(progress.public_read) is not bool or not all(type(client) is int for client in holders):
+        raise ValueError(f"it says of public samples {progress.public_read!r}: {holders!r}")
+    for suffix, curve in progress.curves.items():
+        if suffix not in rows:
+            raise ValueError(f"it has a curve of the row {suffix!r}")
+        check_curve(curve)
+        if max((point[0] for point in curve), default=0) > rounds:
+            raise ValueError(f"its curve has later rounds than its {rounds}")
+    return progress
 
 
 class Simulation:
@@ -256,14 +288,33 @@ class Simulation:
             self.folder.remove()
             return False
         server, memories = self.folder.load(manifest, self.device)
-        self.server = Server(server["params"], manifest["round"], server["extra"])
-        progress = server["progress"]
-        self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
-        self.tracker.load(server.get("tracking", {}))
-        self.memories, self.backend = memories, manifest["backend"]
-        self.trainer = trainer_of(self.backend, self.device)
+        try:
+            self._take_over(manifest, server, memories)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self.folder.unusable(self.folder.path, with_its_kind(error)) from error
         self._changed.clear()
         return True
+
+    def _take_over(
+        self, manifest: Mapping[str, Any], server: Mapping[str, Any], memories: dict[int, Memory]
+    ) -> None:
+        """Go on from a loaded state; raises errors of many kinds for one that `save` did not write."""
+        number, backend = manifest["round"], manifest["backend"]
+        if type(number) is not int or number < 1:
+            raise ValueError(f"its round is {number!r}")
+        if shapes(server["params"]) != shapes(self.server.params):
+            raise ValueError("its model has other tensors than the run's")
+        if max(memories, default=0) >= len(self.federation.clients):
+            raise ValueError("it has memories of clients that the run has not")
+        self.backend = choose_backend(backend, self.device)
+        self.trainer = trainer_of(self.backend, self.device)
+        rows = [*self.algorithm.rows]
+        if self.setting.finetune_steps:
+            rows += [suffix + FINETUNED for suffix in self.algorithm.rows]
+        self.progress = progress_of(server["progress"], rows, number)
+        self.tracker.load(dict(server.get("tracking", {})))
+        self.server = Server(server["params"], number, dict(server["extra"]))
+        self.memories = memories
 
     def participants(self, round: int) -> list[int]:
         """Draw the clients of a round uniformly without replacement, and return them in ascending order."""

@@ -10,6 +10,7 @@ with `weights_only`.
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +20,12 @@ import torch
 
 from bench import states
 from bench.engine.process import is_out_of_memory
+from bench.engine.pytree import leaves, num_bytes
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
 from bench.states import MANIFEST
-from leaderboards.rows.files import atomic_file, content_hash, part_of
+from leaderboards.rows.decoded import SMALLEST, TIMES
+from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 from leaderboards.rows.schema import digest
 
 __all__ = ["MANIFEST", "StateFolder"]
@@ -59,7 +62,7 @@ class StateFolder:
                 raise ValueError("it has changed since it was written")
             states.files_of(manifest)
         except (OSError, ValueError, RecursionError) as error:
-            raise self._damaged(self.path / MANIFEST, str(error)) from error
+            raise self.unusable(self.path / MANIFEST, str(error)) from error
         return manifest
 
     def _check_folder(self) -> None:
@@ -148,13 +151,36 @@ class StateFolder:
         try:
             if content_hash(file) != hashes[name]:
                 raise ValueError("it has changed since it was written")
-            return torch.load(file, map_location=device, weights_only=True)
+            _check_archive(file)
+            tree = torch.load(file, map_location=device, weights_only=True)
+            _check_tensors(tree, file.stat().st_size)
+            return tree
         except Exception as error:
             if is_out_of_memory(error):  # the file is sound
                 raise
-            raise self._damaged(file, str(error)) from error
+            raise self.unusable(file, str(error)) from error
 
-    def _damaged(self, file: Path, why: str) -> UnusableState:
+    def unusable(self, file: Path, why: str) -> UnusableState:
+        """Return the error about a state of which `file` cannot be used."""
         return UnusableState(
             f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to start this run anew"
         )
+
+
+def _check_archive(file: Path) -> None:
+    """Raise ValueError for a file whose parts are compressed or overlap: it may be large once it is read."""
+    with open_regular(file) as content, zipfile.ZipFile(content) as archive:
+        parts = archive.infolist()
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise ValueError("its parts are compressed")
+        if sum(part.file_size for part in parts) > file.stat().st_size:
+            raise ValueError("its parts overlap")
+
+
+def _check_tensors(tree: Any, size: int) -> None:
+    """Raise ValueError for tensors that are no plain ones, or far larger than the file of `size` bytes."""
+    for tensor in leaves(tree):
+        if tensor.layout != torch.strided or tensor.device.type == "meta":
+            raise ValueError(f"it holds a {tensor.layout} tensor on {tensor.device}")
+    if num_bytes(tree) > max(SMALLEST, TIMES * size):
+        raise ValueError(f"its tensors take {num_bytes(tree):,} bytes, the file {size:,}")

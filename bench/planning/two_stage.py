@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 from algorithms import Entry, entry
@@ -34,15 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DIGITS = 3  # of a learning rate between two others
-HALVINGS = (
-    1 / 2,
-    1 / 4,
-    3 / 4,
-    1 / 8,
-    3 / 8,
-    5 / 8,
-    7 / 8,
-)  # places between two rates, in the order they are tried
+MOST_HALVINGS = 8
 
 
 def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget: int) -> TwoStages:
@@ -50,7 +43,8 @@ def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget:
 
     Raises:
         UsageError: there are fewer than two rates, no runs are left for the second stage, a value
-            is not allowed, or no combination of values satisfies the relations.
+            is not allowed, no combination of values satisfies the relations, or own values and
+            rates are too few for the budget.
     """
     if not 2 <= len(rates) < budget:
         raise UsageError(
@@ -59,6 +53,14 @@ def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget:
         )
     check_values(algorithm, search.values)
     own = tuple(algorithm.resolve(values) for values in _own_configurations(algorithm, search))
+    near = min(len(list(rates_around(rate, rates))) for rate in rates)
+    most = len(rates) + len(own) - 1 + near
+    if budget > most:
+        raise UsageError(
+            f"--budget {budget}: {algorithm.name} has {counted(len(own), 'own configuration')}, and only "
+            f"{counted(near, 'other learning rate')} can be told apart near one of --lr: give at most --budget {most}, "
+            "or rates that are further apart"
+        )
     return TwoStages(search, tuple(rates), own)
 
 
@@ -144,12 +146,20 @@ def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
     below = ordered[place - 1] if place else best * best / ordered[place + 1]
     above = ordered[place + 1] if place + 1 < len(ordered) else best * best / below
     seen = set(ordered)
-    for share in HALVINGS:
+    for share in _places_between():
         for neighbour in (below, above):
             rate = float(f"{best * (neighbour / best) ** share:.{DIGITS}g}")
-            if rate not in seen:
+            # Of rates that are far apart, a neighbour may be too small or too large for a number.
+            if rate not in seen and 0 < rate < inf:
                 seen.add(rate)
                 yield rate
+
+
+def _places_between() -> Iterator[float]:
+    """Yield places between two rates, in the order in which they are tried: halves, then quarters, then eighths."""
+    for halvings in range(1, MOST_HALVINGS + 1):
+        for odd in range(1, 2**halvings, 2):
+            yield odd / 2**halvings
 
 
 def _at_rate(search: Search, rate: float) -> Search:
