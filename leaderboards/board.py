@@ -66,7 +66,8 @@ def leaderboard(
         diverged; `diverged`, `shortened`, `uncertified`: true of any finished run; `personal`:
         whether a run's accuracies are of each client's own model; `versions_mixed`: finished runs
         have different package versions; `data_mixed`: a finished run has other data than most of
-        the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
+        the cell (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`;
+        `_std` (n -
         1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
         below 0, of accuracies not above 1); `_rank` by means among the selected rows of the cell (1
         is best, ties share the smaller rank; diverged and reference rows have none, and, except for

@@ -13,7 +13,7 @@ from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
 from leaderboards.numbers import NUMBERS
-from leaderboards.problems import differing, sortable
+from leaderboards.problems import FINETUNED, differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
@@ -212,7 +212,7 @@ def worth_saying(
     algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]
 ) -> set[str]:
     """Select the hyper-parameters, by `own_name`, in which an algorithm's runs differ or that are off their default."""
-    entry = ALGORITHMS.get(algorithm)
+    entry = ALGORITHMS.get(algorithm.removesuffix(FINETUNED))
     defaults = (
         {own_name(algorithm, name): value for name, value in entry.defaults().items()}
         if entry

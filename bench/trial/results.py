@@ -142,7 +142,10 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
     tensors = {**simulation.net.constants, **row}
     personal = suffix in simulation.personal
     models = simulation.models_of(suffix)
-    for client in range(simulation.fed.num_clients if personal else 0):
+    clients = simulation.fed.num_clients
+    if suffix.endswith(FINETUNED):  # also of pooled data, which are those of one client
+        clients = simulation.setting.training_clients
+    for client in range(clients if personal else 0):
         (model,) = models([client])
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
