@@ -318,3 +318,6 @@ def test_pooled_data_leave_out_those_of_new_clients() -> None:
     assert {"client_accuracy/4"} <= values_at(trained("centralized", rounds=4), 4).keys()
     assert len(run._finetuning.federation.clients) == 5
     assert "new_client_mean" in values_at(run, 2, "_ft")
+    assert run.personal == {"_ft"}, "one model is everyone's"
+    last = trained("centralized", rounds=2, evaluate_personal="last")
+    assert [at for at, name, _ in last.progress.curves[""] if name == "accuracy"] == [1, 2]

@@ -137,7 +137,8 @@ class Simulation:
         new_clients = setting.num_clients - setting.training_clients
         self._training = len(holders) - new_clients  # clients that ever train, the first ones
         split = replace(split, clients=holders[: self._training])
-        split = split.pooled() if "pooled" in algorithm.needs else split
+        self._pooled = "pooled" in algorithm.needs
+        split = split.pooled() if self._pooled else split
         check = StopCheck(stopping)
         self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
         self.fed = FedView(
@@ -254,7 +255,7 @@ class Simulation:
     def local_model(self, row: Params, client: int) -> Params:
         """Return a personal model: the tensors of `row`, and else those that the client would start from."""
         message = self._message()
-        if "pooled" in self.algorithm.needs:
+        if self._pooled:
             client = 0  # pooled data have a single client, whose model serves all
         generator = stream(self.seed, "start", self.round, client)
         memory = self._memory(client)
@@ -296,14 +297,15 @@ class Simulation:
         """The suffixes of the rows that are of each client's own model."""
         rows = self.algorithm.evaluated(self.server)
         suffixes = {name for name, row in rows.items() if set(row) != set(self.net.names)}
+        if self._pooled:  # one client, whose model is everyone's
+            suffixes = set()
         if self.setting.finetune_steps:
             suffixes |= {name + FINETUNED for name in rows}
         return frozenset(suffixes)
 
     def _fed_of(self, client: int) -> FedView:
         """Return the `fed` of a client's hooks, also of one that never trains."""
-        pooled = "pooled" in self.algorithm.needs
-        return (self.problem if pooled else self._finetuning).fed_of(client)
+        return (self.problem if self._pooled else self._finetuning).fed_of(client)
 
     def _lr(self, round: int) -> float:
         """Return the local learning rate of a round."""
@@ -420,6 +422,7 @@ class Simulation:
         shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
         untrained = set(range(self.setting.num_clients)) - self.memories.keys()
         on_test_set = self.done or self.setting.evaluate_personal == "every"
+        of_row = on_test_set or self._pooled
         evaluator = Evaluator(
             self.net,
             self.federation,
@@ -436,7 +439,7 @@ class Simulation:
                 cached = self._scores.setdefault(suffix, {}) if nothing_sent and not row else {}
                 personal = replace(evaluator, known=cached)
                 models = self.models_of(suffix)
-                self._add_points(suffix, row, personal.personal(models, on_test_set), shared)
+                self._add_points(suffix, row, personal.personal(models, of_row), shared)
             if self.setting.finetune_steps:
                 name = suffix + FINETUNED
                 tuned = replace(evaluator, clients=self._training, known={}, untrained=())
