@@ -427,7 +427,7 @@ class Simulation:
             self.net,
             self.federation,
             len(self.federation.clients),
-            # On a CPU grouped convolutions take nearly twice the time, and nothing waits for launches.
+            # On a CPU grouped convolutions take nearly twice the time.
             stacked=self.backend == "stacked" and self.device.type == "cuda",
             untrained=untrained,
         )

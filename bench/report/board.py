@@ -27,8 +27,7 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     names = _worth_showing(records)
     values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
-    limits = [f"{metric.name}_low" for metric in metrics]
-    if not any(any(record[name] is not None for name in limits) for record in records):
+    if not any(_has_interval(record, metrics) for record in records):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
@@ -61,6 +60,10 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
             for row in _rows(group, cell, names, metrics)
         ],
     }
+
+
+def _has_interval(record: Record, metrics: Sequence[Number]) -> bool:
+    return any(record[f"{metric.name}_low"] is not None for metric in metrics)
 
 
 def _rows(
