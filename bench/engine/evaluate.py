@@ -28,6 +28,7 @@ Models = Callable[[Sequence[int]], list[Params]]  # the whole models of some cli
 Predict = Callable[[Network, Params, Tensor], Tensor]  # the scores (B, C) of samples
 
 WIDTH = 16  # most personal models that are evaluated side by side
+PASS = 4  # chunks of one model whose samples such a pass has, of all models together
 
 GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
 ASK_SECONDS = 0.5  # at least, between two looks at the stop file
@@ -270,12 +271,12 @@ class Evaluator:
         for part in range(len(self.federation.test_parts)):
             due = [client for client in clients if part in self._parts_of(client)]
             wanted = dict.fromkeys(leaders[client] for client in due)
-            new = [leader for leader in wanted if (leader, part) not in alike.scores]
-            models = [alike.models[leader] for leader in new]
+            new = [leader for leader in wanted if part not in self.known[leader].parts]
+            models = [members.get(leader, alike.model) for leader in new]
             for leader, result in zip(new, self._score_models(models, part), strict=True):
-                alike.scores[leader, part] = result
+                self.known[leader].parts[part] = result
             for client in due:
-                self.known[client].parts[part] = alike.scores[leaders[client], part]
+                self.known[client].parts[part] = self.known[leaders[client]].parts[part]
 
     def _score_models(self, models: list[Params], part: int) -> list[Score]:
         """Score whole models on one part of the test set."""
@@ -285,12 +286,13 @@ class Evaluator:
             return []
         federation = self.federation
         stacked = stack(_filled(models, self.width))
-        on_tests = federation.chunks(federation.test, federation.test_parts[part])
+        size = max(1, PASS * chunk_size(federation.device) // self.width)
+        on_tests = federation.chunks(federation.test, federation.test_parts[part], size)
         scores = score_together(self.net, stacked, on_tests, part)[: len(models)]
         held_out = federation.validation_parts[part]
         if not len(held_out):
             return scores
-        on_validation = federation.chunks(federation.train, held_out)
+        on_validation = federation.chunks(federation.train, held_out, size)
         val_scores = score_together(self.net, stacked, on_validation)[: len(models)]
         pairs = zip(scores, val_scores, strict=True)
         return [replace(result, val_accuracy=val.accuracy) for result, val in pairs]
@@ -368,10 +370,14 @@ class Evaluator:
         All are padded to the largest number of any client, so that the shape is always the same.
         """
         train = self.federation.train
-        longest = max(len(self._own_samples(client)) for client in self._keeping)
-        index = torch.stack([_padded(own, longest) for own in _filled(samples, self.width)])
+        validations = self.federation.local_validations
+        sizes = [
+            len(self._own_tests(client)) + len(validations[client]) for client in self._keeping
+        ]
+        index = torch.stack([_padded(own, max(sizes)) for own in _filled(samples, self.width)])
+        size = max(1, PASS * chunk_size(self.federation.device) // self.width)
         parts = []
-        for places in torch.split(index, chunk_size(self.federation.device), dim=1):
+        for places in torch.split(index, size, dim=1):
             self.federation.before_chunk()
             x = train.at(places.flatten())
             x = x.view(*places.shape, *x.shape[1:])
@@ -392,28 +398,24 @@ def _padded(index: Tensor, length: int) -> Tensor:
 
 
 class Alike:
-    """The models of one evaluation; of untrained clients, those that equal the first are one.
+    """The untrained clients of one evaluation whose models equal that of the first of them.
 
-    Attributes:
-        models: by the client whose model stands for all that are alike.
-        scores: by that client, and part of the test set.
+    `model` is the first one's, and the only one that is kept: there may be many clients.
     """
 
     def __init__(self, untrained: Collection[int]) -> None:
-        self.models: dict[int, Params] = {}
-        self.scores: dict[tuple[int, int], Score] = {}
+        self.model: Params = {}
         self._untrained = untrained
-        self._first: int | None = None  # client whose model untrained ones are compared with
+        self._first: int | None = None
 
     def leader(self, client: int, model: Params) -> int:
         """Return the client whose scores a client's model shares."""
-        if client in self._untrained:
-            if self._first is None:
-                self._first = client
-            elif equal(model, self.models[self._first]):
-                return self._first
-        self.models[client] = model
-        return client
+        if client not in self._untrained:
+            return client
+        if self._first is None:
+            self._first = client
+            self.model = model
+        return self._first if equal(model, self.model) else client
 
 
 @torch.no_grad()

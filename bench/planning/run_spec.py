@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
+from bench.errors import UsageError
 from bench.planning.request import REPLICATE_STEP, Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
@@ -113,9 +114,16 @@ def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> 
 def row_names(algorithm: str, setting: Setting) -> dict[str, str]:
     """Return the names of the rows of an algorithm's run by suffix, also after further steps."""
     names = dict(entry(algorithm).rows)
-    if setting.finetune_steps:
-        names |= {suffix + FINETUNED: name + FINETUNED for suffix, name in names.items()}
-    return names
+    if not setting.finetune_steps:
+        return names
+    further = {suffix + FINETUNED: name + FINETUNED for suffix, name in names.items()}
+    taken = sorted(further.keys() & names.keys())
+    if taken:
+        raise UsageError(
+            f"finetune_steps adds a row {taken[0]}, which {algorithm} has as its own: rename that, "
+            "or leave out finetune_steps"
+        )
+    return names | further
 
 
 def row_entry(algorithm: str, suffix: str) -> Entry:
@@ -123,10 +131,10 @@ def row_entry(algorithm: str, suffix: str) -> Entry:
 
     A row after further local steps has the entry of the row without them, under its own name.
     """
-    if suffix.endswith(FINETUNED):
+    own_entry = entry(algorithm)
+    if suffix not in own_entry.rows:
         before = row_entry(algorithm, suffix.removesuffix(FINETUNED))
         return replace(before, name=before.name + FINETUNED)
-    own_entry = entry(algorithm)
     name = own_entry.rows[suffix]
     return ALGORITHMS.get(name) or replace(own_entry, name=name)
 
@@ -317,8 +325,11 @@ class Plan:
     def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Select the runs of the plan's algorithms in their present versions, and all of others."""
         items: list[RunSpec | Search] = [*self.units, *self.searches]
-        algorithms = dict.fromkeys(item.algorithm for item in items)
-        rows = [row_entry(name, suffix) for name in algorithms for suffix in entry(name).rows]
+        suffixes: dict[tuple[str, str], None] = {}
+        for item in items:
+            names = row_names(item.algorithm, item.setting)
+            suffixes |= {(item.algorithm, suffix): None for suffix in names}
+        rows = [row_entry(name, suffix) for name, suffix in suffixes]
         wanted = runs["algorithm"].map({row.name: row.version for row in rows})
         return runs[wanted.isna() | (wanted == runs["algorithm_version"])]
 

@@ -13,7 +13,7 @@ from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
 from leaderboards.numbers import METRICS, Number
-from leaderboards.problems import BY, REFERENCES, Cell, Problem
+from leaderboards.problems import BY, FINETUNED, REFERENCES, Cell, Problem
 from leaderboards.selection import CLIENTS
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import local_training
@@ -116,10 +116,12 @@ def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
     """Return every algorithm's label in the order of the colours: the registry's, then others."""
     positions = {name: position for position, name in enumerate(ALGORITHMS)}
-    order = sorted(
-        records,
-        key=lambda r: (positions.get(r["algorithm"], len(positions)), r["algorithm"], r["model"]),
-    )
+
+    def place(record: Record) -> tuple[int, str, str]:
+        trained = record["algorithm"].removesuffix(FINETUNED)
+        return positions.get(trained, len(positions)), record["algorithm"], record["model"]
+
+    order = sorted(records, key=place)
     return tuple(dict.fromkeys(label_of(record) for record in order))
 
 

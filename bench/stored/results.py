@@ -13,7 +13,7 @@ from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
 from leaderboards.numbers import NUMBERS, Number
-from leaderboards.problems import differing, sortable
+from leaderboards.problems import FINETUNED, differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
@@ -253,7 +253,7 @@ def worth_saying(
 
     Runs differ in them, or their value is not the default.
     """
-    entry = ALGORITHMS.get(algorithm)
+    entry = ALGORITHMS.get(algorithm.removesuffix(FINETUNED))
     defaults = {}
     if entry:
         defaults = {own_name(algorithm, name): value for name, value in entry.defaults().items()}

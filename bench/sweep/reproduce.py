@@ -29,6 +29,8 @@ from bench.terminal.words import (
     split_list,
 )
 from leaderboards import Store
+from leaderboards.numbers import NUMBERS
+from leaderboards.problems import FINETUNED
 from leaderboards.rows.files import part_of
 from leaderboards.rows.schema import READ_OFF_CURVES
 from leaderboards.shell_text import shell_command
@@ -137,9 +139,12 @@ def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """Rebuild the run of a row; raises UsageError if its algorithm is unknown here, or is another version by now."""
-    found = find_algorithm(row["algorithm"])
-    name = found.name
     setting = setting_of(row["setting_json"])
+    name = row["algorithm"]
+    if setting.finetune_steps:
+        name = name.removesuffix(FINETUNED)
+    found = find_algorithm(name)
+    name = found.name
     values = {**found.defaults(), **json.loads(row["hp_json"])}
     unit = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
     if row["run_key"] not in unit.rows.values():
@@ -158,9 +163,12 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     """Print the result columns that differ, and return the exit status."""
-    different = [
-        name for name in (*READ_OFF_CURVES, "partition_hash", "diverged") if old[name] != new[name]
-    ]
+    # A number that is of a later version, and of a metric that the stored curve lacks, is new.
+    gained = [name for name in READ_OFF_CURVES if NUMBERS[name].optional and old[name] is None]
+    different = []
+    for name in (*READ_OFF_CURVES, "partition_hash", "diverged"):
+        if old[name] != new[name] and name not in gained:
+            different.append(name)
     for name in different:
         sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")
     if not different:

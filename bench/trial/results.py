@@ -147,9 +147,12 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
         row = simulation.algorithm.evaluated(simulation.server)[suffix]
     personal = suffix in simulation.personal
     models = simulation.models_of(suffix)
+    clients = simulation.fed.num_clients
+    if suffix.endswith(FINETUNED):  # also of pooled data, which are those of one client
+        clients = simulation.setting.training_clients
     if personal and simulation.setting.client_models:
         of_clients: Params = {}
-        for client in range(simulation.fed.num_clients):
+        for client in range(clients):
             net = simulation.net_of(suffix, client)
             (model,) = models([client])
             own = {**net.constants, **model}
@@ -157,7 +160,7 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
             of_clients |= {f"{client}/{name}": value for name, value in own.items()}
         return _arrays(of_clients)
     tensors = {**simulation.net.constants, **row}
-    for client in range(simulation.fed.num_clients if personal else 0):
+    for client in range(clients if personal else 0):
         (model,) = models([client])
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
