@@ -44,6 +44,7 @@ PERSONAL = (
     "lg_fedavg",
     "fml",
     "fedmd",
+    "dsfl",
     "fedtgp",
     "local",
 )  # each client's own model is evaluated
