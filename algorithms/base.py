@@ -463,7 +463,7 @@ class Algorithm:
         return server.next(cohort.mean(uploads["params"]))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
-        """Return the models to evaluate by the suffix of their row; what one lacks is each client's.
+        """Return the models to evaluate by suffix of their row; what one lacks is each client's.
 
         This is as `start` would return it now, or with `keeps_model` as the memory has it.
         """
