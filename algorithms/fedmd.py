@@ -32,7 +32,7 @@ from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.students import (
     drawn_places,
-    epochs_of_batches,
+    lesson,
     no_exchange,
     student_gradient,
     with_answers,
@@ -112,10 +112,8 @@ class FedMD(Algorithm):
         params = memory["params"]
         if not self.digest_epochs or not message["ready"]:
             return {"params": params}
-        given = {"x": fed.public.x[message["places"]], "targets": message["targets"]}
-        positions = epochs_of_batches(
-            generator, len(given["targets"]), self.digest_batch_size, self.digest_epochs
-        )
+        sizes = (self.digest_batch_size, self.digest_epochs)
+        positions, given = lesson(fed, message, generator, *sizes)
         adam = adam_init({name: params[name] for name in fed.net.trainable})
         state = {"params": params, "adam": adam}
         after = fed.repeat(self._digest, state, positions, given, fed.net)

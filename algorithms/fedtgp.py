@@ -48,11 +48,11 @@ class FedTGP(Algorithm):
 
     P_c is the output for class c of a network of the server's: an embedding (C, D), a hidden layer
     of D with ReLU, a linear layer to D. On the prototypes h of class y that the round's clients
-    send it minimises -log( e^-(d_y + delta) / (e^-(d_y + delta) + sum_{c != y} e^-d_c) ), d_c = || h
-    - P_c ||. The margin delta is the largest over classes of the smallest distance between the
-    clients' mean prototype of the class and another class's, at most a threshold. Each client has a
-    model of its own. The row `fedtgp` predicts by its head, `fedtgp_proto` the class of the nearest
-    P_c. Server state: the network (`tgp`), `prototypes` (C, D) and `known` (C,).
+    send it minimises -log( e^-(d_y + delta) / (e^-(d_y + delta) + sum_{c != y} e^-d_c) ), where d_c
+    is ||h - P_c||. The margin delta is the largest over classes of the smallest distance between
+    the clients' mean prototype of the class and another class's, at most a threshold. Each client
+    has a model of its own. The row `fedtgp` predicts by its head, `fedtgp_proto` the class of the
+    nearest P_c. Server state: the network (`tgp`), `prototypes` (C, D) and `known` (C,).
 
     Args:
         proto_weight: lambda, weight of the distance of features from their prototypes; 0 is
@@ -74,7 +74,7 @@ class FedTGP(Algorithm):
         paper="Zhang et al. 2024",
         equations="adaptive-margin-enhanced contrastive loss",
         summary="FedProto with prototypes that the server trains to stay apart",
-        defaults_follow="HtFLlib for the weight, passes and threshold; the clients' rate of its runs",
+        defaults_follow="HtFLlib, whose server has the clients' rate and batch size",
         down="C D + C",
         up="C D + C",
         keeps="its model, P",

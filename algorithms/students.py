@@ -5,7 +5,7 @@ B batch, N samples, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -77,3 +77,14 @@ def with_answers(fed: Fed, extra: Any, name: str, round: int, targets: Tensor) -
     asked = extra["asked"]
     following = drawn_places(fed, name, round, len(asked))
     return {"targets": targets, "places": asked, "ready": 1.0, "asked": following}
+
+
+def lesson(
+    fed: Fed, sent: Mapping[str, Any], generator: torch.Generator, size: int, epochs: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the positions of a student's steps, and the samples `x` (n, ...) with `targets`.
+
+    `sent` are `targets` and `places`; `size` samples make a step, in `epochs` passes.
+    """
+    given = {"x": fed.public.x[sent["places"]], "targets": sent["targets"]}
+    return epochs_of_batches(generator, len(given["targets"]), size, epochs), given

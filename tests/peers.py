@@ -19,6 +19,7 @@ from fluke.algorithms.feddyn import FedDyn, FedDynClient, get_all_params_of
 from fluke.algorithms.fednova import FedNova, FedNovaServer
 from fluke.data import FastDataLoader
 from fluke.evaluation import ClassificationEval
+from fluke.nets import EncoderHeadNet
 from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server.strategy import FedAvgM
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Model(nn.Module):
         self.ours = models.make(
             simulation.setting.model, INFO.input_shape, INFO.num_classes
         ).double()
-        self.ours.load_state_dict(simulation.server.params)
+        self.ours.load_state_dict(simulation.fed.initial[simulation.setting.model])
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (B, C)."""
@@ -50,6 +51,21 @@ class Model(nn.Module):
     def head(self, features: Tensor) -> Tensor:
         """Return logits (B, C) of features (B, D)."""
         return self.ours.head(features)
+
+
+class BodyAndHead(EncoderHeadNet):
+    """A simulation's network with its first weights, as fluke asks for it of methods that split it."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        ours = Model(simulation).ours
+        super().__init__(ours.body, ours.head)
+
+
+def split_params_of(model: EncoderHeadNet) -> Params:
+    """Return the parameters of body and head by the names that the engine has for them."""
+    body = {f"body.{name}": value for name, value in model.encoder.named_parameters()}
+    head = {f"head.{name}": value for name, value in model.head.named_parameters()}
+    return {name: value.detach() for name, value in (body | head).items()}
 
 
 def params_of(model: Model) -> Params:
@@ -88,6 +104,8 @@ def fluke_algorithm(
     simulation: Simulation,
     client: Mapping[str, float],
     server: Mapping[str, object],
+    model: nn.Module | None = None,
+    clients_model: nn.Module | None = None,
 ) -> CentralizedFL:
     """Make an algorithm of fluke, before its first round.
 
@@ -97,6 +115,8 @@ def fluke_algorithm(
         client: hyper-parameters of the clients beside those of local SGD.
         server: hyper-parameters of the server, which weights clients by examples unless told
             otherwise.
+        model: of the server; None for the simulation's.
+        clients_model: of which each client gets a copy, where fluke's method asks for it.
     """
     setting = simulation.setting
     FlukeENV().set_evaluator(
@@ -112,8 +132,12 @@ def fluke_algorithm(
         clipping=0,
         **client,
     )
+    if clients_model is not None:
+        clients.update(model=clients_model)
     options = DDict(
-        client=clients, server=DDict(**{"weighted": True, **server}), model=Model(simulation)
+        client=clients,
+        server=DDict(**{"weighted": True, **server}),
+        model=Model(simulation) if model is None else model,
     )
     return kind(len(simulation.federation.clients), FixedSplit(client_samples(simulation)), options)
 

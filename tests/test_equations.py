@@ -355,6 +355,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "FedTGP's term doubled": ("fedtgp", twisted("fedtgp", local_loss=twice_the_term)),
     "targets never digested": ("fedmd", changed("fedmd", lambda h: {"digest_epochs": 0})),
     "logits of the model before": ("fedmd", twisted("fedmd", upload=before_training)),
+    "probabilities of the model before": ("dsfl", twisted("dsfl", upload=before_training)),
+    "never sharpened": ("dsfl", changed("dsfl", lambda h: {"aggregation": "sa"})),
     "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
 }
 

@@ -61,6 +61,7 @@ UNLIKE = {
     "fd": "mlp/cnn_digits",
     "fedproto": "mlp+fd16/cnn_digits+fd16",
     "fedmd": "mlp/cnn_digits",
+    "dsfl": "mlp/cnn_digits",
     "fedtgp": "mlp+fd16/cnn_digits+fd16",
     "lg_fedavg": "mlp+fd16/cnn_digits+fd16",
     "fml": "mlp/cnn_digits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from algorithms import build
+from algorithms.base import Params
 from bench.data.dataset import Dataset
 from bench.engine.simulation import Simulation
 from bench.selftest.toy import EQUAL_SIZES, INFO, SIZES, TINY, gap, toy_dataset, toy_split
@@ -22,7 +24,19 @@ if find_spec("fluke") is None:
     )
 
 import peers
-from fluke.algorithms import fedavg, fedavgm, feddyn, fednova, fedprox, moon, scaffold
+from fluke.algorithms import (
+    CentralizedFL,
+    ditto,
+    fedavg,
+    fedavgm,
+    feddyn,
+    fednova,
+    fedproto,
+    fedprox,
+    lg_fedavg,
+    moon,
+    scaffold,
+)
 from fluke.utils.model import state_dict_zero_like
 
 TOLERANCE = 1e-12  # float64, four rounds
@@ -168,3 +182,72 @@ def test_flukes_fedavgm_skips_its_first_round_unless_it_has_a_velocity() -> None
     simulation.advance(TINY.rounds)
     assert gap(simulation.server.params, peers.params_of(mended.server.model)) <= TOLERANCE
     assert gap(simulation.server.params, peers.params_of(theirs.server.model)) > APART
+
+
+# Methods that leave each client a model of its own; fluke's are run without their fine-tuning at
+# the end.
+
+
+def own_models(simulation: Simulation) -> list[Params]:
+    """Our clients' models after all rounds."""
+    simulation.advance(TINY.rounds)
+    row = simulation.algorithm.evaluated(simulation.server)[""]
+    return [simulation.local_model(row, client) for client in range(len(SIZES))]
+
+
+def without_tuning(theirs: CentralizedFL) -> CentralizedFL:
+    """Run all rounds, and not what fluke does after them."""
+    theirs.finalize = lambda: None
+    theirs.run(TINY.rounds, 1.0)
+    return theirs
+
+
+@pytest.mark.parametrize(("mu", "agrees"), [(0.7, True), (0.5, False)])
+def test_flukes_ditto_agrees_with_the_same_lambda_only(mu: float, agrees: bool) -> None:
+    simulation = begin(Case("ditto", ditto.Ditto, {"mu": 0.7}))
+    client = {"tau": TINY.local_epochs, "lam": mu}
+    model = peers.Model(simulation)
+    theirs = without_tuning(
+        peers.fluke_algorithm(ditto.Ditto, simulation, client, {}, clients_model=model)
+    )
+    ours = own_models(simulation)
+    expected = [peers.params_of(client.personalized_model) for client in theirs.clients]
+    assert gap(ours, expected) <= TOLERANCE if agrees else gap(ours, expected) > APART
+    assert gap(simulation.server.params, peers.params_of(theirs.server.model)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("lam", "agrees"), [(2.0, True), (1.0, False)])
+def test_flukes_fedproto_agrees_with_the_same_lambda_only(lam: float, agrees: bool) -> None:
+    values = {"proto_weight": 2.0, "proto_from": "all_epochs"}
+    simulation = begin(Case("fedproto", fedproto.FedProto, values))
+    client = {"lam": lam, "n_protos": INFO.num_classes}
+    server = {"n_protos": INFO.num_classes}
+    model = peers.Model(simulation)
+    theirs = peers.fluke_algorithm(
+        fedproto.FedProto, simulation, client, server, clients_model=model
+    )
+    for each in theirs.clients:  # fluke makes a model of its name for each, and shares an object
+        each.model = copy.deepcopy(model)
+    without_tuning(theirs)
+    ours = own_models(simulation)
+    expected = [peers.params_of(client.model) for client in theirs.clients]
+    assert gap(ours, expected) <= TOLERANCE if agrees else gap(ours, expected) > APART
+
+
+@pytest.mark.parametrize(("weighted", "agrees"), [(True, True), (False, False)])
+def test_flukes_lg_fedavg_agrees_by_examples_only(weighted: bool, agrees: bool) -> None:
+    simulation = begin(Case("lg_fedavg", lg_fedavg.LGFedAVG))
+    split = peers.BodyAndHead(simulation)
+    server = {"weighted": weighted}
+    theirs = without_tuning(
+        peers.fluke_algorithm(
+            lg_fedavg.LGFedAVG, simulation, {}, server, copy.deepcopy(split.head), split
+        )
+    )
+    ours = own_models(simulation)
+    expected = []
+    for client in theirs.clients:
+        own = peers.split_params_of(client.model.model)
+        head = {f"head.{name}": value for name, value in theirs.server.model.named_parameters()}
+        expected.append({**own, **{name: value.detach() for name, value in head.items()}})
+    assert gap(ours, expected) <= TOLERANCE if agrees else gap(ours, expected) > APART

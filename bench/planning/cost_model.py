@@ -48,6 +48,7 @@ PERSONAL = (
     "lg_fedavg",
     "fml",
     "fedmd",
+    "dsfl",
     "fedtgp",
     "local",
 )  # each client's own model is evaluated
@@ -155,9 +156,8 @@ def evaluated_models(unit: RunSpec) -> float:
     measures it once, and else the models of clients that have trained since the last evaluation.
     """
     setting = unit.setting
-    if (
-        unit.algorithm not in PERSONAL or setting.partition == "by_source"
-    ):  # each client has a part of the test set
+    personal = unit.algorithm in PERSONAL or bool(setting.client_models)
+    if not personal or setting.partition == "by_source":  # each client has a part of the test set
         return 1
     clients = setting.training_clients
     left_out = 1 - setting.cohort_size / clients  # probability that a client misses a round

@@ -187,8 +187,11 @@ def trained(
     """
     means = global_means(clients, printed=False)
     delta = min(tau, margin_of(means))
-    h = [row for each in clients for row in each.mean.values()]
-    y = [label for each in clients for label in each.mean]
+    h: list[Tensor] = []
+    y: list[int] = []
+    for each in clients:
+        h += each.mean.values()
+        y += each.mean
     for places in steps:
         leaves = {name: value.clone().requires_grad_() for name, value in tgp.items()}
         prototypes = network_output(leaves)

@@ -1,4 +1,4 @@
-"""Methods that exchange outputs on public samples: FedMD.
+"""Methods that exchange outputs on public samples: FedMD, DS-FL.
 
 B batch, C classes, K clients, N public samples.
 """
@@ -15,13 +15,14 @@ from torch import Tensor
 
 from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit
-from bench.selftest.equations.formulas import sum_of
+from bench.selftest.equations.formulas import log_softmax, softmax, sum_of
 from bench.selftest.equations.lab import SIZES, TWO, forward, moved_statistics
 from bench.selftest.equations.observe import Adam
 from bench.selftest.equations.personal import personal_rows
 from bench.selftest.equations.run import History, Run, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
+DSFL = "Itahara et al. 2021, entropy reduction aggregation"
 FEDMD = "Li and Wang 2019, Algorithm 1, and its code"
 Step = Callable[[Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
 
@@ -73,26 +74,36 @@ def exchange_gaps(
     lesson: Lesson,
     targets_of: Callable[[list[Tensor]], Tensor],
     sizes: tuple[int, int, int],
+    server: bool = False,
 ) -> Iterator[float]:
     """Compare the targets, each client's start, loss and gradient before and after two rounds.
 
     `targets_of` makes them of the clients' logits; `sizes` are the public samples of a round, those
-    of a step, and the epochs.
+    of a step, and the epochs; `server` is whether the server's model learns them, too.
     """
     wanted, size, epochs = sizes
     public = run.fed.public.x
     personal = dict.fromkeys(SIZES, run.initial)
+    own = run.initial
     yield local_gap(run, History([run.initial]), 0, fedavg_loss())
     for clients in TWO:
         asked = run.message()["asked"]
-        yield asked_gap(run, wanted)
+        if asked_gap(run, wanted):
+            yield inf
+            return
         personal |= run.round(clients)
         x = public[asked]
         targets = targets_of([forward(personal[k], x, training=False).logits for k in clients])
         yield gap(run.message()["targets"], targets)
+        orders = step_orders(len(x), size, epochs)
+        if server:
+            models = [lesson.learnt(run, own, x, targets, steps) for steps in orders]
+            got = run.algorithm.evaluated(run.server)
+            yield min(gap(got, {"": {}, "_server": each}) for each in models)
+            own = got["_server"]
         for k in SIZES:
             gaps = []
-            for steps in step_orders(len(x), size, epochs):
+            for steps in orders:
                 start = lesson.learnt(run, personal[k], x, targets, steps)
                 gaps.append(local_gap(run, History([start]), k, fedavg_loss()))
             yield min(gaps)
@@ -118,6 +129,40 @@ def fedmd_gaps(
     yield from exchange_gaps(run, lesson, mean, (public_samples, digest_batch_size, digest_epochs))
 
 
+class PlainSgd:
+    """SGD of a constant rate."""
+
+    def __init__(self, lr: float) -> None:
+        self.lr = lr
+
+    def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the values after one step."""
+        return [value - self.lr * grad for value, grad in zip(values, grads, strict=True)]
+
+
+def dsfl_gaps(
+    run: Run,
+    public_samples: int,
+    digest_epochs: int,
+    digest_lr: float,
+    digest_batch_size: int,
+    aggregation: str = "era",
+    era_temperature: float = 0.1,
+) -> Iterator[float]:
+    """Compare DS-FL's targets, and the clients' and the server's models that have learnt them."""
+
+    def loss(z: Tensor, t: Tensor) -> Tensor:
+        return -(t * log_softmax(z)).sum(1)
+
+    def targets(logits: list[Tensor]) -> Tensor:
+        mean = sum_of(softmax(z) for z in logits) / len(logits)
+        return softmax(mean, era_temperature) if aggregation == "era" else mean
+
+    lesson = Lesson(loss, lambda: PlainSgd(digest_lr).step)
+    sizes = (public_samples, digest_batch_size, digest_epochs)
+    yield from exchange_gaps(run, lesson, targets, sizes, server=True)
+
+
 ALL_SAMPLES = {"public_samples": 100, "digest_batch_size": 12}
 TWO_BATCHES = {"public_samples": 4, "digest_batch_size": 2, "digest_epochs": 1}
 
@@ -136,6 +181,20 @@ CHECKS: dict[str, tuple[Check, ...]] = {
             fedmd_gaps,
             {**TWO_BATCHES, "digest_lr": 0.1},
             norm=False,
+        ),
+    ),
+    "dsfl": (
+        Check(
+            "targets, all models, loss and gradient, 2 rounds, T=0.5",
+            DSFL,
+            dsfl_gaps,
+            {**ALL_SAMPLES, "digest_epochs": 3, "digest_lr": 0.2, "era_temperature": 0.5},
+        ),
+        Check(
+            "two batches of four samples, mean probabilities",
+            DSFL,
+            dsfl_gaps,
+            {**TWO_BATCHES, "digest_lr": 0.1, "aggregation": "sa"},
         ),
     ),
 }
