@@ -127,11 +127,12 @@ def scores_by_place(
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
     """Return every algorithm's label in the order of the colours: the registry's, then others."""
     positions = {name: position for position, name in enumerate(ALGORITHMS)}
-    order = sorted(
-        records,
-        key=lambda r: (positions.get(r["algorithm"], len(positions)), r["algorithm"], r["model"]),
-    )
-    return tuple(dict.fromkeys(label_of(record) for record in order))
+
+    def place(record: Record) -> tuple[int, str, str]:
+        position = positions.get(record["algorithm"], len(positions))
+        return position, record["algorithm"], record["model"]
+
+    return tuple(dict.fromkeys(map(label_of, sorted(records, key=place))))
 
 
 def number(value: Any) -> str:
