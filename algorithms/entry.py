@@ -144,15 +144,9 @@ def from_json(text: str) -> tuple[Entry, ...]:
     for item in json.loads(text):
         fields = []
         for values in item.get("fields", ()):
-            bounds = values.get("bounds", {})
-            fields.append(
-                Field(
-                    **{
-                        **values,
-                        "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))}),
-                    }
-                )
-            )
+            stated = dict(values.get("bounds", {}))
+            stated["choices"] = tuple(stated.get("choices", ()))
+            fields.append(Field(**{**values, "bounds": Bounds(**stated)}))
         collections = {
             "needs": frozenset(item.get("needs", ())),
             "where": tuple(item.get("where", ())),

@@ -260,11 +260,8 @@ class FedGen(Algorithm):
         """
         if self.objective == "printed":
             return cross_entropy(torch.tensordot(sizes, logits, 1), labels).mean()
-        nll = (
-            -logits.log_softmax(-1)
-            .gather(-1, labels.expand(len(logits), -1)[..., None])
-            .squeeze(-1)
-        )
+        labels_of_heads = labels.expand(len(logits), -1)[..., None]
+        nll = -logits.log_softmax(-1).gather(-1, labels_of_heads).squeeze(-1)
         weights = shares[:, labels]
         if self.objective == "broadcast":
             weights = weights.mean(1, keepdim=True)

@@ -63,4 +63,5 @@ def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tenso
 
 def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     """Return the mean squared difference of each tensor, summed over those of `names`: a scalar."""
-    return torch.stack([(left[name] - right[name]).square().mean() for name in names]).sum()
+    distances = [(left[name] - right[name]).square().mean() for name in names]
+    return torch.stack(distances).sum()

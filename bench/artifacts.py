@@ -199,11 +199,8 @@ def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
             tracked = Tracked(source, [key])
             paths = [tracked.path(key, ending) for ending in ("npz", "safetensors")]
         else:
-            paths = [
-                path
-                for path in sorted(part_of(source, FOLDER).glob("*"))
-                if not is_regular(target / path.name)
-            ]
+            tracked_files = sorted(part_of(source, FOLDER).glob("*"))
+            paths = [path for path in tracked_files if not is_regular(target / path.name)]
         for path in paths:
             if NAME.fullmatch(path.name) and is_regular(path):
                 copy_file(path, target / path.name)

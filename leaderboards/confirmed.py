@@ -61,16 +61,19 @@ def confirmed(
     others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")
-    return confirming.assign(chosen_on=f"seed {SEARCH_SEED}" + (where and f" at {where}"))
+    chosen_on = f"seed {SEARCH_SEED}"
+    if where:
+        chosen_on += f" at {where}"
+    return confirming.assign(chosen_on=chosen_on)
 
 
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
     """Return whether a setting has the values of `at`, whatever the variant of its model."""
     setting = setting_of(setting_json)
-    return all(
-        setting.get(name) == (base_model(value) if name == "model" else value)
-        for name, value in at.items()
-    )
+    values = dict(at)
+    if "model" in values:
+        values["model"] = base_model(values["model"])
+    return all(setting.get(name) == value for name, value in values.items())
 
 
 def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:

@@ -317,8 +317,9 @@ def _live(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _count_places(nodes: list[dict[str, Any]], resources: Resources) -> int:
     """Count the trials that nodes hold at once, by their total resources, not the free ones."""
-    totals = [node["Resources"] for node in nodes]
-    return sum(
-        fitting(total.get("CPU", 0), total.get("GPU", 0), resources.cpus, resources.gpus)
-        for total in totals
-    )
+    places = 0
+    for node in nodes:
+        cores = node["Resources"].get("CPU", 0)
+        devices = node["Resources"].get("GPU", 0)
+        places += fitting(cores, devices, resources.cpus, resources.gpus)
+    return places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -91,10 +92,8 @@ def partition(name: str, size: str, repetitions: int) -> Record:
     )
     request = {"samples": samples, "num_clients": clients, "alpha": wanted.alpha}
     try:
-        times = [
-            timed(lambda: entry.function(wanted, np.random.RandomState(0)))
-            for _ in range(repetitions + 1)
-        ]
+        draw = partial(entry.function, wanted)
+        times = [timed(lambda: draw(np.random.RandomState(0))) for _ in range(repetitions + 1)]
     except UsageError as reason:
         return {**request, "left_out": str(reason)}
     return {**request, **seconds_of(times[1:], limit)}

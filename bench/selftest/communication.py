@@ -80,9 +80,8 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
     """
     net = simulation.net
     configuration = {**candidate.defaults(), **values}
-    sizes = {
-        name: value.numel() for name, value in next(iter(models_of(simulation).values())).items()
-    }
+    model = next(iter(models_of(simulation).values()))
+    sizes = {name: value.numel() for name, value in model.items()}
     hidden, noise = (int(configuration.get(name) or 0) for name in ("hidden_dim", "noise_dim"))
     return {
         "P": sum(sizes.values()),

@@ -110,9 +110,7 @@ def _check_hooks(candidate: Candidate, finding: Finding) -> None:
 
 def _attributes(algorithm: Algorithm) -> str:
     """Return all attributes of the algorithm's layers, fields or not, as text."""
-    return repr(
-        [
-            (type(layer).__name__, sorted(vars(layer).items(), key=str))
-            for layer in layers(algorithm)
-        ]
-    )
+    attributes = []
+    for layer in layers(algorithm):
+        attributes.append((type(layer).__name__, sorted(vars(layer).items(), key=str)))
+    return repr(attributes)

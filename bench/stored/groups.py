@@ -121,8 +121,7 @@ def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
         trained = record["algorithm"].removesuffix(FINETUNED)
         return positions.get(trained, len(positions)), record["algorithm"], record["model"]
 
-    order = sorted(records, key=place)
-    return tuple(dict.fromkeys(label_of(record) for record in order))
+    return tuple(dict.fromkeys(map(label_of, sorted(records, key=place))))
 
 
 def number(value: Any) -> str:

@@ -91,7 +91,8 @@ def _print_text(tables: Sequence[Table]) -> None:
     console.width = int(columns) if columns.isdecimal() and int(columns) else PLAIN_WIDTH
     with console.capture() as captured:
         _print_through(console, tables)
-    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    for line in captured.get().splitlines():
+        sys.stdout.write(f"{line.rstrip()}\n")
 
 
 def _print_through(console: Console, tables: Sequence[Table]) -> None:

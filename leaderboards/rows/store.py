@@ -340,20 +340,17 @@ class RowFile:
             raise BrokenFileError(
                 self.out, error.problem, "name a result folder, or a file of rows"
             ) from error
-        lacking = zip(
-            lacking_numbers(table, names).to_pylist(), rows["status"].to_pylist(), strict=True
-        )
-        keys = {
-            at: rows["run_key"][at].as_py()
-            for at, (lacks, status) in enumerate(lacking)
-            if lacks and status != "failed"
-        }
+        lacking = lacking_numbers(table, names).to_pylist()
+        statuses = rows["status"].to_pylist()
+        keys = {}
+        for at, (lacks, status) in enumerate(zip(lacking, statuses, strict=True)):
+            if lacks and status != "failed":
+                keys[at] = rows["run_key"][at].as_py()
         if not keys:
             return to_pandas(rows)
         curves = by_run(self.curves(keys.values()))
-        return to_pandas(
-            fill_numbers(rows, ((at, curves[key]) for at, key in keys.items() if key in curves))
-        )
+        curve_at = [(at, curves[key]) for at, key in keys.items() if key in curves]
+        return to_pandas(fill_numbers(rows, curve_at))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Read the curves, as `Store.curves` does; no points if there is no file of curves."""
@@ -390,10 +387,10 @@ class Folders:
         import pandas as pd
 
         chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]
-        parts = [
-            store.curves(set(chosen.loc[chosen["out"] == str(store.out), "run_key"]))
-            for store in self.stores
-        ]
+        parts = []
+        for store in self.stores:
+            own = chosen.loc[chosen["out"] == str(store.out), "run_key"]
+            parts.append(store.curves(set(own)))
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def only(self, runs: pd.DataFrame) -> Folders:
@@ -416,11 +413,10 @@ class Folders:
         forced = {
             str(store.out): store.forced() for store in self.stores if isinstance(store, Store)
         }
-        keys = zip(runs["out"], runs["run_key"], strict=True)
-        written = [
-            -forced[out][key].timestamp() if key in forced.get(out, ()) else 0.0
-            for out, key in keys
-        ]
+        written = []
+        for out, key in zip(runs["out"], runs["run_key"], strict=True):
+            time = forced.get(out, {}).get(key)
+            written.append(-time.timestamp() if time else 0.0)
         order = runs.assign(
             _written=written, _done=~done, _time=seconds.where(done, -seconds)
         ).sort_values(["_written", "_done", "_time"], kind="stable")
