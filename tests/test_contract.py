@@ -25,7 +25,7 @@ def cases() -> Iterator[Any]:
         yield pytest.param(name, check, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "check"), cases())
+@pytest.mark.parametrize(("name", "check"), list(cases()))
 def test_it_passes_the_check(name: str, check: str) -> None:
     holds(name, check)
 
