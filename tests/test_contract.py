@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
 import pytest
 from conftest import holds
 
 from algorithms import ALGORITHMS
 from leaderboards.board import REFERENCES
 
+CHECKED = ("contract", "hyperparameters", "learns", "communication", "memory")
+# Runs with a generator or of requests to clients, which take longest; test_equations.py shows for
+# each of their hyper-parameters that it counts.
+LONG = ("fedkf", "fedgen", "feddkd", "feddkd_max", "feddkd_bn")
 
-@pytest.mark.parametrize(
-    "check", ["contract", "hyperparameters", "learns", "communication", "memory"]
-)
+
+def cases() -> Iterator[Any]:
+    """Every registered algorithm with every check."""
+    for name, check in product(ALGORITHMS, CHECKED):
+        marks = [pytest.mark.slow] if name in LONG and check == "hyperparameters" else []
+        yield pytest.param(name, check, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "check"), list(cases()))
 def test_it_passes_the_check(name: str, check: str) -> None:
     holds(name, check)
 

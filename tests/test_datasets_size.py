@@ -84,3 +84,25 @@ def test_a_run_trains_on_the_resulting_images(image_size):
     pixels = toy.sized(image_size).train_x[toy_split().clients[0]]
     np.testing.assert_allclose(inputs.numpy(), (pixels / 255 - 0.5) / 0.25, atol=1e-5)
     run.advance()
+
+
+# Samples for training and testing, and classes, as the sources of each set state them.
+PUBLISHED = {
+    "mnist": (60_000, 10_000, 10),
+    "fashion_mnist": (60_000, 10_000, 10),
+    "kmnist": (60_000, 10_000, 10),
+    "usps": (7_291, 2_007, 10),
+    "svhn": (73_257, 26_032, 10),
+    "emnist_letters": (124_800, 20_800, 26),
+    "cifar10": (50_000, 10_000, 10),
+    "cifar100": (50_000, 10_000, 100),
+    "tiny_imagenet": (100_000, 10_000, 200),
+    "ag_news": (120_000, 7_600, 4),
+    "sst5": (8_544 + 1_101, 2_210, 5),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_are_as_published(name):
+    found = data.info(name)
+    assert (found.train_size, found.test_size, found.num_classes) == PUBLISHED[name]

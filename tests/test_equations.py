@@ -33,13 +33,14 @@ ALL = [
 FIELDS = [(name, field.name) for name in ALGORITHMS for field in ALGORITHMS[name].fields]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _published_widths() -> Iterator[None]:
     """The layers of FedKF's generator are among what is checked."""
     with published_widths():
         yield
 
 
+@pytest.mark.usefixtures("_published_widths")
 @pytest.mark.parametrize(("name", "check"), ALL)
 def test_an_algorithm_computes_what_its_paper_prints(name: str, check: Check) -> None:
     assert check.gap(partial(build, name)) <= TOLERANCE, check.source

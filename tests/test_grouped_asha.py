@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ray.tune.schedulers import TrialScheduler
@@ -166,3 +167,30 @@ def test_values_that_relations_bind_are_proposed_together() -> None:
     assert [(one["beta"], one["gamma"]) for one in found] == pairs
     known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]
     assert proposed_first(plan, search, History(known)) == []
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "told"),
+    [
+        ({"objective": 0.25}, False, 0.25),
+        ({"objective": 0.25}, True, math.nan),
+        (None, True, math.nan),
+        (None, False, math.nan),
+    ],
+)
+def test_only_results_without_error_are_told(
+    result: dict[str, Any] | None, error: bool, told: float
+) -> None:
+    proposer = Mock()
+    proposer.propose.return_value = SimpleNamespace(params={"mu": 0.1})
+    searcher = ProposerSearcher({3: proposer}, lambda: False)
+    assert searcher.suggest("trial") == {"search": 3, "chosen": {"mu": 0.1}}
+    searcher.on_trial_complete("trial", result, error)
+    ((trial, value),) = [call.args for call in proposer.tell.call_args_list]
+    assert trial is proposer.propose.return_value
+    assert value == pytest.approx(told, nan_ok=True)
+
+
+def test_a_stopping_sweep_proposes_nothing() -> None:
+    searcher = ProposerSearcher({0: Mock()}, lambda: True)
+    assert searcher.suggest("trial") == ProposerSearcher.FINISHED

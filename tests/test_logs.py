@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import struct
@@ -11,7 +12,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -448,3 +451,32 @@ def test_wandb_online_needs_a_key_at_once(
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     with pytest.raises(EnvironmentProblem, match="WANDB_MODE=offline"):
         logs.make_tools([tool], tmp_path, offline=False)
+
+
+def test_mlflow_sends_nothing_and_stores_where_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the package: what it is called with."""
+    client = Mock()
+    package = ModuleType("mlflow")
+    package.entities = Mock()  # type: ignore[attr-defined]
+    tracking = ModuleType("mlflow.tracking")
+    tracking.MlflowClient = Mock(return_value=client)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", package)
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", tracking)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+        monkeypatch.delenv(name)
+    client.get_experiment_by_name.return_value = None
+    logs.Mlflow(tmp_path, offline=True)
+    store = f"sqlite:///{tmp_path / 'mlflow' / 'mlflow.db'}"
+    tracking.MlflowClient.assert_called_once_with(store)
+    artifacts = (tmp_path / "mlflow" / "artifacts").as_uri()
+    client.create_experiment.assert_called_once_with(logs.PROJECT, artifacts)
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@host")
+    with pytest.raises(EnvironmentProblem, match="offline"):
+        logs.Mlflow(tmp_path, offline=True)
+    online = logs.Mlflow(tmp_path, offline=False)
+    assert online.look == "https://host"
+    assert "secret" not in online.where

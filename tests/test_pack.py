@@ -196,6 +196,21 @@ def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [kept for kept in stacks if kept() is not None]
 
 
+def test_a_lone_member_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Stack.__init__
+    stacks: list[int] = []
+
+    def init(self: Stack, *given: Any) -> None:
+        stacks.append(1)
+        whole(self, *given)
+
+    monkeypatch.setattr(Stack, "__init__", init)
+    alone = simulate(Refuses(0.5), "stacked")
+    pack = Pack([alone])
+    pack.advance(1)
+    assert (list(pack.failures), len(stacks)) == ([alone], 1)
+
+
 @pytest.mark.filterwarnings("ignore:out of memory")
 def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     run = simulate("fedavg", "stacked")

@@ -137,3 +137,21 @@ def test_printed_numbers_are_read_as_ours(quantity: str, rule: str) -> None:
     )
     curve = curve_of((at, name, generator.randrange(100)) for at in range(1, 101) for name in names)
     assert PrintedMetric("", quantity, rule).value(curve) == numbers_of(curve)[SAME[quantity, rule]]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "rule", "argument", "short"),
+    [
+        ("accuracy", "best", None, "best"),
+        ("accuracy", "at_round", 50, "round 50"),
+        ("amp", "best", None, "AMP"),
+        ("local_accuracy", "best", None, "local best"),
+        ("train_steps", "to_target", 0.74, "steps to 0.74"),
+        ("communications", "to_target", 0.5, "exchanges to 0.5"),
+        ("accuracy", "unstated", None, "test"),
+    ],
+)
+def test_metrics_have_short_names(
+    quantity: str, rule: str, argument: float | None, short: str
+) -> None:
+    assert PrintedMetric("", quantity, rule, argument).short == short

@@ -272,7 +272,9 @@ class OtherRounding(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("name", ["fedavg", "fedbn", "feddf"])
 def test_rounding_differently_is_no_fault(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch

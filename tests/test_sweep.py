@@ -102,8 +102,7 @@ def test_the_table_shows_the_rate_that_wins_even_if_an_earlier_sweep_ran_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for lr in ("0.1", "0.000001"):
-        command = ["--algo", "fedavg", "--budget", "1", "--lr", lr, "--executor", "inline"]
-        assert run(tmp_path, *command, "--json") == 0
+        assert run(tmp_path, "--algo", "fedavg", *QUICK, "--budget", "1", "--lr", lr, "--json") == 0
         shown = capsys.readouterr().out
         assert '"lr": 0.1' in shown.replace('\\"', '"'), f"the table of lr {lr}"
 
@@ -475,6 +474,7 @@ def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: s
         check_address(address)
 
 
+@pytest.mark.slow  # test_grouped_asha.py and test_trainable.py have fast ones of the kind
 @pytest.mark.usefixtures("shared_ray")
 def test_asha_lets_only_like_compete_with_like(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

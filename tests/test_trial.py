@@ -165,6 +165,12 @@ def test_one_loss_not_finite_lowers_the_objective(execution: Execution, tmp_path
     assert first["objective"] == stored["best_val_accuracy"].iloc[0] - 1
 
 
+def test_a_run_under_way_has_not_diverged(execution: Execution) -> None:
+    trial = RunGroup([unit()], execution)
+    assert 0 < trial.step()["objective"] <= 1
+    trial.close()
+
+
 def test_one_seed_that_fails_leaves_the_others(
     execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
