@@ -29,6 +29,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+from first_screen import first_screen
 from keep import REPRODUCED
 from pyarrow import csv
 
@@ -87,10 +88,10 @@ what selecting a round on validation promised beyond the test set |
 | `data_mixed` | a finished run has another copy of the data, or another partition, than most of the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
 | `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
-| `<metric>_rank` | by means in the cell among the selected, 1 is best; \
+| `<metric>_rank` | by means in the cell among the selected, 1 is best; rows with a diverged run share the last; \
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
-| `<metric>_shared_rank` | of best, final and selected accuracy: the same, but shared by what a paired t test over \
-seeds (Holm, 5 %) cannot tell from the best of a group, as tables mark it |
+| `<metric>_excluded` | of best, final and selected accuracy: whether paired t tests over seeds exclude the row from \
+being the best of its cell, as tables mark it; empty for a row with a diverged run or without a rank |
 | `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |
 
 `leaderboards.board.leaderboard` makes it of `runs`, also in memory and with further metrics. Made of
@@ -184,13 +185,14 @@ def algorithms_page() -> str:
 
 
 def readme() -> str:
-    """README.md with its leaderboard, its table of algorithms, its names and its reproduced results."""
+    """README.md with its first screen, its table of algorithms, its names and its reproduced results."""
     rows = [
         f"| [`{entry.name}`]({_file(entry)}) | {_cells((_paper(entry), entry.summary))} |"
         for entry in ALGORITHMS.values()
     ]
     table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
     text = _between(_with_boards(README.read_text(encoding="utf-8")), "algorithms", table)
+    text = _between(text, "first-screen", first_screen())
     text = _between(text, "names", _names())
     return _between(text, "reproduced", _reproduced())
 

@@ -88,7 +88,7 @@ def _intervals(rows: Rows, title: str, height: int, names: Spec) -> Spec:
         "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
         "encoding": {"x": {"field": "difference", **along}, "color": _colour()},
     }
-    layers = [zero, point]
+    layers: list[Spec] = [zero, point]
     if any(row["low"] is not None for row in rows):  # Vega warns of a layer without data
         layers.insert(1, interval)
     return panel(rows, "", _SIDE, height, encoding={"y": names}, layer=layers)

@@ -88,7 +88,7 @@ def matrix_sections(
 
 def _matrix(table: Table, metric: Number) -> dict[str, Any]:
     columns = [column for column, head in table.results if head.metric.name == metric.name]
-    lines = []
+    lines: list[Row] = []
     for row in table.rows:
         cells = [row.cells[column] for column in columns]
         if any(cell.n for cell in cells):

@@ -57,7 +57,7 @@ def tables_of(
 
 
 def tables_of_records(
-    rows: Iterable[Record],
+    board_rows: Iterable[Record],
     metrics: Sequence[Number],
     all_configurations: bool = False,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
@@ -66,7 +66,7 @@ def tables_of_records(
     tuned: Sequence[str] = (),
 ) -> list[Table]:
     """Make the tables of the rows of a leaderboard, with None for empty values. Arguments: as of `tables_of`."""
-    records = [{**record, "chosen": _configuration(record, tuned)} for record in rows]
+    records = [{**record, "chosen": _configuration(record, tuned)} for record in board_rows]
     names = {
         key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()
     }
