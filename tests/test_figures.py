@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -16,7 +17,7 @@ from rows import Pair, failed_row, make_row, write
 
 from bench import artifacts, data, models
 from bench.charts.panels import print_config
-from bench.charts.theme import LIGHT
+from bench.charts.theme import LIGHT, SHAPES
 from bench.data.splits import split
 from bench.engine.tracking import load_model
 from bench.figures.command import main
@@ -25,7 +26,11 @@ from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.stored.groups import labels_of
 from bench.sweep import command as sweep
+from leaderboards.board import leaderboard, with_seeds
+from leaderboards.numbers import NUMBERS
 from leaderboards.rows.schema import WHEN_DIVERGED
+from leaderboards.tables import tables_of
+from leaderboards.tables.over_cells import pooled_against
 from search_spaces import Setting
 
 pytest.importorskip(
@@ -231,7 +236,8 @@ def test_what_must_be_known_of_the_lines_is_said(tmp_path):
     shown = [pair(shortened=True), pair("fedprox", diverged=True)]
     (spec,) = of(write(tmp_path, [*shown, *untold, failed]), "fedgkd-4").values()
     text = words(spec)
-    assert f"DIVERGED, {WHEN_DIVERGED}: fedprox" in text
+    assert "DIVERGED: fedprox" in text
+    assert WHEN_DIVERGED not in text, "the documentation defines it once"
     assert "fedgkd (" in text
     assert "moon (" in text
 
@@ -246,55 +252,100 @@ def test_the_selected_configuration_is_drawn(tmp_path):
     assert line(panel, "fedgkd")[-1] == (4, 0.6)
 
 
+def colours_of(spec: dict[str, Any]) -> dict[str, str]:
+    """The colour of each algorithm in the legend of a picture's first panel."""
+    colour = panels(spec)[0][0]["encoding"]["color"]
+    place = {name: at for at, name in enumerate(colour["scale"]["domain"])}
+    return {name: LIGHT[place[name] % len(LIGHT)] for name in colour["legend"]["values"]}
+
+
 def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
     out = write(tmp_path, [pair(name) for name in ("fedavg", "fedprox", "fedgkd", "fedcad")])
     (spec,) = of(out, "fedgkd-4", algorithm=["fedcad", "fedgkd"]).values()
-    colour = panels(spec)[0][0]["encoding"]["color"]
-    assert colour["scale"]["domain"] == list(labels_of(read([out], {}).results.records))
-    assert colour["legend"]["values"] == ["fedgkd", "fedcad"]
+    order = list(labels_of(read([out], {}).results.records))
+    expected = {name: LIGHT[order.index(name)] for name in ("fedgkd", "fedcad")}
+    assert colours_of(spec) == expected
     svg = drawn(out, tmp_path / "to", "fedgkd-4", "--algo", "fedcad,fedgkd")[0].read_text()
-    place = {name: at for at, name in enumerate(colour["scale"]["domain"])}
-    assert LIGHT[place["fedcad"]] in svg
-    assert LIGHT[place["fedprox"]] not in svg
+    assert expected["fedcad"] in svg
+    assert LIGHT[order.index("fedprox")] not in svg
+
+
+def test_up_to_eight_algorithms_have_colours_of_their_own(tmp_path):
+    """Of twelve algorithms those in places 0 and 8, 1 and 9 and so on share colours of the page."""
+    names = ["fedavg", "fedprox", "feddistill", "fedgen", "fedgkd", "fedgkd_vote", "fedmax"]
+    names += ["fedntd", "fedlc", "fedrs", "qffl", "feddkd"]
+    out = write(tmp_path, [pair(name) for name in names])
+    order = list(labels_of(read([out], {}).results.records))
+    assert order == names
+    shown = ["fedavg", "fedprox", "fedgkd", "fedlc", "fedrs", "qffl", "feddistill", "feddkd"]
+    (spec,) = of(out, "fedgkd-4", algorithm=shown).values()
+    colours = colours_of(spec)
+    assert colours.keys() == set(shown)
+    assert len(set(colours.values())) == 8
+    assert all(colours[name] == LIGHT[order.index(name)] for name in shown if name in order[:8])
+    shapes = panels(spec)[0][0]["layer"][-2]["encoding"]["shape"]["scale"]
+    kept = dict(zip(shapes["domain"], shapes["range"], strict=True))
+    assert all(kept[name] == SHAPES[order.index(name) % len(SHAPES)] for name in shown)
+    assert len(set(colours_of(next(iter(of(out, "fedgkd-4").values()))).values())) == 8
 
 
 # Boards
 
 
 @pytest.mark.parametrize("validated", [True, False])
-def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(
-    tmp_path, validated
-):
+def test_differences_are_means_over_the_cells_that_both_have(tmp_path, validated):
     finals = {"fedavg": (0.5, 0.2), "fedprox": (0.6, 0.4), "fedgkd": (0.7, 0.3)}
-    cells = [
-        (name, alpha, final)
-        for name, own in finals.items()
-        for alpha, final in zip((0.1, 1.0), own, strict=True)
-    ]
-    pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
-    left_out = [
-        pair("fednova", final=0.9, fields={"alpha": 1.0}),
-        pair("local", final=0.9, fields={"alpha": 1.0}),
-    ]
-    left_out.append(
-        pair("fedavg", final=0.9, fields={"alpha": 5.0})
-    )  # alone in its cell: nothing to rank
+    pairs = []
+    for name, own in finals.items():
+        for alpha, final in zip((0.1, 1.0), own, strict=True):
+            pairs.append(
+                pair(name, final=final, fields={"alpha": alpha}, bytes_up=10, bytes_down=10)
+            )
+    costly = {"final": 0.9, "fields": {"alpha": 1.0}, "bytes_up": 15, "bytes_down": 25}
+    pairs += [pair("fednova", **costly), pair("local", **costly)]
+    pairs.append(pair("scaffold", final=0.1, fields={"alpha": 0.1}, diverged=True))
+    pairs.append(pair("fedlc", final=0.9, fields={"alpha": 5.0}))  # no run of fedavg there
+    if not validated:
+        pairs = [(row | {"selected_accuracy": None}, curve) for row, curve in pairs]
+    write(tmp_path, pairs)
+    ((name, spec),) = of(tmp_path, "board-differences").items()
+    assert name == "board-differences-digits-participation1"
+    assert words(spec).startswith("digits")
+    assert ("Selected" in words(spec)) == validated
+    drawn_rows = rows(panels(spec)[0][0])
+    found = {row["algorithm"]: row["difference"] for row in drawn_rows}
+    expected = {"fednova": 70, "fedgkd": 15, "fedprox": 15, "scaffold": -40}
+    assert found == pytest.approx(expected)
+    assert next(iter(found)) == "fednova"
+    assert list(found)[-1] == "scaffold"
+    told = {row["algorithm"]: (row["traffic"], row["diverged"]) for row in drawn_rows}
+    assert told == {
+        "fednova": ("2.00x", "0/1"),
+        "fedgkd": ("1.00x", "0/2"),
+        "fedprox": ("1.00x", "0/2"),
+        "scaffold": ("–", "1/1"),
+    }
+    assert all(row["low"] is None for row in drawn_rows), "two partitions bound nothing"
+
+
+def test_intervals_are_those_that_compare_prints(tmp_path):
     pairs = [
-        (row if validated else row | {"selected_accuracy": None}, curve)
-        for row, curve in [*pairs, *left_out]
+        pair(name, seed=seed, final=0.5 + gain + seed * (1 + 5 * gain) / 100)
+        for name, gain in (("fedavg", 0.0), ("fedgkd", 0.1))
+        for seed in range(8)
     ]
     write(tmp_path, pairs)
-    ((name, spec),) = of(tmp_path, "board-ranks").items()
-    assert ("best validation accuracy" in headings(spec)[0][0]) == validated
-    assert name == "board-ranks-digits-participation1"
-    half = 2.343 * np.sqrt(3 * 4 / (6 * 2)) / 2  # Demšar 2006, table 5 (a)
-    for panel in panels(spec)[0]:
-        averages = {row["algorithm"]: row["rank"] for row in rows(panel)}
-        assert averages == {"fedgkd": 1.5, "fedprox": 1.5, "fedavg": 3.0}
-        assert list(averages)[-1] == "fedavg"
-        lowest = [row["low"] for row in rows(panel)]
-        assert lowest == pytest.approx([max(1, at - half) for at in averages.values()], abs=2e-3)
-    assert "Not shown: fednova, local (not ranked in every cell)" in words(spec)
+    (spec,) = of(tmp_path, "board-differences").values()
+    (row,) = rows(panels(spec)[0][0])
+    runs = pd.DataFrame(row for row, _ in pairs)
+    metric = NUMBERS["selected_accuracy"]
+    board = with_seeds(leaderboard(runs), runs, [metric])
+    sheet = pooled_against(tables_of(board, [metric]), metric, "fedavg")
+    assert sheet is not None
+    (record,) = sheet.records
+    printed = [100 * record[name] for name in ("difference", "low", "high")]
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx(printed)
+    assert row["told"] is record["separable"] is True
 
 
 def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
@@ -320,8 +371,8 @@ def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
     assert "reference" in capsys.readouterr().err
 
 
-def test_one_cell_gives_no_average_rank(tmp_path):
-    assert not of(write(tmp_path, [pair(), pair("fedgkd")]), "board-ranks")
+def test_without_fedavg_there_is_nothing_to_draw(tmp_path):
+    assert not of(write(tmp_path, [pair("fedprox"), pair("fedgkd")]), "board-differences")
 
 
 def test_the_front_goes_through_what_none_surpasses_at_no_more_cost(tmp_path):
@@ -542,7 +593,7 @@ def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
     both = ("board-costs", "fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedkf-3")
     expected = [f"{figure}-{own}" for figure in both for own in cell]
-    by_share = ("board-ranks", "fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")
+    by_share = ("board-differences", "fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")
     expected += [f"{figure}-digits-alpha0.1" for figure in by_share]
     assert names == sorted(expected)
     for svg in drawn_of_digits:

@@ -211,10 +211,11 @@ def test_the_head_says_what_was_run(text):
         (
             {"alpha": "0.1", "algorithm": "fedavg"},
             "222",
-            ["61.00 ± 1.00 (3)", "58.52 – 63.48"],
+            ["61.00 ± 1.00 (3)×", "58.52 – 63.48"],
         ),  # 61 ± 4.303 / √3
-        ({"alpha": "0.5", "c": "0.5", "algorithm": "fedavg"}, "=1=1=1", ["71.00 ± 1.00 (3)"]),
-        ({"alpha": "0.5", "c": "1", "algorithm": "fedavg"}, "(2)(2)(2)", ["80.00 (1)", "1 seed"]),
+        ({"alpha": "0.5", "c": "0.5", "algorithm": "fedavg"}, "222", ["71.00 ± 1.00 (3)7"]),
+        ({"alpha": "0.5", "c": "1", "algorithm": "fedavg"}, "222", ["80.00 (1)", "1 seed"]),
+        ({"alpha": "0.1", "algorithm": "scaffold"}, "333", ["DIVERGED 3/3"]),
         ({"algorithm": "centralized"}, "–––", ["90.00 (1)"]),
         (
             {"alpha": "0.5", "c": "0.5", "algorithm": "scaffold"},
@@ -233,7 +234,7 @@ def test_what_failed_or_diverged_has_a_word_and_no_number(text):
     every = board_row(text, alpha="0.5", c="1", algorithm="scaffold")
     assert ("failed" in every, "%" in every) == (True, False)
     diverged = board_row(text, alpha="0.1", algorithm="scaffold")
-    assert ("DIVERGED (3)" in diverged, "10.00" in diverged) == (True, False)
+    assert ("DIVERGED 3/3" in diverged, "10.00" in diverged) == (True, False)
     failed = [
         inside
         for own, inside in Elements(text).of("details", class_="run")
@@ -265,7 +266,33 @@ def test_a_winner_that_was_tested_against_all_is_separable_whatever_the_others_s
     (row, *_) = chart_of(
         report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Best algorithm"
     )
-    assert (row["algorithm"], row["verdict"]) == ("fedavg", "separable from all")
+    verdict = "all others are excluded from being best"
+    assert (row["algorithm"], row["verdict"]) == ("fedavg", verdict)
+
+
+def test_the_page_begins_with_differences_and_a_matrix(text):
+    elements = Elements(text)
+    ((root, _),) = elements.of("html")
+    assert root["data-metric"] == "selected_accuracy", "of the round that validation selects"
+    tables = [own.get("class") for own, _ in elements.of("table")]
+    assert tables[:6] == ["forest"] * 3 + ["matrix"] * 3, "one for each accuracy"
+    assert "board" in [own.get("id") for own, _ in elements.of("table")][6:]
+    forest = elements.of("table", class_="forest")[0][1]
+    # fedgkd: cells of 5.0333, 0.2667 and 1 points over fedavg; moon has one cell, 11 points below.
+    assert "+2.10" in forest
+    assert "-11.00" in forest
+    assert "centralized" not in forest
+    matrix = elements.of("table", class_="matrix")[0][1]
+    assert all(words in matrix for words in ("66.03", "61.00×", "DIVERGED 3/3", "centralized"))
+
+
+def test_the_accuracy_of_a_page_without_validation_is_the_best(tmp_path):
+    pairs = [run("fedavg", 0, SETTING, seed, 50 + seed) for seed in range(2)]
+    pairs = [(row | {"selected_accuracy": None}, curve) for row, curve in pairs]
+    text = report(tmp_path / "page.html", write(tmp_path / "out", pairs))
+    ((root, _),) = Elements(text).of("html")
+    assert root["data-metric"] == "best_accuracy"
+    assert 'class="forest"' not in text, "nothing stands beside fedavg"
 
 
 def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
