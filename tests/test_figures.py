@@ -283,7 +283,9 @@ def test_up_to_eight_algorithms_have_colours_of_their_own(tmp_path):
     assert colours.keys() == set(shown)
     assert len(set(colours.values())) == 8
     assert all(colours[name] == LIGHT[order.index(name)] for name in shown if name in order[:8])
-    shapes = panels(spec)[0][0]["layer"][-2]["encoding"]["shape"]["scale"]
+    layers = panels(spec)[0][0]["layer"]
+    shapes = next(layer["encoding"]["shape"] for layer in layers if "shape" in layer["encoding"])
+    shapes = shapes["scale"]
     kept = dict(zip(shapes["domain"], shapes["range"], strict=True))
     assert all(kept[name] == SHAPES[order.index(name) % len(SHAPES)] for name in shown)
     assert len(set(colours_of(next(iter(of(out, "fedgkd-4").values()))).values())) == 8

@@ -103,6 +103,14 @@ def test_few_clusters_exclude_nothing() -> None:
     assert found.interval is None
 
 
+@pytest.mark.parametrize(("clusters", "told"), [(1, False), (5, False), (6, True)])
+def test_a_constant_difference_is_told_by_its_signs_alone(clusters: int, told: bool) -> None:
+    found = one({"a": cell(*[0.25] * clusters)})
+    assert found.p == pytest.approx(min(1.0, 2 / 2**clusters))
+    assert found.separable is told
+    assert (found.interval is not None) is told
+
+
 def test_equal_results_are_a_point() -> None:
     found = one({"a": cell(*[0.0] * 8)})
     assert (found.difference, found.p) == (0.0, 1.0)

@@ -222,8 +222,10 @@ def _interval(method: _Flipped, largest: np.ndarray) -> Interval | None:
     """Return the range of differences that are not rejected; None if even those far away are not."""
     difference = float(method.part.sums.sum())
     spread = method.part.scale(difference)
-    if spread == 0:
-        return Interval(difference, difference)
+    if spread == 0:  # the same difference in every cluster
+        elsewhere = difference + max(1.0, abs(difference))
+        excluded = method.p(elsewhere, largest) <= SIGNIFICANCE
+        return Interval(difference, difference) if excluded else None
     far = FAR * spread
     limits = []
     for side in (-1.0, 1.0):
