@@ -1,6 +1,6 @@
-"""The README's first screen: what some methods gain over FedAvg on the reference board, and what they cost.
+"""The README's first screen: what some methods gain over FedAvg, and what they cost.
 
-`python docs/make.py` puts it between the marks `first-screen`. The picture above the table is made by
+`python docs/make.py` puts it between the marks `first-screen`. The picture is made by
 
     python -m bench.figures board-differences --board reference --format svg --to docs/images
 """

@@ -69,11 +69,11 @@ def leaderboard(
         (`on_other_data`); and for each metric of `NUMBERS` over finished runs: `_mean`; `_std` (n -
         1; empty for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; not
         below 0, of accuracies not above 1); `_rank` by means among the selected rows of the cell (1
-        is best, ties share the smaller rank; rows with a diverged run share the last rank; reference
-        rows have none, and, except for costs, neither have rows of fewer than 3 seeds beside others
-        with 3); for metrics in `TESTED` also `_excluded`: whether a test over seeds excludes the
-        row from being the best of its cell (`stats.best.from_best`), empty for rows without a rank
-        by their mean.
+        is best, ties share the smaller rank; rows with a diverged run share the last rank;
+        reference rows have none, and, except for costs, neither have rows of fewer than 3 seeds
+        beside others with 3); for metrics in `TESTED` also `_excluded`: whether a test over seeds
+        excludes the row from being the best of its cell (`stats.best.from_best`), empty for rows
+        without a rank by their mean.
         If a finished run may lack a metric, `_count` is the number of runs that have it, and the
         other statistics are empty unless all runs do.
     """
@@ -314,7 +314,7 @@ def _selected_configurations(board: pd.DataFrame, number: str) -> list[int]:
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Number) -> pd.Series:
-    """Rank the rows in `ranked` by their means in their cells; the rows in `last` share the rank after them."""
+    """Rank the rows in `ranked` by means in their cells; those in `last` share the last rank."""
     means = board[f"{metric.name}_mean"].where(ranked & bool(metric.better))
     cells = means.groupby(board["cell"])
     ranks = cells.rank(method="min", ascending=not metric.higher_is_better)
@@ -323,7 +323,7 @@ def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Numb
 
 
 def _excluded(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Series:
-    """Test in each cell which rows can be its best; `runs` has one run for each configuration and seed."""
+    """Test which rows can be the best of their cell; `runs` has one run for each row and seed."""
     ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
     places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
     places = places.merge(

@@ -1,4 +1,4 @@
-"""Forest plots: differences with their intervals, one line an algorithm, and what each costs beside them."""
+"""Forest plots: differences with intervals, one line an algorithm, and words beside each."""
 
 from __future__ import annotations
 

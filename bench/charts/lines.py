@@ -206,7 +206,7 @@ def _named(channel: Any, keys: Keys) -> Spec:
 
 
 def _unnamed(channel: Any, keys: Keys) -> Spec:
-    """Return a channel without a legend, whose domain is another than that of the channels with one."""
+    """Return a channel without a legend, with another domain than the channels that have one."""
     places = None if keys.places is None else [*keys.places, 0]
     spec: Spec = channel([*keys.algorithms, ""], places, field="algorithm")
     return spec

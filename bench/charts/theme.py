@@ -1,7 +1,7 @@
 """The look of charts: colours that the colour-blind can tell apart, dashes, shapes and fonts, for light and dark.
 
 A name has one of eight colours and one of five dashes, so that forty are distinct, and five even
-without colour. A still picture of up to eight gives each a colour of its own (`bench.charts.lines`).
+without colour. In a still picture up to eight have a colour of their own (`bench.charts.lines`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def colour(names: Sequence[str], **more: Any) -> Spec:
 
 
 def dash(names: Sequence[str], places: Sequence[int] | None = None, **more: Any) -> Spec:
-    """Return the dash channel of `names`; `places` are their positions in the order of dashes, None for 0, 1, ..."""
+    """Return the dash channel of `names`.
+
+    `places` are their positions in the order of dashes; None is for 0, 1, ...
+    """
     chosen = [list(DASHES[place % len(DASHES)]) for place in places or range(len(names))]
     scale = {"domain": list(names), "range": chosen}
     return {"scale": scale, "type": "nominal", "legend": None, **more}

@@ -43,7 +43,7 @@ examples:
   python -m bench.compare --metric loss@30 val_accuracy@last     any metric of the curves, also an algorithm's own
   python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
-  python -m bench.compare --reference best                       how far each can be from the best of its column
+  python -m bench.compare --reference best                       distances from each column's best
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
   python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)

@@ -65,7 +65,7 @@ def file_name(figure: str, shown: Problem) -> str:
 
 
 def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
-    """Write the notes of a picture, which include all caveats; docs/figures.md says what their words mean.
+    """Write the notes of a picture, which include all caveats; docs/figures.md has their meaning.
 
     `drawn` are the labels of the algorithms that it shows; `why` says why it lacks an algorithm
     that has a selected configuration.

@@ -1,4 +1,4 @@
-"""The leaderboard section: differences from FedAvg, algorithms by cells, and every configuration in each cell."""
+"""The leaderboard section: differences from FedAvg, algorithms by cells, all configurations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def board_section(
     values = {name: {group.setting[name] for group in groups} for name in ("dataset", "model")}
     hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
     lows = [f"{metric.name}_low" for metric in metrics]
-    if all(record[low] is None for low in lows for record in records):
+    if not any(_has_value(record, lows) for record in records):
         hidden.append("no-intervals")
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
@@ -74,10 +74,14 @@ def board_section(
     }
 
 
+def _has_value(record: Record, columns: Sequence[str]) -> bool:
+    return any(record[column] is not None for column in columns)
+
+
 def matrix_sections(
     groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
-    """Return `group` and a matrix for each metric: `places`, its columns, and `lines`, its rows, best first."""
+    """Return `group` and `matrices`: for each metric `places`, the columns, and `lines`."""
     sections = []
     for group in groups:
         table = tables[group.key]
@@ -89,15 +93,17 @@ def matrix_sections(
 def _matrix(table: Table, metric: Number) -> dict[str, Any]:
     columns = [column for column, head in table.results if head.metric.name == metric.name]
     lines: list[Row] = []
+    excluded = False
     for row in table.rows:
         cells = [row.cells[column] for column in columns]
+        excluded = excluded or any(cell.excluded for cell in cells)
         if any(cell.n for cell in cells):
             lines.append({"label": row.label, "reference": row.reference, "cells": cells})
     return {
         "metric": metric,
         "places": [dict(zip(table.by, table.heads[at].place, strict=True)) for at in columns],
         "lines": lines,
-        "excluded": any(cell.excluded for line in lines for cell in line["cells"]),
+        "excluded": excluded,
     }
 
 
@@ -111,7 +117,7 @@ def short_text(cell: Shown) -> str:
 def difference_sections(
     groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
-    """Return `group` and `plots` of the groups that have algorithms beside `fedavg`: a forest plot for each metric."""
+    """Return `group` and `plots`, one for each metric, of groups with others than `fedavg`."""
     sections = []
     for group in groups:
         plots = []
@@ -169,7 +175,7 @@ def _all_rows(
 
 
 def _cells_by_record(table: Table) -> dict[Key, Shown]:
-    """Return the cells of a table by algorithm, hyper-parameters, setting and metric of their records."""
+    """Return the cells of a table by algorithm, configuration, setting and metric."""
     places = {}
     for row in table.rows:
         for cell in row.cells:
@@ -189,7 +195,7 @@ def _rows(
     places: Mapping[Key, Shown],
     metrics: Sequence[Number],
 ) -> Iterator[Row]:
-    """Yield the rows of a cell: ranked ones by mean of the primary metric, then the others, references last."""
+    """Yield the rows of a cell: by rank in the primary metric, then the others, references last."""
     first_metric = metrics[0]
     with_selection = {
         (record["algorithm"], record["model"]) for record in cell.records if record["selected"]

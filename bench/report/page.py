@@ -172,7 +172,7 @@ def _colours() -> str:
 
 
 def _metric_rules(metrics: Sequence[Number]) -> str:
-    """Return CSS that shows what is of the chosen metric, `data-metric` of the root, and hides the others."""
+    """Return CSS that shows what is of the chosen metric, `data-metric` of the root."""
     rules = []
     for metric in metrics:
         chosen = f':root[data-metric="{metric.name}"]'

@@ -58,12 +58,15 @@ def winners_section(
 
 
 def lines_of(sheet: Sheet) -> dict[str, Any]:
-    """Return a table of text as the page's template takes it: `caption`, `head`, `lines` and `notes`."""
+    """Return a table of text for the page's template: `caption`, `head`, `lines` and `notes`."""
     table = sheet.table
+    lines = []
+    for row in table.rows:
+        lines.append([row.label, *(cell.text() for cell in row.cells)])
     return {
         "caption": f"{table.title}. {table.captions[0]}",
         "head": ["algorithm", *(head.title for head in table.heads)],
-        "lines": [[row.label, *(cell.text() for cell in row.cells)] for row in table.rows],
+        "lines": lines,
         "notes": table.notes,
     }
 
@@ -92,7 +95,10 @@ def _add_map(
 
 
 def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
-    """Return a cell's best `algorithm` (empty if none is ranked), its `numbers`, the `verdict`, and if `separable`."""
+    """Return a cell's best `algorithm`, its `numbers`, the `verdict`, and if it is `separable`.
+
+    The algorithm is empty if none is ranked.
+    """
     cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
     ranked = {label: cell for label, cell in cells.items() if cell.rank is not None}
     if not ranked:
@@ -115,7 +121,7 @@ def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
 
 
 def _verdict(ranked: Sequence[Cell]) -> str:
-    """Say how many of the others a test excludes from being the best; `ranked` has the best cell first."""
+    """Say how many of the others a test excludes from being best; `ranked` begins with the best."""
     others = ranked[1:]
     if not others:
         return "the only one here"
@@ -131,7 +137,7 @@ def _verdict(ranked: Sequence[Cell]) -> str:
 def _spec(
     rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group, first: Number
 ) -> Spec:
-    """Draw a field for every cell; its edge is solid if all others are excluded from being the best, else dashed.
+    """Draw a field for every cell; its edge is solid if all others are excluded from being best.
 
     The page shows the `rows` of the metric that the reader chooses, `first` to begin with.
     Alphas are from left to right, participations from top to bottom.

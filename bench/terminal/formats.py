@@ -227,6 +227,6 @@ def _json(documents: Sequence[Any]) -> str:
 
 
 def _emphasised(cell: Cell, best: str, escape: Callable[[str], str]) -> str:
-    """Escape the cell's text, and put it into the template `best`, such as `**{}**`, if it is the best."""
+    """Escape the cell's text; that of the best goes into the template `best`, such as `**{}**`."""
     text = escape(cell.text())
     return best.replace("{}", text) if cell.best else text

@@ -1,4 +1,4 @@
-"""Algorithms over several cells: average rank, win rate, normalised score, probability of improvement.
+"""Algorithms over several cells: ranks, wins, normalised scores, probability of improvement.
 
 A *cell* is a setting with its alpha and participation. Accuracies of easy and hard cells lie far
 apart, so that a mean over both mostly shows which cells there are. Ranks and win rates do not
@@ -78,7 +78,7 @@ def pooled(
     diverged: Mapping[Hashable, Collection[str]] | None = None,
     scales: Mapping[Hashable, tuple[float, float]] | None = None,
 ) -> Pooled:
-    """Compute average rank, win rate and normalised score of every algorithm that can be ranked in every cell.
+    """Compute average rank, win rate and score of every algorithm that is ranked in every cell.
 
     Other algorithms are left out of all three, also as rivals, because means over different cells
     and ranks among different rivals are not comparable.
@@ -152,7 +152,7 @@ def _normalised(
     scores: Mapping[Hashable, Mapping[str, np.ndarray]],
     scales: Mapping[Hashable, tuple[float, float]],
 ) -> list[dict[str, np.ndarray]]:
-    """Return the cells' scores with the two values of `scales` at 0 and 1; empty if a cell has none."""
+    """Return the cells' scores with the values of `scales` at 0 and 1; empty if a cell has none."""
     if any(key not in scales for key in scores):
         return []
     cells = []

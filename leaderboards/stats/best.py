@@ -1,4 +1,4 @@
-"""Which algorithms of a cell can still be the best one: comparisons with the best (Hsu 1981, 1984)."""
+"""Which algorithms of a cell can be the best one: comparisons with the best (Hsu 1984)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def from_best(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tup
 
 def _by_seed(values: Mapping[str, Seeds]) -> np.ndarray:
     """Return the values, (algorithms, seeds), NaN where an algorithm lacks a seed."""
-    seeds = sorted({seed for own in values.values() for seed in own})
+    seeds = sorted(set[int]().union(*values.values()))
     columns = {seed: column for column, seed in enumerate(seeds)}
     table = np.full((len(values), len(seeds)), np.nan)
     for row, own in enumerate(values.values()):

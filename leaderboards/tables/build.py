@@ -65,7 +65,7 @@ def tables_of_records(
     intervals: bool = False,
     tuned: Sequence[str] = (),
 ) -> list[Table]:
-    """Make the tables of the rows of a leaderboard, with None for empty values. Arguments: as of `tables_of`."""
+    """Make the tables of a leaderboard's rows, None for empty values; see `tables_of`."""
     records = [{**record, "chosen": _configuration(record, tuned)} for record in board_rows]
     names = {
         key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()
@@ -241,7 +241,7 @@ def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
-    """Rank the cells of a column by means, and mark those that a test over seeds excludes from being best.
+    """Rank the cells of a column by means, and mark those that a test excludes from being best.
 
     Cells with a diverged run share the last rank.
     """
@@ -258,7 +258,8 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
             {i: cell.n for i, cell in enumerate(cells) if cell.is_rival and not references[i]}
         )
         scores = {i: score for i, score in scores.items() if i in enough}
-    ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
+    ordered = sorted(scores.values(), reverse=True)
+    ranks = {i: 1 + ordered.index(score) for i, score in scores.items()}
     differ = len(set(scores.values())) > 1
     seeds = {str(i): cells[i].seeds for i in scores}
     excluded: set[int] = set()

@@ -137,7 +137,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     """Write the lines below a table, which explain the words and marks that occur in it."""
     cells = [cell for row in rows for cell in row.cells]
     states = {cell.state for cell in cells if cell.words is None}
-    marks = {mark for cell in cells for mark in cell.marks}
+    marks = set[str]().union(*(cell.marks for cell in cells))
     few = [
         cell
         for row in rows
@@ -150,7 +150,10 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     ]
     several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
-    competitors = [[row.cells[column] for column in chosen] for row in rows if not row.reference]
+    competitors = []
+    for row in rows:
+        if not row.reference:
+            competitors.append([row.cells[column] for column in chosen])
     unlike = any(
         len({frozenset(cell.seeds) for cell in line if cell.state == "value" and cell.seeds}) > 1
         for line in (*competitors, *zip(*competitors, strict=True))

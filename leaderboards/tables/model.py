@@ -122,7 +122,7 @@ class Cell:
         )
 
     def text(self) -> str:
-        """Format the cell: `71.29 ± 0.31 (3)`, `71.29 (1)`, `DIVERGED 2/5`, or a word for the state."""
+        """Format the cell: `71.29 ± 0.31 (3)`, `DIVERGED 2/5`, or a word for the state."""
         if self.words is not None:
             return self.words
         marks = "".join(FLAGS[mark].mark for mark in self.marks)
@@ -199,14 +199,17 @@ class Table:
         return any(row.hyperparameters for row in self.rows)
 
     def legend(self, best: str) -> list[str]:
-        """List the remarks below the table; `best` says how the best mean of a column is printed."""
-        cells = [cell for row in self.rows for cell in row.cells]
+        """List the remarks below the table; `best` says how a column's best mean is printed."""
         lines = []
-        if any(cell.best for cell in cells):
+        if any(cell.best for cell in self._cells()):
             lines.append(f"{best} best mean")
-        if any(cell.excluded for cell in cells):
+        if any(cell.excluded for cell in self._cells()):
             lines.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
         return [*lines, *self.notes]
+
+    def _cells(self) -> Iterator[Cell]:
+        for row in self.rows:
+            yield from row.cells
 
 
 def flat(table: Table) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Comparisons over all cells of tables: each algorithm against a reference, and ranks, wins and scores of all."""
+"""Comparisons over all cells of tables: differences from a reference; ranks, wins and scores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POOLED = (
 )
 _DIVERGED = "diverged: runs that did, of all; they count with the accuracy of their last model"
 _RANKS = (
-    "average rank: mean over cells of the rank by means, 1 is best; a diverged run makes it the last",
+    "average rank: of means, over cells; 1 is best, a diverged run makes an algorithm the last",
     "win rate: share of cells in which it has the best mean, untested",
 )
 _SCORE = (
@@ -65,12 +65,14 @@ class Gain:
 
 def baseline(tables: Sequence[Table], reference: str) -> str | None:
     """Return the label that `reference` means in the tables; None if it has no row there."""
-    labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
-    return matching_label(labels, reference)
+    labels: dict[str, None] = {}
+    for table in tables:
+        labels |= dict.fromkeys(row.label for row in table.rows)
+    return matching_label(list(labels), reference)
 
 
 def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ...]:
-    """Compare the algorithms with a reference over all cells of the tables, by one test for all of them.
+    """Compare the algorithms with a reference over all cells, by one test for all of them.
 
     Runs that diverged count, with the accuracy of their last model.
 
@@ -104,7 +106,7 @@ def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ..
 def _ratio(
     both: Sequence[tuple[Cell, Cell]], cost: Callable[[Record], float | None]
 ) -> float | None:
-    """Return what runs cost in multiples of the reference's, median over the cells in which no run diverged."""
+    """Return costs in multiples of the reference's, median over cells without a diverged run."""
     ratios = []
     for cell, other in both:
         if cell.state == "value" and other.state == "value":
@@ -130,9 +132,10 @@ def _shortest(record: Record) -> float | None:
 def over_cells(
     tables: Sequence[Table], metric: Number, reference: str | None = None
 ) -> Sheet | None:
-    """Pool the cells of all tables; None if fewer than two algorithms have values in all of two or more cells.
+    """Pool the cells of all tables.
 
-    None as well if neither higher nor lower is better.
+    None if fewer than two algorithms have values in all of two or more cells, and if neither
+    higher nor lower is better.
 
     A cell counts if several algorithms have finished runs there, and one of them a value. Reference
     rows (`centralized`, `local`) and configurations that were not selected take no part; an
@@ -238,7 +241,7 @@ def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
 
 
 def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
-    """Return cell -> algorithm -> partition -> value; cells of one split and seed share the partition."""
+    """Return cell -> algorithm -> partition -> value; one split and seed are one partition."""
     values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
     for place, (setting, rows) in enumerate(cells):
         split = tuple(setting.get(name) for name in SPLIT_FIELDS)
@@ -249,7 +252,7 @@ def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
 
 
 def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, Mapping[str, Cell]]:
-    """Return cell -> label -> cell of the table, of rivals that have values, in the cells that count."""
+    """Return cell -> label -> cell of the table, of the rivals with values in cells that count."""
     cells: dict[Hashable, Mapping[str, Cell]] = {}
     for table in tables:
         rows = [row for row in table.rows if not row.reference]
@@ -268,7 +271,7 @@ def _cell_key(table: Table, place: tuple[Any, ...]) -> Hashable:
 def _scales(
     tables: Sequence[Table], metric: Number, cells: Mapping[Hashable, Any]
 ) -> dict[Hashable, tuple[float, float]]:
-    """Return cell -> the means of `local` and `centralized`, where the second is the better one of the two."""
+    """Return cell -> means of `local` and `centralized`, where the second is the better one."""
     scales: dict[Hashable, tuple[float, float]] = {}
     sign = 1 if metric.higher_is_better else -1
     for table in tables:
@@ -310,7 +313,7 @@ def difference_text(gain: Gain, metric: Number) -> str:
 
 
 def ratio_text(ratio: float | None) -> str:
-    """Format a cost in multiples of the reference's with two digits after the point, large ones without."""
+    """Format a cost in multiples of the reference's: `1.34x`, `31x`."""
     if ratio is None:
         return "–"
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"

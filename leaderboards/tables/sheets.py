@@ -98,7 +98,7 @@ def against(table: Table, reference: str) -> Sheet | None:
 
 
 def against_best(table: Table) -> Sheet | None:
-    """Compare each algorithm of a table's columns with the best of the others; None if no column has several.
+    """Compare each algorithm of a column with the best of the others; None if none has several.
 
     The intervals of a column hold at once. Runs that diverged or failed, and configurations that
     were not selected, take no part. The leaderboard must be made `with_seeds`.
