@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.charts.panels import panel
-from bench.charts.theme import FAINT, LIGHT, Spec
+from bench.charts.theme import FAINT, LIGHT, TICKS, Spec
 
 _ROW = 19  # pixels of a line
 _SIDE = 380  # pixels of the plot
 _WORDS = 62  # pixels of a column of words beside it
+_CHARACTER = 7.4  # pixels of a character of a name
 _TOLD = LIGHT[0]  # of an interval without 0
 _OPEN = FAINT[0]  # of an interval with 0, or of a difference without an interval
 
@@ -33,7 +34,13 @@ def forest(rows: Rows, title: str, columns: Mapping[str, str]) -> list[Spec]:
         "type": "nominal",
         "sort": order,
         "title": None,
-        "axis": {"grid": False, "ticks": False, "domain": False, "labelLimit": 200},
+        "axis": {
+            "grid": False,
+            "ticks": False,
+            "domain": False,
+            "labelLimit": 200,
+            "minExtent": _CHARACTER * max(map(len, order)),  # a reader's font may be wider
+        },
     }
     height = _ROW * len(order)
     panels = [_intervals(rows, title, height, names)]
@@ -66,6 +73,7 @@ def _intervals(rows: Rows, title: str, height: int, names: Spec) -> Spec:
         "scale": {"zero": True, "nice": False, "padding": 8},
         "axis": {
             "format": "+~g",
+            "tickCount": TICKS,
             "labelExpr": "datum.value === 0 ? '0' : datum.label",
             "gridOpacity": 0.6,
         },
