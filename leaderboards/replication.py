@@ -39,7 +39,7 @@ _STATES = {
     "unmeasured": ("not measured", "not measured: the runs did not record it"),
     "failed": ("failed", "failed: no run finished, and some failed"),
     "stopped": ("stopped", "stopped: a search stopped every run early"),
-    "diverged": ("DIVERGED", f"DIVERGED: {WHEN_DIVERGED}"),
+    "diverged": ("DIVERGED", f"DIVERGED k/n: k of n runs; {WHEN_DIVERGED}"),
     "unreached": ("", "reached k of n: so many seeds reached the target, and no mean is given"),
 }
 _PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")
@@ -62,6 +62,7 @@ class Replication:
         shortened: the fields that differ from the number's setting, with our values; empty for a
             run as printed.
         copies: number of copies of the data that the finished runs were trained on.
+        diverged: number of finished runs that diverged.
     """
 
     candidate: Candidate
@@ -71,6 +72,7 @@ class Replication:
     incomplete: int = 0
     shortened: Mapping[str, Any] = field(default_factory=dict)
     copies: int = 1
+    diverged: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -186,13 +188,16 @@ def _replication(
     ]
     values = tuple(value for value in readings if value is not None)
     state = "value"
-    if any(run["diverged"] for run in finished):
+    diverged = sum(bool(run["diverged"]) for run in finished)
+    if diverged:
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if printed.rule == "to_target" else "unmeasured"
     copies = len({run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])})
     incomplete = len(runs) - len(finished)
-    return Replication(candidate, state, values, len(finished), incomplete, shortened, copies)
+    return Replication(
+        candidate, state, values, len(finished), incomplete, shortened, copies, diverged
+    )
 
 
 def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
@@ -302,10 +307,11 @@ def _our_text(row: Replication) -> str:
         marks += _COPIES
     if row.state == "unreached":
         return f"reached {len(row.values)} of {row.n}{marks}"
+    word = f"DIVERGED {row.diverged}/{row.n}" if row.state == "diverged" else ""
     if row.mean is None:
-        return _STATES[row.state][0] + marks
+        return (word or _STATES[row.state][0]) + marks
     text = f"{_value_text(row.candidate.printed, row.mean, row.std)} ({row.n}){marks}"
-    return f"DIVERGED {text}" if row.state == "diverged" else text
+    return f"{word} {text}".strip()
 
 
 def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from importlib import import_module
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -165,6 +168,8 @@ def test_cells_of_one_partition_are_one_cluster() -> None:
     assert sheet is not None
     (record,) = sheet.records
     assert (record["partitions"], record["cells"]) == (2 * 3, 4)
+    assert record["p"] == pytest.approx(2 / 2**6)
+    assert record["p_by_seed"] == pytest.approx(2 / 2**3), "three seeds flip together at all alphas"
     assert json.loads(json.dumps(record))["separable"] is True
 
 
@@ -198,3 +203,22 @@ def test_error_rate_and_power_are_as_documented() -> None:
     assert rejected_null / boards <= 0.08  # 5 % and three standard errors
     assert found_effect / boards >= 0.8
     assert covered / boards >= 0.92
+
+
+@pytest.mark.slow
+def test_the_documented_rates_are_those_of_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of docs/results.md on the first board with a gain of two points, within four standard errors."""
+    docs = Path(__file__).parent.parent / "docs"
+    monkeypatch.syspath_prepend(docs)
+    power = import_module("power")
+    boards = 60
+    simulated = power.rates(power.DESIGNS[0], 2.0, boards)
+    text = (docs / "results.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| [^|]*\| 2 \| .* \| ([\d.]+) % \| (\d+) % \|$", text, re.MULTILINE)
+    assert len(lines) == len(simulated) == 2, "by cell, over cells"
+    for (_, error, found), documented in zip(simulated, lines, strict=True):
+        for rate, percent in zip((error, found), documented, strict=True):
+            share = float(percent) / 100
+            assert abs(rate - share) <= 4 * math.sqrt(share * (1 - share) / boards)
+    by_cell, over_cells = (found for _, _, found in simulated)
+    assert over_cells > by_cell + 0.2

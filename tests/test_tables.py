@@ -395,7 +395,7 @@ def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [one["state"] for one in found] == ["diverged", "value", "failed"]
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "DIVERGED 10.00 (1)" in out
+    assert "DIVERGED 1/1 10.00 (1)" in out
     assert "70.00 (1)§" in out
 
 

@@ -137,7 +137,11 @@ def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
     if counts:
         several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
         yield f"{several} seed{'s' * (counts[-1] > 1)}"
-    diverged = [label_of(record) for record in cell.selected if record["diverged"]]
+    diverged = []
+    for record in cell.selected:
+        if record["diverged"]:
+            counts = f"{record['diverged_count']}/{record['n']}"
+            diverged.append(f"{label_of(record)} {counts}")
     if diverged:
         yield f"DIVERGED: {', '.join(diverged)}"
     reasons: dict[str, str] = {}

@@ -21,6 +21,8 @@ _POOLED = (
     "difference: mean over cells of the mean difference in the cell",
     "the intervals of all algorithms hold at once with 95 % (simultaneous)",
     "p: sign flips of partitions, corrected for all algorithms (Westfall-Young max-T)",
+    "p by seed: the same for seeds, whose partitions at all alphas flip together; it is at least "
+    "2^(1 - seeds)",
     "ahead in: partitions in which the algorithm is better",
     "traffic, time: of a run, in multiples of the reference's in the same cell, median over cells",
     "time is of the shortest run of a cell, on the machines that ran them",
@@ -201,20 +203,28 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     found = gains(tables, metric, label) if label else ()
     if not label or not found:
         return None
-    names = ("difference [simultaneous 95 %]", "p", "ahead in", "cells")
+    names = ("difference [simultaneous 95 %]", "p", "p by seed", "ahead in", "cells")
     headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
-    rows = {gain.pooled.method: _gain_texts(gain, metric) for gain in found}
+    cells = _pooled_cells(tables, metric)
+    by_seed = _values_by_cluster(cells, fields=())
+    seeds = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
+    rows = {}
+    records = []
+    for gain in found:
+        method = gain.pooled.method
+        rows[method] = _gain_texts(gain, metric, seeds[method])
+        records.append(_gain_record(gain, metric, label, seeds[method]))
     notes = [*_POOLED]
     if any(gain.diverged for gain in found):
         notes.append(_DIVERGED)
-    count = len(_pooled_cells(tables, metric))
+    count = len(cells)
     return sheet(
         f"Over {count} cell{'s' if count != 1 else ''} · {metric.short}: difference from {label}",
         [f"{_description(metric)}; {label} is subtracted; partitions are paired"],
         headings,
         rows,
         notes,
-        [_gain_record(gain, metric, label) for gain in found],
+        records,
     )
 
 
@@ -240,11 +250,11 @@ def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
     return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
 
 
-def _values_by_cluster(cells: Sequence[PooledCell]) -> Values:
-    """Return cell -> algorithm -> partition -> value; one split and seed are one partition."""
+def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLIT_FIELDS) -> Values:
+    """Return cell -> algorithm -> partition -> value; one seed and values of `fields` are one."""
     values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
     for place, (setting, rows) in enumerate(cells):
-        split = tuple(setting.get(name) for name in SPLIT_FIELDS)
+        split = tuple(setting.get(name) for name in fields)
         values[place] = {}
         for label, cell in rows.items():
             values[place][label] = {(*split, seed): value for seed, value in cell.seeds.items()}
@@ -289,11 +299,12 @@ def _scales(
     return scales
 
 
-def _gain_texts(gain: Gain, metric: Number) -> list[str]:
+def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
     entry = gain.pooled
     return [
         difference_text(gain, metric),
         p_text(entry.p),
+        p_text(p_by_seed),
         f"{_ahead(entry, metric)} of {entry.clusters}",
         str(entry.cells),
         ratio_text(gain.traffic),
@@ -328,7 +339,7 @@ def _ahead(entry: PooledDifference, metric: Number) -> int:
     return entry.ahead if metric.higher_is_better else entry.clusters - entry.ahead
 
 
-def _gain_record(gain: Gain, metric: Number, reference: str) -> dict[str, Any]:
+def _gain_record(gain: Gain, metric: Number, reference: str, p_by_seed: float) -> dict[str, Any]:
     entry = gain.pooled
     return {
         "metric": metric.name,
@@ -337,6 +348,7 @@ def _gain_record(gain: Gain, metric: Number, reference: str) -> dict[str, Any]:
         "difference": entry.difference,
         **limits(entry.interval),
         "p": entry.p,
+        "p_by_seed": p_by_seed,
         "separable": entry.separable,
         "ahead": entry.ahead,
         "partitions": entry.clusters,
