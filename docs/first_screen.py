@@ -39,13 +39,15 @@ def first_screen() -> str:
     columns = sorted(set(alphas))
     heads = ["method", *(f"α = {alpha:g}" for alpha in columns)]
     heads += ["all cells", "traffic", "time", "diverged"]
-    lines = [_line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
+    alignment = ["---"] + ["---:"] * (len(heads) - 1)
+    lines = [_line(heads), _line(alignment)]
 
     def add(names: Sequence[str]) -> None:
         present = [name for name in names if name in over_cells]
         for name in sorted(present, key=lambda name: -over_cells[name]["difference"]):
-            cells = [by_cell.get((name, alpha)) for alpha in columns]
-            lines.append(_line([f"`{name}`", *map(_difference, cells), *_whole(over_cells[name])]))
+            own = [_difference(by_cell.get((name, alpha))) for alpha in columns]
+            own += _whole(over_cells[name])
+            lines.append(_line([f"`{name}`", *own]))
 
     add(METHODS)
     lines.append(_line(["*another model is evaluated:*", *[""] * (len(heads) - 1)]))

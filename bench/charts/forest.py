@@ -62,8 +62,13 @@ def forest(rows: Rows, title: str, columns: Mapping[str, str]) -> list[Spec]:
 def _heading(text: str) -> Spec:
     """Put a heading above a column of words, at their right."""
     mark = {"type": "text", "align": "right", "baseline": "bottom", "fontSize": 12}
-    place = {"x": {"value": _WORDS}, "y": {"value": -6}, "text": {"value": text}}
-    return {"data": {"values": [{}]}, "mark": mark, "encoding": place | {"color": None}}
+    encoding = {
+        "x": {"value": _WORDS},
+        "y": {"value": -6},
+        "text": {"value": text},
+        "color": None,
+    }
+    return {"data": {"values": [{}]}, "mark": mark, "encoding": encoding}
 
 
 def _intervals(rows: Rows, title: str, height: int, names: Spec) -> Spec:

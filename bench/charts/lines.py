@@ -86,26 +86,21 @@ def own_colours(labels: Sequence[str], shown: Collection[str], signs: bool = Tru
     count = len(LIGHT)
     if len(drawn) > count:
         return Keys(labels, shown, signs)
+    usual = {name: labels.index(name) % count for name in drawn}
     by_colour: dict[int, str] = {}
     for name in drawn:
-        usual = labels.index(name) % count
-        if usual in by_colour:
-            usual = next(
-                place
-                for place in range(count)
-                if place not in _usual(labels, drawn) | by_colour.keys()
-            )
-        by_colour[usual] = name
-    domain = [
-        by_colour.get(place, " " * (place + 1)) for place in range(count)
-    ]  # blanks: unused colours
-    places = [labels.index(name) if name in labels else 0 for name in domain]
+        colour_place = usual[name]
+        if colour_place in by_colour:
+            taken = {*usual.values(), *by_colour}
+            colour_place = min(set(range(count)) - taken)
+        by_colour[colour_place] = name
+    domain = []
+    places = []
+    for place in range(count):
+        name = by_colour.get(place, " " * (place + 1))  # blanks stand for unused colours
+        domain.append(name)
+        places.append(labels.index(name) if name in usual else 0)
     return Keys(domain, shown, signs, places=places)
-
-
-def _usual(labels: Sequence[str], drawn: Collection[str]) -> set[int]:
-    """Return the colours that the drawn algorithms have in the order of `labels`."""
-    return {labels.index(name) % len(LIGHT) for name in drawn}
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _matrix(table: Table, metric: Number) -> dict[str, Any]:
             lines.append({"label": row.label, "reference": row.reference, "cells": cells})
     return {
         "metric": metric,
-        "places": [dict(zip(table.by, table.heads[at].place, strict=True)) for at in columns],
+        "places": [table.heads[column].place for column in columns],
         "lines": lines,
         "excluded": excluded,
     }

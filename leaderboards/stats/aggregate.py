@@ -106,7 +106,7 @@ def pooled(
     import pandas as pd
 
     scores = _arrays(values)
-    last = {key: set((diverged or {}).get(key, ())) for key in scores}
+    last = diverged or {}
     left_out: dict[str, str] = {}
     names = sorted({name for cell in scores.values() for name in cell})
     for name in names:
@@ -129,12 +129,14 @@ def pooled(
         for key, cell in scores.items():
             # Exactly rounded sums, so that equal values in another order tie.
             mean = math.fsum(cell[name]) / len(cell[name])
-            means[name].append(worst if name in last[key] else mean)
+            means[name].append(worst if name in last.get(key, ()) else mean)
     table = pd.DataFrame(means)
     ranks = table.rank(axis=1, ascending=not higher_is_better).mean()
-    best = table.eq(table.max(axis=1) if higher_is_better else table.min(axis=1), axis=0)
+    best_mean = table.max(axis=1) if higher_is_better else table.min(axis=1)
+    best = table.eq(best_mean, axis=0)
     best = best & np.isfinite(table)  # nobody wins a cell in which all diverged
-    wins = best.div(best.sum(axis=1).clip(lower=1), axis=0).mean()
+    winners = best.sum(axis=1).clip(lower=1)
+    wins = best.div(winners, axis=0).mean()
     normalised = _normalised(scores, scales or {})
     standings = []
     for name in complete:

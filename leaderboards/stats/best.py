@@ -86,16 +86,18 @@ def from_best(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tup
     means = np.nanmean(table, axis=1)
     results = []
     for place, name in enumerate(names):
-        alone = candidates[place] and candidates.sum() == 1
         rivals = np.delete(candidates, place)
         own = np.delete(lowest[place], place)
-        low = max(0.0, own.min()) if alone else min(0.0, own[rivals].min())
+        low = min(0.0, own[rivals].min()) if rivals.any() else max(0.0, own.min())
         high = max(0.0, highest[place])
-        difference = float(sign * (means[place] - np.delete(means, place).max()))
-        ends = sorted((sign * low, sign * high))
-        bounded = math.isfinite(low) and math.isfinite(high)
-        interval = Interval(float(ends[0]), float(ends[1])) if bounded else None
-        results.append(FromBest(name, difference, interval, not candidates[place]))
+        interval = None
+        if math.isfinite(low) and math.isfinite(high):
+            ends = sorted((sign * low, sign * high))
+            interval = Interval(float(ends[0]), float(ends[1]))
+        others = np.delete(means, place)
+        difference = float(sign * (means[place] - others.max()))
+        excluded = not candidates[place]
+        results.append(FromBest(name, difference, interval, excluded))
     return tuple(results)
 
 
@@ -129,7 +131,9 @@ def _pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     widths = stdtrit(degrees, 1 - share) * stds / np.sqrt(degrees + 1)
     rounding = ROUNDING * np.nanmax(np.abs(table), initial=0.0)
     constant = np.abs(deviations).max(axis=2) <= rounding
-    widths[constant] = np.where(np.exp2(-counts) <= share, 0.0, np.inf)[constant]
+    rare = np.exp2(-counts) <= share
+    widths[constant & rare] = 0.0
+    widths[constant & ~rare] = np.inf
     widths[~enough] = np.inf
     means[np.abs(means) <= rounding] = 0.0
     return means, widths

@@ -295,6 +295,15 @@ def number(value: float | None, metric: Number, sign: bool = False) -> str:
     return f"{shown:{'+' if sign else ''}.{metric.unit.decimals}f}"
 
 
+def interval_text(interval: Interval | None, metric: Number) -> str:
+    """Format the interval of a difference with a space before it; empty if there is none."""
+    if interval is None:
+        return ""
+    low = number(interval.low, metric, sign=True)
+    high = number(interval.high, metric, sign=True)
+    return f" [{low}, {high}]"
+
+
 def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
     """Return an interval as fields of a record: `low` and `high`, both None if there is no interval."""
     low, high = (None, None) if interval is None else (interval.low, interval.high)

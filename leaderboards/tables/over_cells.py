@@ -12,7 +12,7 @@ from leaderboards.problems import SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
-from leaderboards.tables.model import Cell, Row, Sheet, Table, limits, number, sheet
+from leaderboards.tables.model import Cell, Row, Sheet, Table, interval_text, limits, number, sheet
 from leaderboards.tables.sheets import matching_label, p_text
 
 PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
@@ -316,11 +316,7 @@ def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
 def difference_text(gain: Gain, metric: Number) -> str:
     """Format the difference with its interval: `+1.04 [+0.07, +2.10]`."""
     text = number(gain.pooled.difference, metric, sign=True)
-    interval = gain.pooled.interval
-    if interval is None:
-        return text
-    ends = (number(end, metric, sign=True) for end in (interval.low, interval.high))
-    return f"{text} [{', '.join(ends)}]"
+    return text + interval_text(gain.pooled.interval, metric)
 
 
 def ratio_text(ratio: float | None) -> str:

@@ -17,6 +17,7 @@ from leaderboards.tables.model import (
     Head,
     Sheet,
     Table,
+    interval_text,
     limits,
     number,
     sheet,
@@ -140,8 +141,8 @@ def _distance_text(entry: FromBest, metric: Number) -> str:
     text = number(entry.difference, metric, sign=True)
     if entry.interval is None:
         return f"{text} not tested"
-    ends = (number(end, metric, sign=True) for end in (entry.interval.low, entry.interval.high))
-    return f"{text} [{', '.join(ends)}]{EXCLUDED if entry.excluded else ''}"
+    mark = EXCLUDED if entry.excluded else ""
+    return text + interval_text(entry.interval, metric) + mark
 
 
 def _distance_record(table: Table, head: Head, entry: FromBest) -> Mapping[str, Any]:
@@ -181,8 +182,8 @@ def _difference_text(test: Comparison, metric: Number) -> str:
         return f"{text} ({test.n})"
     if test.interval is None or test.adjusted is None:
         return f"{text} ({test.n}) not tested"
-    text += f" [{number(test.interval.low, metric, True)}, {number(test.interval.high, metric, True)}] ({test.n})"
-    return f"{text} p {p_text(test.adjusted)}"
+    text += interval_text(test.interval, metric)
+    return f"{text} ({test.n}) p {p_text(test.adjusted)}"
 
 
 def p_text(p: float) -> str:
