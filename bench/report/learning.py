@@ -140,8 +140,8 @@ def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
     diverged = []
     for record in cell.selected:
         if record["diverged"]:
-            counts = f"{record['diverged_count']}/{record['n']}"
-            diverged.append(f"{label_of(record)} {counts}")
+            share = f"{record['diverged_count']}/{record['n']}"
+            diverged.append(f"{label_of(record)} {share}")
     if diverged:
         yield f"DIVERGED: {', '.join(diverged)}"
     reasons: dict[str, str] = {}
