@@ -328,6 +328,7 @@ def test_differences_are_means_over_the_cells_that_both_have(tmp_path, validated
         "scaffold": ("–", "1/1"),
     }
     assert all(row["low"] is None for row in drawn_rows), "two partitions bound nothing"
+    assert "no intervals" in words(spec)
 
 
 def test_intervals_are_those_that_compare_prints(tmp_path):

@@ -54,10 +54,12 @@ def _differences(metric: Number, comparison: Problem, found: Sequence[Gain]) -> 
     most = max(gain.pooled.cells for gain in found)
     cells = f"the cells that both have, {most} at most" if most > 1 else "one cell"
     axis = f"points over {BASELINE}" if metric.unit.shown == "%" else f"over {BASELINE}"
+    intervals = "no intervals, which take six partitions or more"
+    if any(gain.pooled.interval for gain in found):
+        intervals = "all intervals hold at once with 95 %. Blue: the interval excludes 0"
     notes = [
         f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {BASELINE} over "
-        f"{cells}, paired by partition; all intervals hold at once with 95 %. Blue: the interval "
-        "excludes 0",
+        f"{cells}, paired by partition; {intervals}",
         f"Traffic and time of a run in multiples of {BASELINE}'s; runs that diverged, of all",
     ]
     panels = forest(rows, axis, columns)

@@ -128,7 +128,9 @@ def difference_sections(
             found = gains([tables[group.key]], metric, BASELINE)
             drawn = [gain for gain in found if gain.pooled.method not in REFERENCES]
             if drawn:
-                plots.append({"metric": metric, "lines": _forest(drawn, metric)})
+                bounded = any(gain.pooled.interval for gain in drawn)
+                lines = _forest(drawn, metric)
+                plots.append({"metric": metric, "lines": lines, "bounded": bounded})
         if plots:
             sections.append({"group": group, "plots": plots})
     return sections
