@@ -62,6 +62,35 @@ from leaderboards.rows.files import (
     write_named_by_content,
 )
 
+# The axes of the arrays, by the letters above; those of one part are as long as one another.
+AXES = {
+    "run/key": "",
+    "run/algorithm": "",
+    "local/rounds": "R",
+    "local/clients": "Rm",
+    "local/accuracy": "Rm",
+    "classes/rounds": "R",
+    "classes/global": "RC",
+    "classes/personal": "",
+    "classes/counts": "KC",
+    "classes/clients": "m",
+    "classes/local": "mC",
+    "features/samples": "n",
+    "features/labels": "n",
+    "features/global": "nD",
+    "features/client": "",
+    "features/local": "nD",
+    "drift/rounds": "R",
+    "drift/clients": "Rm",
+    "drift/shares": "Rm",
+    "drift/gradients": "Rm",
+    "drift/mean_gradient": "R",
+    "drift/dissimilarity": "R",
+    "drift/distances": "Rm",
+    "drift/distance": "R",
+    "message/rounds": "R",
+}
+MOST = 2**20  # classes or clients that a figure can show
 FOLDER = "tracked"
 NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?\.(npz|safetensors)")
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -131,7 +160,35 @@ class Tracked:
                     arrays[name.removesuffix(".npy")] = np.lib.format.read_array(
                         member, allow_pickle=False
                     )
+            _check_arrays(arrays)
         return arrays
+
+
+def _check_arrays(arrays: Arrays) -> None:
+    """Raise ValueError for arrays that `--track` does not write, because figures index them."""
+    lengths: dict[tuple[str, str], int] = {}
+    for name, axes in AXES.items():
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        part = name.partition("/")[0]
+        if array.dtype.kind not in ("U" if part == "run" else "biuf"):
+            raise ValueError(f"its {name} is of type {array.dtype}")
+        if array.ndim != len(axes) or not array.size:
+            raise ValueError(
+                f"its {name} has the shape {array.shape}, for axes ({', '.join(axes)})"
+            )
+        for axis, length in zip(axes, array.shape, strict=True):
+            if lengths.setdefault((part, axis), length) != length:
+                raise ValueError(f"its {name} has another number {axis} than other arrays")
+    last = arrays.get("local/clients", np.zeros((1, 0)))[-1].tolist()
+    if last and arrays.get("features/client", last[0]) not in last:
+        raise ValueError("its features/client is none of the last round")
+    places = {"classes/clients": lengths.get(("classes", "K"), MOST), "features/labels": MOST}
+    for name, end in places.items():
+        numbers = arrays.get(name, np.zeros(1, int))
+        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= end:
+            raise ValueError(f"its {name} are no whole numbers from 0 to {end - 1}")
 
 
 def path_of(out: Path | str, key: str, ending: str = "npz") -> Path:
@@ -224,7 +281,10 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except MemoryError as error:  # the file may be sound
         raise EnvironmentProblem(f"memory does not suffice to read {path}: free some") from error
-    except (zipfile.BadZipFile, ValueError, EOFError, RuntimeError, SyntaxError) as error:
+    except (
+        *(zipfile.BadZipFile, EOFError, SyntaxError),
+        *(ValueError, TypeError, OverflowError, RuntimeError),
+    ) as error:
         raise EnvironmentProblem(
             f"{path} is not a readable file of tracked data ({error}): delete it; "
             "--track with --force makes it again"

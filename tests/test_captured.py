@@ -244,12 +244,13 @@ class Allocator:
 
 
 class PoolGraph:
-    """A graph of `Allocator`'s captures; `instantiates` says whether a captured one can be replayed."""
+    """A graph of `Allocator`'s captures; `instantiates`: whether a captured one can be replayed."""
 
     instantiates = True
 
     def __init__(self, allocator: Allocator) -> None:
-        self._allocator, self._pool = allocator, 0
+        self._allocator = allocator
+        self._pool = 0
         self._complete = False
 
     def capture_begin(self, pool: int) -> None:

@@ -63,7 +63,7 @@ def test_each_epoch_is_an_order_of_its_own(count: int, whole_batches: bool) -> N
         for begin in range(0, end, 8):
             positions.append([order[place % count] for place in range(begin, begin + 8)])
             sizes.append(min(8, count - begin))
-    weight = [[place < size for place in range(8)] for size in sizes]
+    weight = [[True] * size + [False] * (8 - size) for size in sizes]
     assert drawn.positions.tolist() == positions[:7]
     assert drawn.sizes == tuple(sizes[:7])
     assert drawn.weight.tolist() == weight[:7]

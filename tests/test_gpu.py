@@ -98,7 +98,8 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
 
 def test_a_step_that_waits_costs_no_memory_after_its_capture_failed() -> None:
     """A later capture succeeds, and what both took can be freed."""
-    capture, held = cuda_graphs(), []
+    capture = cuda_graphs()
+    held: list[torch.Tensor] = []
     give_back_gpu_memory()
     before = torch.cuda.memory_reserved()
 

@@ -120,7 +120,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.fixture
 def still(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time passes by `complaint` alone, because on a busy machine a thread may not run for seconds."""
+    """Time passes by `complaint` alone: on a busy machine a thread may not run for seconds."""
     idle = SimpleNamespace(start=lambda: None)
     threads = SimpleNamespace(Event=threading.Event, Thread=lambda **options: idle)
     monkeypatch.setattr(ray_cluster, "threading", threads)
@@ -130,7 +130,7 @@ def still(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 def complaint(
     cluster: Cluster, resources: Resources, stopping: bool = False, seconds: int = 60
 ) -> str:
-    """The first complaint of so many seconds, if any; the cluster is asked once a second if it answers."""
+    """The first complaint of so many seconds, in each of which a cluster that answers is asked."""
     watch = ray_cluster.Watch(resources)
     for _ in range(seconds):
         cluster.now += 1
@@ -174,7 +174,8 @@ def test_a_watched_cluster_is_asked_again_and_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_cluster, "ASK_SECONDS", 0.01)
-    watch, until = ray_cluster.Watch(Resources(cpus=2)), time.monotonic() + 60
+    watch = ray_cluster.Watch(Resources(cpus=2))
+    until = time.monotonic() + 60
     while cluster.asked < 3 and time.monotonic() < until:
         time.sleep(0.01)
     watch.close()

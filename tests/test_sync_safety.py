@@ -284,7 +284,7 @@ def track(out: Path, values: Iterable[float], forced: bool = False) -> dict[str,
     row = sound_row(curve_of(0))
     tensors = {"weight": np.array(values, np.float32)}
     names = [artifacts.write_tensors(out, row["run_key"], tensors, {})]
-    names.append(artifacts.write_arrays(out, row["run_key"], {"classes/global": np.array(values)}))
+    names.append(artifacts.write_arrays(out, row["run_key"], {"made/values": np.array(values)}))
     Store(out).write(row, curve_of(0), forced, names)
     return row
 
@@ -299,7 +299,7 @@ def test_a_forced_model_reaches_other_machines(out: Path, there: Path, tmp_path:
     assert push(out, there).tracked == 2
     assert pull(other, there).tracked == 2
     for folder in (out, other, there):
-        assert artifacts.arrays(folder, key)["classes/global"].tolist() == [2.0]
+        assert artifacts.arrays(folder, key)["made/values"].tolist() == [2.0]
         assert (
             artifacts.path_of(folder, key, "safetensors").name
             == artifacts.path_of(out, key, "safetensors").name

@@ -124,12 +124,12 @@ def swollen() -> bytes:
     return made.getvalue()
 
 
-def endless() -> bytes:
-    """An array of 2^53 bytes that is not there."""
+def endless(size: int) -> bytes:
+    """An array of 2^53 bytes, or of more than a number of 64 bits, that is not there."""
     header = io.BytesIO()
     made = io.BytesIO()
     np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)}
+        header, {"descr": "<f8", "fortran_order": False, "shape": (size,)}
     )
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("classes/global.npy", header.getvalue())
@@ -143,11 +143,53 @@ def single() -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("content", [swollen(), endless(), single(), b""])
+@pytest.mark.parametrize("content", [swollen(), endless(2**50), endless(2**70), single(), b""])
 def test_a_file_that_is_none_is_named(content: bytes, tmp_path: Path) -> None:
     (name,) = track(tmp_path, classes=1)
     (tmp_path / "tracked" / name).write_bytes(content)
     with pytest.raises(EnvironmentProblem):
+        artifacts.arrays(tmp_path, KEY)
+
+
+SOUND = {
+    "classes/rounds": np.array([1, 2]),
+    "classes/global": np.array([[0.5, np.nan], [0.25, 0.5]]),
+    "classes/counts": np.array([[3, 1], [0, 4], [1, 1]]),
+    "classes/clients": np.array([0, 2]),
+    "classes/local": np.array([[0.5, 0.5], [0.25, 1.0]]),
+    "features/labels": np.array([0, 1, 1]),
+    "features/local": np.zeros((3, 4)),
+    "features/client": np.array(2),
+    "local/clients": np.array([[0, 1], [0, 2]]),
+    "message/class_weights": np.ones((2, 2)),
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"classes/counts": np.array([["x", "y"]])},
+        {"classes/counts": np.array(1.0)},
+        {"classes/counts": np.ones((3, 2), complex)},
+        {"classes/counts": np.zeros((3, 3))},
+        {"classes/rounds": np.zeros(0)},
+        {"classes/global": np.zeros((0, 2)), "classes/rounds": np.zeros(0)},
+        {"classes/clients": np.array([0, 3])},
+        {"classes/clients": np.array([-1, 2])},
+        {"classes/clients": np.array([0.5, 2.0])},
+        {"features/labels": np.array([0, 1, 2**62])},
+        {"features/labels": np.array([0, 1])},
+        {"features/client": np.array(1)},
+        {"run/key": np.array(5)},
+    ],
+)
+def test_arrays_that_no_run_tracks_are_named(changed: dict[str, Any], tmp_path: Path) -> None:
+    artifacts.write_arrays(tmp_path, KEY, SOUND)
+    assert artifacts.arrays(tmp_path, KEY).keys() == SOUND.keys()
+    (path,) = (tmp_path / "tracked").iterdir()
+    with path.open("wb") as file:
+        np.savez(file, **(SOUND | changed))
+    with pytest.raises(EnvironmentProblem, match="tracked data"):
         artifacts.arrays(tmp_path, KEY)
 
 

@@ -165,8 +165,12 @@ def draw_schedule(
 
 
 def steps_of(setting: Setting, num_examples: int, sizes: Sequence[int]) -> int:
-    """Count the local steps of a client of `num_examples` samples; a larger client never takes fewer."""
-    epochs, batch_size = setting.local_epochs, setting.batch_size
+    """Count the local steps of a client of `num_examples` samples.
+
+    A larger client never takes fewer.
+    """
+    epochs = setting.local_epochs
+    batch_size = setting.batch_size
     if setting.step_rule == "batches":
         return epochs
     if setting.step_rule == "equal":

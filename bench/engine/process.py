@@ -50,10 +50,11 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def float32_products(device: torch.device, precision: str) -> Iterator[None]:
-    """Within this context, let a GPU use TF32 in float32 products if and only if `precision` is `tf32`.
+    """Let a GPU use TF32 in float32 products within this context, if `precision` is `tf32`.
 
-    Torch has one such choice a process. Afterwards it is what it was before, so runs of different
-    precisions can take turns. Nothing is changed for a CPU, which has no TF32.
+    For other precisions it may not. Torch has one such choice a process. Afterwards it is what it
+    was before, so runs of different precisions can take turns. Nothing is changed for a CPU, which
+    has no TF32.
     """
     if device.type != "cuda":
         yield

@@ -41,7 +41,10 @@ class Samples(Protocol):
         """Return inputs (B, ...), not augmented."""
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """Return inputs (B, ...) of a training step; the draws are of `draw_crops`, the width is one of `widths`."""
+        """Return inputs (B, ...) of a training step.
+
+        The draws are of `draw_crops`, the width is one of `widths`.
+        """
 
     def widths(self, rows: Tensor) -> list[int] | None:
         """Return the input length of each step, whose samples are a row of (steps, B); None if inputs have one size."""
@@ -143,7 +146,10 @@ class Crops:
         self._rotations = _rotations(height, width).to(pixels.device) if rotate else None
 
     def __call__(self, index: Tensor, draws: Tensor) -> Tensor:
-        """Return the window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 3 or 4) of `draw_crops`."""
+        """Return the window (B, H, W, C) uint8 of each sample of `index` (B,).
+
+        `draws`: (B, 3 or 4) of `draw_crops`.
+        """
         row, column, mirror, *angle = draws.int().unbind(1)
         height, width = self._shape
         first_pixels = index.to(self._index_dtype) * (height * width)

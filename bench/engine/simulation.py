@@ -84,7 +84,9 @@ class Progress:
 
 
 def progress_of(saved: Mapping[str, Any], rows: Collection[str], rounds: int) -> Progress:
-    """Rebuild the progress in a saved state of a run that has made `rounds`, and has `rows`, by their suffixes.
+    """Rebuild the progress in a saved state of a run that has made `rounds`.
+
+    `rows` are the suffixes of the run's rows.
 
     Raises:
         TypeError: it lacks a counter, or has another one.
@@ -299,15 +301,18 @@ class Simulation:
     def _take_over(
         self, manifest: Mapping[str, Any], server: Mapping[str, Any], memories: dict[int, Memory]
     ) -> None:
-        """Go on from a loaded state; raises errors of many kinds for one that `save` did not write."""
-        number, backend = manifest["round"], manifest["backend"]
+        """Go on from a loaded state.
+
+        Raises errors of many kinds for one that `save` did not write.
+        """
+        number = manifest["round"]
         if type(number) is not int or number < 1:
             raise ValueError(f"its round is {number!r}")
         if shapes(server["params"]) != shapes(self.server.params):
             raise ValueError("its model has other tensors than the run's")
         if max(memories, default=0) >= len(self.federation.clients):
             raise ValueError("it has memories of clients that the run has not")
-        self.backend = choose_backend(backend, self.device)
+        self.backend = choose_backend(manifest["backend"], self.device)
         self.trainer = trainer_of(self.backend, self.device)
         rows = [*self.algorithm.rows]
         if self.setting.finetune_steps:

@@ -168,7 +168,7 @@ class StateFolder:
 
 
 def _check_archive(file: Path) -> None:
-    """Raise ValueError for a file whose parts are compressed or overlap: it may be large once it is read."""
+    """Raise ValueError for compressed or overlapping parts, which may be large once read."""
     with open_regular(file) as content, zipfile.ZipFile(content) as archive:
         parts = archive.infolist()
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
@@ -178,7 +178,7 @@ def _check_archive(file: Path) -> None:
 
 
 def _check_tensors(tree: Any, size: int) -> None:
-    """Raise ValueError for tensors that are no plain ones, or far larger than the file of `size` bytes."""
+    """Raise ValueError for tensors that are not plain, or far larger than the file's `size`."""
     for tensor in leaves(tree):
         if tensor.layout != torch.strided or tensor.device.type == "meta":
             raise ValueError(f"it holds a {tensor.layout} tensor on {tensor.device}")

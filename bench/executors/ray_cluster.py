@@ -294,10 +294,7 @@ class Watch:
                 self.ask()
 
     def ask(self) -> None:
-        """Ask the cluster once, and remember when it answered.
-
-        Waits for ever if its head is silent.
-        """
+        """Ask the cluster once, and remember when it answered; waits for a silent head."""
         nodes = _nodes()
         self._answered = time.monotonic()
         live = _live(nodes)

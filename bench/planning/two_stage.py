@@ -57,9 +57,9 @@ def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget:
     most = len(rates) + len(own) - 1 + near
     if budget > most:
         raise UsageError(
-            f"--budget {budget}: {algorithm.name} has {counted(len(own), 'own configuration')}, and only "
-            f"{counted(near, 'other learning rate')} can be told apart near one of --lr: give at most --budget {most}, "
-            "or rates that are further apart"
+            f"--budget {budget}: {algorithm.name} has {counted(len(own), 'own configuration')}, "
+            f"and only {counted(near, 'other learning rate')} can be told apart near one of --lr: "
+            f"give at most --budget {most}, or rates that are further apart"
         )
     return TwoStages(search, tuple(rates), own)
 
@@ -156,7 +156,7 @@ def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
 
 
 def _places_between() -> Iterator[float]:
-    """Yield places between two rates, in the order in which they are tried: halves, then quarters, then eighths."""
+    """Yield places between two rates in the order they are tried: halves, quarters, eighths, ..."""
     for halvings in range(1, MOST_HALVINGS + 1):
         for odd in range(1, 2**halvings, 2):
             yield odd / 2**halvings

@@ -127,7 +127,10 @@ StepExecutor = Eager | Captured
 
 
 def _buffer_for(tree: Any, buffer: Any, axes: int, room: Sequence[int]) -> Any:
-    """Return `buffer` if `tree` fits into it, else zeros with `room`: as large as both if alike, else as `tree`."""
+    """Return `buffer` if `tree` fits into it, else zeros.
+
+    They are as large as both if these are alike, else as `tree`, with `room`.
+    """
 
     def structure(tree: Any) -> Any:
         return tree_map(lambda tensor: (tensor.dim(), tensor.shape[axes:], tensor.dtype), tree)
@@ -185,7 +188,7 @@ def cuda_graphs() -> Callable[[Act], Act]:
 
 
 def _abandon(graph: Any, pool: Any) -> None:
-    """End a capture that failed, and let the memory that it took from `pool` be freed with its graph.
+    """End a capture that failed, and let its memory in `pool` be freed with its graph.
 
     Before 2.14, torch gives up the pool of a completed capture only. Before 2.12 it goes on
     directing allocations to it as well, and then frees no memory at all any more.
@@ -202,7 +205,10 @@ def _abandon(graph: Any, pool: Any) -> None:
 
 
 def _is_complete(graph: Any) -> bool:
-    """Return whether a capture was completed; an error may have come later, when it became an executable."""
+    """Return whether a capture was completed.
+
+    An error may have come later, when it was to become an executable.
+    """
     try:
         graph.pool()
     except RuntimeError:
