@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import identical, largest_gap, nothing_falls_back, resumed, simulate, trained
+from test_own_samples import trained as trained_on_own_samples
 
 from algorithms.fedavg import FedAvg
 from bench.engine.loop import Loop
@@ -64,6 +65,18 @@ def test_bfloat16_with_batch_norm(model: str) -> None:
     with nothing_falls_back():
         other = trained("fedavg", "stacked", 1, precision="bf16", **options)
     assert 0 < largest_gap(exact, other) < 0.05
+
+
+@pytest.mark.parametrize("model", ["mlp+bn", "cnn_digits+bn"])
+@pytest.mark.parametrize("algorithm", ["local", "fedbn"])
+def test_clients_models_side_by_side_score_as_on_a_cpu(algorithm: str, model: str) -> None:
+    options = {"model": model, "finetune_steps": 2, "new_clients": 0.2}
+    cpu = trained_on_own_samples(algorithm, **options)
+    gpu = trained_on_own_samples(algorithm, "stacked", device="cuda", **options)
+    for suffix, points in cpu.progress.curves.items():
+        for (at, name, value), point in zip(points, gpu.progress.curves[suffix], strict=True):
+            assert (at, name) == point[:2]
+            assert value == pytest.approx(point[2], abs=1e-9)
 
 
 def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:

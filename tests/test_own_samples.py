@@ -35,6 +35,7 @@ def simulate(
     backend: str = "loop",
     folder: Path | None = None,
     seed: int = 0,
+    device: str = "cpu",
     **fields: Any,
 ) -> Simulation:
     """A run on the toy data, dealt to clients that keep samples of their own."""
@@ -44,7 +45,7 @@ def simulate(
     shares = split(setting, dataset.train_y, seed)
     states = StateFolder(folder) if folder else None
     return Simulation(
-        make(algorithm), setting, seed, dataset, INFO, shares, "cpu", backend, folder=states
+        make(algorithm), setting, seed, dataset, INFO, shares, device, backend, folder=states
     )
 
 

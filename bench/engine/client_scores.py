@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from algorithms.base import Params
+from bench.engine.federation import Federation
+from bench.engine.network import Network
+from bench.engine.pytree import stack
+from bench.engine.side_by_side import filled, logits_together, samples_of_pass
 from leaderboards.numbers import CLIENT_ACCURACY
+
+Predict = Callable[[Network, Params, Tensor], Tensor]  # the scores (B, C) of samples
+
+
+def by_logits(net: Network, params: Params, x: Tensor) -> Tensor:
+    """Return a model's logits (B, C)."""
+    return net.eval(params, x).logits
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,109 @@ class OwnScore:
     def accuracy(self) -> float:
         """Share of its own tests classified correctly."""
         return self.right / self.samples
+
+
+@dataclass(frozen=True)
+class OwnSamples:
+    """The samples that clients keep, and the measuring of models on them.
+
+    `predict` gives the scores by which a model's classes are chosen.
+    """
+
+    net: Network
+    federation: Federation
+    predict: Predict = by_logits
+
+    def tests_of(self, client: int) -> int:
+        """Return the number of a client's own tests."""
+        tests = self.federation.local_tests
+        return len(tests[client]) if client < len(tests) else 0
+
+    def of_one_model(self, model: Params) -> dict[int, OwnScore]:
+        """Measure one model on the samples of every client that keeps some, in one pass."""
+        clients = self._keeping
+        if not clients:
+            return {}
+        samples = [self._samples_of(client) for client in clients]
+        right = self._right(model, torch.cat(samples))
+        parts = torch.split(right, [len(index) for index in samples])
+        return self._scores(clients, parts)
+
+    def one_by_one(self, models: Mapping[int, Params]) -> dict[int, OwnScore]:
+        """Measure clients' own models on their samples."""
+        parts = []
+        for client, model in models.items():
+            parts.append(self._right(model, self._samples_of(client)))
+        return self._scores(list(models), parts)
+
+    @torch.no_grad()
+    def side_by_side(self, models: Mapping[int, Params], width: int) -> dict[int, OwnScore]:
+        """Measure clients' own models on their samples, as one program of `width` models.
+
+        All samples are padded to the largest number of any client.
+        """
+        if not models:
+            return {}
+        train = self.federation.train
+        stacked = stack(filled(list(models.values()), width))
+        longest = max(self._count(client) for client in self._keeping)
+        padded = [_padded(self._samples_of(client), longest) for client in models]
+        index = torch.stack(filled(padded, width))
+        parts = []
+        for places in torch.split(index, samples_of_pass(self.federation.device, width), dim=1):
+            self.federation.before_chunk()
+            x = train.at(places.flatten())
+            x = x.view(*places.shape, *x.shape[1:])
+            logits = logits_together(self.net, stacked, x, own_inputs=True)
+            parts.append(logits.argmax(2) == train.labels[places])
+        right = torch.cat(parts, 1).cpu()
+        own = [right[row, : self._count(client)] for row, client in enumerate(models)]
+        return self._scores(list(models), own)
+
+    @property
+    def _keeping(self) -> list[int]:
+        """The clients that keep tests of their own."""
+        return [
+            client for client in range(len(self.federation.local_tests)) if self.tests_of(client)
+        ]
+
+    def _count(self, client: int) -> int:
+        """Return the number of a client's own tests and validation samples."""
+        return self.tests_of(client) + len(self.federation.local_validations[client])
+
+    def _samples_of(self, client: int) -> Tensor:
+        """Return the indices of a client's own tests, and of its validation samples after them."""
+        tests = self.federation.local_tests[client]
+        return torch.cat([tests, self.federation.local_validations[client]])
+
+    @torch.no_grad()
+    def _right(self, model: Params, index: Tensor) -> Tensor:
+        """Return which of these training samples (n,) a model classifies correctly, on the CPU."""
+        train = self.federation.train
+        ordered = train.by_cost(index)  # as chunks have them
+        parts = []
+        for x, y in self.federation.chunks(train, ordered):
+            labels = self.predict(self.net, model, x).argmax(1)
+            parts.append(labels == y)
+        of_sample = torch.zeros_like(train.labels, dtype=torch.bool)
+        of_sample[ordered] = torch.cat(parts)
+        return of_sample[index].cpu()
+
+    def _scores(self, clients: Sequence[int], parts: Sequence[Tensor]) -> dict[int, OwnScore]:
+        """Make scores of what is right (n,) of each client's own samples."""
+        scores = {}
+        for client, right in zip(clients, parts, strict=True):
+            tests = self.tests_of(client)
+            test_right = int(right[:tests].sum())
+            val_right = int(right[tests:].sum())
+            scores[client] = OwnScore(test_right, tests, val_right, len(right) - tests)
+        return scores
+
+
+def _padded(index: Tensor, length: int) -> Tensor:
+    """Repeat the last entry of an index until it has this length."""
+    missing = length - len(index)
+    return torch.cat([index, index[-1:].expand(missing)])
 
 
 def client_measures(own: Mapping[int, OwnScore], training: int, last: bool) -> dict[str, float]:

@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Message, Params
-from algorithms.forward import chunk_size
 from bench.engine.client_round import ClientResult
-from bench.engine.client_scores import OwnScore
+from bench.engine.client_scores import OwnSamples, OwnScore, Predict, by_logits
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.pytree import each as map_each
 from bench.engine.pytree import equal, has_nan, stack, total
+from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
-T = TypeVar("T")
 Complete = Callable[[Params, int], Params]  # a client's whole model, of a row and that client
 Models = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
-Predict = Callable[[Network, Params, Tensor], Tensor]  # the scores (B, C) of samples
 
-WIDTH = 16  # most personal models that are evaluated side by side
-PASS = 4  # chunks of one model whose samples such a pass has, of all models together
 
 GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
 ASK_SECONDS = 0.5  # at least, between two looks at the stop file
@@ -120,11 +113,6 @@ class Evaluation:
 Scores = dict[int, ClientScores]  # by client
 
 
-def by_logits(net: Network, params: Params, x: Tensor) -> Tensor:
-    """Return a model's logits (B, C)."""
-    return net.eval(params, x).logits
-
-
 @torch.no_grad()
 def score(
     net: Network,
@@ -209,7 +197,9 @@ class Evaluator:
     def whole(self, model: Params) -> Evaluation:
         """Evaluate one model for all clients."""
         parts = range(len(self.federation.test_parts))
-        return Evaluation([self._score_whole(model, part) for part in parts], self._own_of(model))
+        scores = [self._score_whole(model, part) for part in parts]
+        own = OwnSamples(self.net, self.federation, self.predict).of_one_model(model)
+        return Evaluation(scores, own)
 
     def personal(self, models: Models, on_test_set: bool = True) -> Evaluation:
         """Evaluate each client's own model; `on_test_set`: whether on the test set, too."""
@@ -225,16 +215,14 @@ class Evaluator:
             missing = [client for client in clients if self._lacks(client, on_test_set)]
             evaluator = replace(self, net=net, width=width, stacked=side_by_side)
             evaluator._measure(missing, models, on_test_set)
-        scores = []
-        for client in range(self.clients if on_test_set else 0):
-            parts = self.known[client].parts
-            scores += [parts[part] for part in self._parts_of(client)]
-        own = {}
+        evaluation = Evaluation([], {})
         for client in numbers:
-            score_of_own = self.known[client].own
-            if score_of_own is not None:
-                own[client] = score_of_own
-        return Evaluation(scores, own)
+            known = self.known[client]
+            if on_test_set and client < self.clients:
+                evaluation.scores.extend(known.parts[part] for part in self._parts_of(client))
+            if known.own is not None:
+                evaluation.own[client] = known.own
+        return evaluation
 
     def _measure(self, clients: Sequence[int], models: Models, on_test_set: bool) -> None:
         """Measure the models of clients with this network, some side by side."""
@@ -257,12 +245,8 @@ class Evaluator:
         known = self.known[client]
         if on_test_set and client < self.clients and not known.parts:
             return True
-        return known.own is None and len(self._own_tests(client)) > 0
-
-    def _own_tests(self, client: int) -> Tensor:
-        """Return the indices of a client's own tests; none of one that pooled data do not know."""
-        tests = self.federation.local_tests
-        return tests[client] if client < len(tests) else self.federation.validation[:0]
+        kept = OwnSamples(self.net, self.federation, self.predict).tests_of(client)
+        return known.own is None and kept > 0
 
     def _measure_on_parts(self, members: Mapping[int, Params], alike: Alike) -> None:
         """Measure models on their parts of the test set; those that are alike once."""
@@ -285,8 +269,8 @@ class Evaluator:
         if not models:
             return []
         federation = self.federation
-        stacked = stack(_filled(models, self.width))
-        size = max(1, PASS * chunk_size(federation.device) // self.width)
+        stacked = stack(filled(models, self.width))
+        size = samples_of_pass(federation.device, self.width)
         on_tests = federation.chunks(federation.test, federation.test_parts[part], size)
         scores = score_together(self.net, stacked, on_tests, part)[: len(models)]
         held_out = federation.validation_parts[part]
@@ -311,90 +295,11 @@ class Evaluator:
 
     def _measure_own(self, members: Mapping[int, Params]) -> None:
         """Measure the models of clients on the samples that each keeps for it."""
-        clients = [client for client in members if len(self._own_tests(client))]
-        if not clients:
-            return
-        samples = [self._own_samples(client) for client in clients]
-        if self.stacked:
-            models = stack(_filled([members[client] for client in clients], self.width))
-            hits = self._hits_together(models, samples)
-        else:
-            pairs = zip(clients, samples, strict=True)
-            hits = [self._hits(members[client], index) for client, index in pairs]
-        for client, right in zip(clients, hits, strict=True):
-            self.known[client].own = self._own_score(client, right)
-
-    def _own_of(self, model: Params) -> dict[int, OwnScore]:
-        """Measure one model on every client's own samples, in one pass."""
-        keeping = self._keeping
-        if not keeping:
-            return {}
-        samples = [self._own_samples(client) for client in keeping]
-        sizes = [len(index) for index in samples]
-        hits = torch.split(self._hits(model, torch.cat(samples)), sizes)
-        pairs = zip(keeping, hits, strict=True)
-        return {client: self._own_score(client, right) for client, right in pairs}
-
-    @property
-    def _keeping(self) -> list[int]:
-        """The clients that keep tests of their own."""
-        clients = range(len(self.federation.local_tests))
-        return [client for client in clients if len(self._own_tests(client))]
-
-    def _own_samples(self, client: int) -> Tensor:
-        """Return the indices of a client's own tests, and of its validation samples after them."""
-        return torch.cat([self._own_tests(client), self.federation.local_validations[client]])
-
-    def _own_score(self, client: int, right: Tensor) -> OwnScore:
-        """Make a score of what is right (n,) of a client's own samples."""
-        samples = len(self._own_tests(client))
-        val_right = int(right[samples:].sum())
-        return OwnScore(int(right[:samples].sum()), samples, val_right, len(right) - samples)
-
-    @torch.no_grad()
-    def _hits(self, model: Params, index: Tensor) -> Tensor:
-        """Return which of these training samples (n,) a model classifies correctly, on the CPU."""
-        train = self.federation.train
-        ordered = train.by_cost(index)  # as chunks have them
-        parts = []
-        for x, y in self.federation.chunks(train, ordered):
-            parts.append(self.predict(self.net, model, x).argmax(1) == y)
-        of_sample = torch.zeros(len(train.labels), dtype=torch.bool, device=index.device)
-        of_sample[ordered] = torch.cat(parts)
-        return of_sample[index].cpu()
-
-    @torch.no_grad()
-    def _hits_together(self, models: Params, samples: list[Tensor]) -> list[Tensor]:
-        """Return which samples of its own each stacked model classifies correctly, on the CPU.
-
-        All are padded to the largest number of any client, so that the shape is always the same.
-        """
-        train = self.federation.train
-        validations = self.federation.local_validations
-        sizes = [
-            len(self._own_tests(client)) + len(validations[client]) for client in self._keeping
-        ]
-        index = torch.stack([_padded(own, max(sizes)) for own in _filled(samples, self.width)])
-        size = max(1, PASS * chunk_size(self.federation.device) // self.width)
-        parts = []
-        for places in torch.split(index, size, dim=1):
-            self.federation.before_chunk()
-            x = train.at(places.flatten())
-            x = x.view(*places.shape, *x.shape[1:])
-            logits = outputs_together(self.net, models, x, own_inputs=True)
-            parts.append(logits.argmax(2) == train.labels[places])
-        hits = torch.cat(parts, 1).cpu()
-        return [row[: len(own)] for row, own in zip(hits, samples, strict=False)]
-
-
-def _filled(items: list[T], count: int) -> list[T]:
-    """Repeat the last item until there are so many."""
-    return items + [items[-1]] * (count - len(items))
-
-
-def _padded(index: Tensor, length: int) -> Tensor:
-    """Repeat the last entry of an index until it has this length."""
-    return torch.cat([index, index[-1:].expand(length - len(index))])
+        own = OwnSamples(self.net, self.federation, self.predict)
+        kept = {client: model for client, model in members.items() if own.tests_of(client)}
+        scores = own.side_by_side(kept, self.width) if self.stacked else own.one_by_one(kept)
+        for client, result in scores.items():
+            self.known[client].own = result
 
 
 class Alike:
@@ -419,23 +324,6 @@ class Alike:
 
 
 @torch.no_grad()
-def outputs_together(net: Network, models: Params, x: Tensor, own_inputs: bool = False) -> Tensor:
-    """Compute the logits (m, B, C) of m stacked models on inputs (B, ...), or each on its own.
-
-    `own_inputs`: whether the inputs are (m, B, ...).
-    """
-    # A stack's layers, because vmap by itself gives bfloat16 other precisions than one model has.
-    from bench.engine.stacked.stack import BatchedLayers
-
-    layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
-    dims = {"params": dict.fromkeys(models, 0), "x": 0 if own_inputs else None}
-    with layers:
-        outputs = map_each(net.eval, {"params": models, "x": x}, dims)
-    logits: Tensor = outputs.logits
-    return logits
-
-
-@torch.no_grad()
 def score_together(
     net: Network, models: Params, chunks: Iterable[tuple[Tensor, Tensor]], part: int = 0
 ) -> list[Score]:
@@ -446,10 +334,11 @@ def score_together(
     loss = torch.zeros(count, dtype=torch.float64, device=first.device)
     samples = 0
     for x, y in chunks:
-        logits = outputs_together(net, models, x)
+        logits = logits_together(net, models, x)
         right.index_add_(1, y, (logits.argmax(2) == y).long())
-        log_shares = logits.log_softmax(2)
-        loss -= log_shares[:, torch.arange(len(y), device=y.device), y].sum(1)
+        losses = -logits.log_softmax(2)
+        of_labels = losses.gather(2, y.expand(count, -1).unsqueeze(2))
+        loss += of_labels.sum((1, 2))
         samples += len(y)
     values = (loss / samples).tolist()
     rows = zip(right.cpu(), values, strict=True)

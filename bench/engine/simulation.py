@@ -21,7 +21,7 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
 from bench.data.splits import PublicSet, Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
-from bench.engine.client_scores import client_measures
+from bench.engine.client_scores import by_logits, client_measures
 from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import (
     Evaluation,
@@ -29,7 +29,6 @@ from bench.engine.evaluate import (
     Models,
     Scores,
     StopCheck,
-    by_logits,
     mean_measures,
     nonfinite_reason,
 )
