@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms import ALGORITHMS
+from algorithms import ALGORITHMS, algorithm_of
 from algorithms.entry_points import names_of_rows
 from bench import artifacts
 from bench.compare.filters import run_of_key
@@ -107,7 +107,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """Rebuild the run of a row; raises UsageError if its algorithm is unknown here, or is another version by now."""
-    found = find_algorithm(row["algorithm"])
+    found = find_algorithm(algorithm_of(row["algorithm"]))
     name = found.name
     setting = setting_of(row["setting_json"])
     values = {**found.defaults(), **json.loads(row["hp_json"])}
