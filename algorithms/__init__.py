@@ -47,6 +47,17 @@ def entry(name: str) -> Entry:
     return plugin
 
 
+def algorithm_of(row: str) -> str:
+    """Return the name of the algorithm whose runs have rows of this name; the name itself of others.
+
+    `fedproto_proto` is a row of `fedproto`.
+    """
+    if row in ALGORITHMS:
+        return row
+    own = (each.name for each in ALGORITHMS.values() if row in each.rows.values())
+    return next(own, row)
+
+
 def build(name: str, **hyperparameters: Any) -> Algorithm:
     """Build the algorithm with these hyper-parameters, all others at their defaults.
 
@@ -61,4 +72,4 @@ def build(name: str, **hyperparameters: Any) -> Algorithm:
     return algorithm
 
 
-__all__ = ["ALGORITHMS", "Entry", "Field", "build", "entry"]
+__all__ = ["ALGORITHMS", "Entry", "Field", "algorithm_of", "build", "entry"]

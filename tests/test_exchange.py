@@ -13,6 +13,9 @@ from algorithms import build
 from bench.data.dataset import Dataset
 from bench.engine.simulation import Simulation
 from bench.selftest.toy import INFO, TINY, gap, make, models_of, simulate, toy_dataset, toy_split
+from bench.sweep import command as sweep
+from bench.sweep import reproduce
+from leaderboards import Store
 
 ROUNDING = 1e-12  # float64
 
@@ -83,3 +86,12 @@ def test_unlike_models_are_resumed_and_differ_from_local(
 @pytest.mark.parametrize("name", UNLIKE)
 def test_equal_models_of_clients_change_nothing(name: str) -> None:
     assert identical(trained(name), trained(name, client_models="mlp/mlp"))
+
+
+def test_a_second_row_is_reproduced(tmp_path: Path) -> None:
+    arguments = ["--algo", "fml", "--dataset", "digits", "--rounds", "1", "--local-epochs", "1"]
+    arguments += ["--set", "ce_weight=0.5", "--executor", "inline", "--out", str(tmp_path), "-q"]
+    assert sweep.main(arguments) == 0
+    runs = Store(tmp_path).runs()
+    key = runs[runs.algorithm == "fml_meme"].run_key.iloc[0]
+    assert reproduce.main([key, "--out", str(tmp_path)]) == 0

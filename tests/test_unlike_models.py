@@ -28,6 +28,8 @@ from bench import models
 from bench.engine.pack import Pack
 from bench.engine.pytree import equal, num_bytes
 from bench.engine.simulation import Simulation
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.step_executors import Captured, traced
 from bench.errors import UsageError
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -321,3 +323,15 @@ def test_short_memory_splits_stacks_of_unlike_models() -> None:
     cut.trainer.limit = 1  # type: ignore[union-attr]
     cut.advance(3)
     assert largest_gap(whole, cut) <= 1e-10
+
+
+@pytest.mark.parametrize("algorithm", ["local", "feddf"])
+def test_captured_steps_are_those_of_each_model(algorithm: str) -> None:
+    executors = Stacked(
+        lambda: Captured(traced, warm_ups=1), server=lambda: Captured(traced, warm_ups=1)
+    )
+    captured = simulate(algorithm, "stacked", client_models="mlp/cnn_digits/mlp+fd32")
+    captured.trainer = executors
+    captured.advance(4)
+    plain = run(algorithm, 4, backend="stacked", client_models="mlp/cnn_digits/mlp+fd32")
+    assert largest_gap(captured, plain) <= 1e-9

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms import ALGORITHMS
+from algorithms import ALGORITHMS, algorithm_of
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.compare.filters import run_of_key
@@ -143,7 +143,7 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     name = row["algorithm"]
     if setting.finetune_steps:
         name = name.removesuffix(FINETUNED)
-    found = find_algorithm(name)
+    found = find_algorithm(algorithm_of(name))
     name = found.name
     values = {**found.defaults(), **json.loads(row["hp_json"])}
     unit = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
