@@ -91,7 +91,8 @@ def start(
     public: PublicSet | None = None,
     **fields: Any,
 ) -> Simulation:
-    folder, seed = fields.pop("folder", None), fields.pop("seed", 0)
+    folder = fields.pop("folder", None)
+    seed = fields.pop("seed", 0)
     setting = replace(TINY, **fields)
     built = make(algorithm) if isinstance(algorithm, str) else algorithm
     samples = other() if public is None else public
@@ -103,7 +104,8 @@ def start(
 
 
 def test_inputs_are_those_of_the_set_normalised_as_the_runs() -> None:
-    run, public = start("feddf"), other()
+    run = start("feddf")
+    public = other()
     expected = (public.dataset.train_x / 255 - 0.5) / 0.25
     assert np.allclose(run.fed.public.x.numpy(), expected)
     assert run.fed.public.x.shape == (COUNT, 1, 8, 8)
@@ -142,7 +144,8 @@ def test_each_client_is_sent_them_once(algorithm: Algorithm, backend: str) -> No
 
 
 def test_both_backends_read_them_alike() -> None:
-    loop, stacked = start(Nudged()), start(Nudged(), "stacked")
+    loop = start(Nudged())
+    stacked = start(Nudged(), "stacked")
     plain = simulate("fedavg")
     for run in (loop, stacked, plain):
         run.advance(3)
