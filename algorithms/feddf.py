@@ -35,9 +35,9 @@ from algorithms.losses import kl
 class FedDF(Algorithm):
     """The server starts from the weighted mean and distils the ensemble of the round's local models into it.
 
-    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam, and
-    keeps the model of the best validation accuracy. If clients have models of their own, there is a
-    mean for each architecture, over its clients, and all participants are the ensemble that is
+    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam,
+    and keeps the model of the best validation accuracy. If clients have models of their own, there
+    is a mean for each architecture, over its clients, and all participants are the ensemble that is
     distilled into it (section 4). A client receives its own architecture's model.
 
     Args:

@@ -38,6 +38,7 @@ from bench.errors import UsageError
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
+from bench.selftest.communication import _traffic_by_round
 from bench.selftest.toy import make
 from bench.sweep.command import main as sweep
 from leaderboards import Store
@@ -141,6 +142,24 @@ def test_each_client_is_sent_them_once(algorithm: Algorithm, backend: str) -> No
         sent = run.progress.traffic.bytes_down - before - len(clients) * _model_bytes(run)
         assert sent == len(clients - seen) * COUNT * SAMPLE_BYTES
         seen |= clients
+
+
+def test_what_an_algorithm_states_of_its_message_leaves_them_out() -> None:
+    rounds = _traffic_by_round(start(Started()))
+    size = _model_bytes(start(Started())) / 8
+    assert [counts["down"] for counts in rounds] == [size] * 4
+
+
+def test_their_labels_change_nothing() -> None:
+    public = other()
+    labels = public.dataset.train_y[::-1].copy()
+    turned = replace(public, dataset=replace(public.dataset, train_y=labels))
+    for algorithm in (Nudged(), "feddf"):
+        first = start(algorithm)
+        second = start(algorithm, public=turned)
+        first.advance(2)
+        second.advance(2)
+        assert identical(first, second)
 
 
 def test_both_backends_read_them_alike() -> None:
