@@ -23,6 +23,7 @@ from make import DOCS, HEAD, escaped, overview, section
 
 from algorithms import ALGORITHMS, Entry
 from bench.compare.command import main as compare
+from leaderboards.tables.model import EXCLUDED
 
 ROOT = DOCS.parent
 BOARD = "reference"  # whose lines the pages of algorithms show
@@ -49,7 +50,7 @@ SECTIONS = {
         "docs/performance.md": "performance.md",
     },
     "Algorithms": {"docs/algorithms.md": "algorithms.md"},
-    "Python": {},
+    "Python": {"docs/python.md": "python.md"},
     "Project": {
         "docs/design.md": "design.md",
         "CONTRIBUTING.md": "contributing.md",
@@ -59,6 +60,7 @@ SECTIONS = {
 }
 # Interfaces for users, and what they hold.
 MODULES = {
+    "bench.api": "the commands as functions",
     "algorithms.base": "what an algorithm is written with",
     "algorithms.losses": "losses per example",
     "algorithms.params": "arithmetic of models",
@@ -204,7 +206,8 @@ def board_lines(entry: Entry, cells: Sequence[Mapping[str, Any]]) -> Iterator[st
         return
     yield (
         "Test accuracy in %, mean ± standard deviation, the number of seeds in brackets, on "
-        "[the board](reference.md). Algorithms that a test cannot tell from the best share rank 1. "
+        "[the board](reference.md). `×`: a test excludes the algorithm from being the best of its "
+        "column. "
         "Hyper-parameters at their default are not shown."
     )
     yield ""
@@ -232,8 +235,8 @@ def _accuracy(cell: Mapping[str, Any]) -> str:
     if cell["state"] == "diverged":
         return "DIVERGED"
     spread = "" if cell["std"] is None else f" ± {100 * cell['std']:.2f}"
-    rank = f", rank {cell['rank']}" if cell["rank"] else ""
-    return f"{100 * cell['mean']:.2f}{spread} ({cell['with_value']}){rank}"
+    mark = EXCLUDED if cell["excluded"] else ""
+    return f"{100 * cell['mean']:.2f}{spread} ({cell['with_value']}){mark}"
 
 
 def certificate_lines(name: str, certificates: Mapping[str, Any]) -> Iterator[str]:

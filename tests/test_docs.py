@@ -55,7 +55,7 @@ def test_the_design_names_files_that_exist() -> None:
         code = "".join((ROOT / file).read_text() for file in re.findall(r"`([\w/]+\.py)`", files))
         for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
             assert re.search(
-                rf"^ *(?:def|class) {name}\b|^{name}\b|\b{name}\(", code, re.MULTILINE
+                rf"^ *(?:def|class) {name}\b|^ *{name}: |^{name}\b|\b{name}\(", code, re.MULTILINE
             ), f"{name}: {files}"
 
 

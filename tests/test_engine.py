@@ -14,8 +14,7 @@ from conftest import TINY, largest_gap, simulate, toy_split, trained
 from algorithms.base import Algorithm, Params
 from bench.engine import evaluate
 from bench.engine.client_round import Schedule, draw_schedule, steps_of
-from bench.engine.evaluate import Evaluator, Score
-from bench.engine.network import Network
+from bench.engine.evaluate import Evaluator, Score, mean_measures
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
 from bench.engine.rng import stream
@@ -88,9 +87,9 @@ def test_untrained_clients_are_scored_once(algorithm: str, monkeypatch: pytest.M
     scored: list[int] = []
     score_whole = Evaluator._score_whole
 
-    def counted(self: Evaluator, net: Network, params: Params, part: int) -> Score:
+    def counted(self: Evaluator, params: Params, part: int) -> Score:
         scored.append(part)
-        return score_whole(self, net, params, part)
+        return score_whole(self, params, part)
 
     monkeypatch.setattr(Evaluator, "_score_whole", counted)
     run = trained(algorithm, rounds=2, **options)
@@ -223,8 +222,7 @@ def test_scores_follow_clients_that_trained(participation: float) -> None:
     run = simulate("local", participation=participation, rounds=4)
     for _ in range(4):
         run.advance(1)
-        fresh = Evaluator(run.net, run.federation, run.local_model)
-        row = run.algorithm.evaluated(run.server)[""]
-        expected = fresh.measures(row, fresh.scores(row))
+        fresh = Evaluator(run.net, run.federation, run.fed.num_clients)
+        expected = mean_measures(fresh.personal(run.models_of("")).scores)
         stored = {name: value for at, name, value in run.progress.curves[""] if at == run.round}
         assert {name: stored[name] for name in expected} == pytest.approx(expected, abs=1e-12)

@@ -166,8 +166,12 @@ class Stood:
     diverged: bool = False
     execution: Execution = field(default_factory=lambda: Execution(out="out"))
 
+    @property
+    def selecting_number(self) -> str:
+        return RULES[self.execution.chosen_by]
+
     def number(self, name: str, until: float = math.inf) -> float:
-        assert name == RULES[self.execution.chosen_by]
+        assert name == self.selecting_number
         return self.value
 
 

@@ -186,7 +186,7 @@ def test_gaps_are_ordered_by_value() -> None:
     records = [
         {
             **{"algorithm": name, "model": "mlp", "n": 1, "diverged": False},
-            **{"configurations": 2, "configurations_diverged": 0},
+            **{"configurations": 2, "configurations_diverged": 0, "personal": False},
             **{"chosen_on": "seed 0", "validation_gap": gap, "selected_on": "validation"},
         }
         for name, gap in gaps.items()

@@ -159,6 +159,8 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
             own |= {name: own[listed] for name, listed in net.tied.items()}
             of_clients |= {f"{client}/{name}": value for name, value in own.items()}
         return _arrays(of_clients)
+    if not personal and not row:  # of pooled data: the one client's model is everyone's
+        (row,) = models([0])
     tensors = {**simulation.net.constants, **row}
     for client in range(clients if personal else 0):
         (model,) = models([client])
