@@ -51,7 +51,7 @@ NEEDS = {  # what an algorithm may require of the engine
     "sgd": "local SGD, with or without momentum, not Nesterov's",
     "plain_sgd": "local SGD without momentum and without clipping",
     "pooled": "one client that holds the training data of all",
-    "common_features": "models with one number of features, as all have in the form `+fd64`",
+    "common_features": "models with one number of features; unlike ones are pooled (`+fd64`)",
 }
 
 

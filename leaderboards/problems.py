@@ -8,6 +8,7 @@ by side, and those that were tuned.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,15 +43,17 @@ FINETUNED = "_ft"  # ends the name of a row of the models after each client's ow
 REFERENCES = frozenset(("centralized", "local", f"centralized{FINETUNED}", f"local{FINETUNED}"))
 # Rows of each client's own model among those that were stored before rows said so.
 PERSONAL = frozenset(("fedbn", "feddkd_bn", "local"))
+# Forms that methods need of a model: pooled features, a projection head, BatchNorm.
+_OF_METHODS = re.compile(r"(\+fd\d+)?(\+head)?(\+bn)?$")
 _FIRST = ("dataset", "model", "partition", "num_clients")
 
 
 def base_model(model: str) -> str:
     """Strip the forms that methods need of a model.
 
-    `cnn+head` becomes `cnn`, and `bert+lora8+head` becomes `bert+lora8`.
+    `cnn+head` and `cnn+fd64` become `cnn`, and `bert+lora8+head` becomes `bert+lora8`.
     """
-    return model.removesuffix("+bn").removesuffix("+head")
+    return _OF_METHODS.sub("", model)
 
 
 def label_of(algorithm: str, model: str) -> str:

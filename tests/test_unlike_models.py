@@ -35,7 +35,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.sweep.command import main as sweep
-from leaderboards import Store
+from leaderboards import Store, canonical_json
 from leaderboards.problems import cell_of, model_words, setting_of
 from search_spaces import Setting
 
@@ -335,3 +335,17 @@ def test_captured_steps_are_those_of_each_model(algorithm: str) -> None:
     captured.advance(4)
     plain = run(algorithm, 4, backend="stacked", client_models="mlp/cnn_digits/mlp+fd32")
     assert largest_gap(captured, plain) <= 1e-9
+
+
+def test_methods_on_features_get_models_with_as_many_in_one_cell() -> None:
+    values = {"client_models": ("mlp/cnn_digits",)}
+    plan = make_plan(Request(("fd", "fedproto"), "digits", values=values))
+    settings = {unit.algorithm: unit.setting for unit in plan.units}
+    assert settings["fd"].client_models == UNLIKE
+    assert settings["fedproto"].client_models == "mlp+fd64/cnn_digits+fd64"
+    cells = {cell_of(canonical_json(unit.setting.as_dict())) for unit in plan.units}
+    assert len(cells) == 1, "they stand in one table"
+    even = make_plan(
+        Request(("fedproto",), "digits", values={"client_models": ("mlp+fd64/cnn_digits+fd64",)})
+    )
+    assert {unit.key for unit in even.units} <= {unit.key for unit in plan.units}, "the same runs"

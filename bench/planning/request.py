@@ -404,7 +404,7 @@ def supply(entry: Entry, setting: Setting) -> Setting:
             raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
         models.check_model(model, shapes.input_shape, shapes.kind)
     if "common_features" in entry.needs:
-        _check_common_features(entry, setting, shapes.input_shape)
+        setting = _with_common_features(setting, shapes.input_shape)
     _check_samples(entry, setting, shapes)
     _check_optimizer(entry, setting)
     return setting
@@ -474,17 +474,14 @@ def _check_unlike_models(entry: Entry, setting: Setting) -> None:
     )
 
 
-def _check_common_features(entry: Entry, setting: Setting, input_shape: tuple[int, ...]) -> None:
-    """Raise UsageError unless the models of all clients have one number of features."""
-    counts = {name: models.num_features(name, input_shape) for name in setting.models_of_clients}
-    if len(set(counts.values())) > 1:
-        numbers = ", ".join(f"{count} of {name}" for name, count in counts.items())
-        width = min(counts.values())
-        pooled = "/".join(_pooled_to(name, width) for name in setting.models_of_clients)
-        raise UsageError(
-            f"{entry.name} compares features of clients, whose models have unlike numbers of them "
-            f"({numbers}): pool all to one, for instance client_models={pooled}"
-        )
+def _with_common_features(setting: Setting, input_shape: tuple[int, ...]) -> Setting:
+    """Pool the features of the clients' models to the smallest number of any, if they differ."""
+    counts = [models.num_features(name, input_shape) for name in setting.models_of_clients]
+    width = min(counts)
+    if width == max(counts):
+        return setting
+    pooled = [_pooled_to(name, width) for name in setting.models_of_clients]
+    return replace(setting, model=_pooled_to(setting.model, width), client_models="/".join(pooled))
 
 
 def _pooled_to(model: str, width: int) -> str:
