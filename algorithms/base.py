@@ -449,7 +449,7 @@ class Algorithm:
         return Server(params)
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """Return the message to every client of the round; its distinct tensors are the traffic down.
+        """Return the message to every client of the round; its distinct tensors are traffic down.
 
         Of an entry of `by_model`, a dict by name of the model, a client receives its own model's.
         """

@@ -30,7 +30,8 @@ class About:
         summary: one line.
         defaults_follow: source of the defaults: the paper or its authors' code, and for which
             values.
-        down: size of the message to each client in a round.
+        down: size of the message to each client in a round, without public samples, which a client
+            is sent once.
         up: size of each client's upload.
         keeps: a client's memory between rounds, and after a comma its size.
         needs: keys of `algorithms.base.NEEDS`, in addition to the needs of the class.

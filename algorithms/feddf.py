@@ -37,10 +37,10 @@ from algorithms.students import student_gradient
 class FedDF(Algorithm):
     """The server starts from the weighted mean and distils the ensemble of the round's local models into it.
 
-    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam, and keeps the model of
-    the best validation accuracy. If clients have models of their own, there is a mean for each architecture, over its
-    clients, and all participants are the ensemble that is distilled into it (section 4). A client receives its own
-    architecture's model.
+    It minimises KL( softmax(mean_k z_k(x)) || softmax(z(x)) ) over the public samples with Adam,
+    and keeps the model of the best validation accuracy. If clients have models of their own, there
+    is a mean for each architecture, over its clients, and all participants are the ensemble that is
+    distilled into it (section 4). A client receives its own architecture's model.
 
     Args:
         server_lr: learning rate of the server's Adam.
@@ -114,8 +114,9 @@ class FedDF(Algorithm):
             "params": mean,
             "adam": adam_init({name: mean[name] for name in net.trainable}),
         }
-        best, best_step, best_params = _accuracy(net, mean, fed.validation), 0, mean
-        step = 0
+        best = _accuracy(net, mean, fed.validation)
+        best_params = mean
+        best_step = step = 0
         while step < self.max_steps and step - best_step < self.patience:
             positions = torch.stack(
                 list(islice(batches, min(self.check_every, self.max_steps - step)))

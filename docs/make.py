@@ -359,7 +359,10 @@ def _section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
     source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
     lines = [f"## {entry.name}", "", source, "", *_published(entry)]
     summary = _escaped(entry.summary)
-    lines += [f"{summary[:1].upper()}{summary[1:]}.", ""]
+    unlike = (
+        " Clients may have models of their own (`client_models`)." if entry.unlike_models else ""
+    )
+    lines += [f"{summary[:1].upper()}{summary[1:]}.{unlike}", ""]
     for kind in map(type, layers(build(entry.name))):
         if kind in documented:
             lines += [f"{kind.__name__}: see [`{documented[kind]}`](#{documented[kind]}).", ""]

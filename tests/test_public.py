@@ -38,6 +38,7 @@ from bench.errors import UsageError
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
+from bench.selftest.communication import _traffic_by_round
 from bench.selftest.toy import make
 from bench.sweep.command import main as sweep
 from leaderboards import Store
@@ -91,7 +92,8 @@ def start(
     public: PublicSet | None = None,
     **fields: Any,
 ) -> Simulation:
-    folder, seed = fields.pop("folder", None), fields.pop("seed", 0)
+    folder = fields.pop("folder", None)
+    seed = fields.pop("seed", 0)
     setting = replace(TINY, **fields)
     built = make(algorithm) if isinstance(algorithm, str) else algorithm
     samples = other() if public is None else public
@@ -103,7 +105,8 @@ def start(
 
 
 def test_inputs_are_those_of_the_set_normalised_as_the_runs() -> None:
-    run, public = start("feddf"), other()
+    run = start("feddf")
+    public = other()
     expected = (public.dataset.train_x / 255 - 0.5) / 0.25
     assert np.allclose(run.fed.public.x.numpy(), expected)
     assert run.fed.public.x.shape == (COUNT, 1, 8, 8)
@@ -141,8 +144,27 @@ def test_each_client_is_sent_them_once(algorithm: Algorithm, backend: str) -> No
         seen |= clients
 
 
+def test_what_an_algorithm_states_of_its_message_leaves_them_out() -> None:
+    rounds = _traffic_by_round(start(Started()))
+    size = _model_bytes(start(Started())) / 8
+    assert [counts["down"] for counts in rounds] == [size] * 4
+
+
+def test_their_labels_change_nothing() -> None:
+    public = other()
+    labels = public.dataset.train_y[::-1].copy()
+    turned = replace(public, dataset=replace(public.dataset, train_y=labels))
+    for algorithm in (Nudged(), "feddf"):
+        first = start(algorithm)
+        second = start(algorithm, public=turned)
+        first.advance(2)
+        second.advance(2)
+        assert identical(first, second)
+
+
 def test_both_backends_read_them_alike() -> None:
-    loop, stacked = start(Nudged()), start(Nudged(), "stacked")
+    loop = start(Nudged())
+    stacked = start(Nudged(), "stacked")
     plain = simulate("fedavg")
     for run in (loop, stacked, plain):
         run.advance(3)

@@ -114,8 +114,8 @@ def public_set(
     total = len(dataset.train_y)
     if count > total:
         raise UsageError(
-            f"public={setting.public} asks for {count} samples, and {name} has {total} to train on: "
-            f"use public={name}:{total} or fewer"
+            f"public={setting.public} asks for {count} samples, and {name} has {total} to train "
+            f"on: use public={name}:{total} or fewer"
         )
     ranks = _ranks(setting.partition_seed_of(seed), "public", total)
     index = _lowest(np.arange(total), ranks, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -27,7 +27,7 @@ from algorithms.base import (
 )
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
-from bench.engine.optimizers import Optimizer
+from bench.engine.optimizers import Optimizer, decays
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors
 from bench.engine.rng import seeded, stream
 from bench.engine.samples import draw_crops
@@ -48,7 +48,6 @@ class Problem:
             (`bench.engine.own_draws`); empty for none.
         of_clients: the problem with the network of each model that is dealt to the clients; empty
             if all have the server's.
-        unlike: whether clients have models of their own.
     """
 
     algorithm: Algorithm
@@ -61,11 +60,23 @@ class Problem:
     optimizer: Optimizer
     draws: str = ""
     of_clients: tuple[Problem, ...] = ()
-    unlike: bool = False
+
+    @property
+    def unlike(self) -> bool:
+        """Return whether clients have models of their own."""
+        return bool(self.setting.client_models)
 
     def of(self, client: int) -> Problem:
         """Return the problem with a client's own network."""
         return self.of_clients[client % len(self.of_clients)] if self.of_clients else self
+
+    def with_network(
+        self, model: str, net: Network, initialise: Callable[[torch.Generator], Params]
+    ) -> Problem:
+        """Return the problem of clients that have a model of their own, of this name."""
+        fed = replace(self.fed, net=net, initialise=initialise)
+        optimizer = Optimizer(self.setting, decays(self.setting, net.trainable, net.norms))
+        return replace(self, model=model, net=net, fed=fed, optimizer=optimizer)
 
     def received(self, message: Message) -> Message:
         """Return a message as a client of this model receives it: of `by_model` its own."""

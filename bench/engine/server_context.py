@@ -174,15 +174,15 @@ class PublicData(Data):
 
 
 class ApartInPacks(Data):
-    """The public samples of runs that train as one program: each run has its own, so none is read."""
+    """The public samples of runs that train as one program: each has its own, so none is read."""
 
     def __init__(self) -> None:
         pass
 
     def __getattr__(self, attribute: str) -> Any:
         raise AttributeError(
-            f"plan.public.{attribute} is read in a program of several runs, which have public samples "
-            "of their own: they train one by one"
+            f"plan.public.{attribute} is read in a program of several runs, which have public "
+            "samples of their own: they train one by one"
         )
 
 

@@ -150,27 +150,23 @@ class Simulation:
         for name, layer in draws.items():
             if self.backend != "loop" or self.device.type != "cpu":
                 raise refuse(name, layer, "in a stack or on a GPU")
-
-        def problem_with(name: str) -> Problem:
-            net = networks[name]
-            return Problem(
-                algorithm=algorithm,
-                setting=setting,
-                seed=seed,
-                model=name,
-                net=net,
-                fed=replace(self.fed, net=net, initialise=makers[name].drawn),
-                federation=self.federation,
-                optimizer=Optimizer(setting, decays(setting, net.trainable, net.norms)),
-                draws=next(iter(draws.values()), ""),
-                unlike=bool(setting.client_models),
-            )
-
-        self.problem = problem_with(setting.model)
+        self.problem = Problem(
+            algorithm=algorithm,
+            setting=setting,
+            seed=seed,
+            model=setting.model,
+            net=self.net,
+            fed=self.fed,
+            federation=self.federation,
+            optimizer=Optimizer(setting, decays(setting, self.net.trainable, self.net.norms)),
+            draws=next(iter(draws.values()), ""),
+        )
         if setting.client_models:
-            own = {name: problem_with(name) for name in setting.models}
-            of_clients = tuple(own[name] for name in setting.models_of_clients)
-            self.problem = replace(self.problem, of_clients=of_clients)
+            dealt = [
+                self.problem.with_network(name, networks[name], makers[name].drawn)
+                for name in setting.models_of_clients
+            ]
+            self.problem = replace(self.problem, of_clients=tuple(dealt))
         with self.problem.own_draws("server", 0):
             self.server: Server = algorithm.init_server(self.fed, first[setting.model])
         _check_rows(algorithm, self.server)

@@ -452,7 +452,7 @@ def _pooled_to(model: str, width: int) -> str:
 
 
 def _check_public(entry: Entry, setting: Setting, shapes: data.DatasetInfo) -> None:
-    """Raise UsageError unless public samples are of another data set, and of one shape with these."""
+    """Raise UsageError unless public samples are of another data set, in the shape of this one."""
     assert setting.public_set is not None, "there are none to check"
     name, count = setting.public_set
     public = data.info(name).sized(setting.image_size)
@@ -475,6 +475,6 @@ def _check_public(entry: Entry, setting: Setting, shapes: data.DatasetInfo) -> N
     if "public_labels" in entry.needs and public.num_classes > shapes.num_classes:
         raise UsageError(
             f"{given}: {entry.name} learns the labels of public samples, and {name} has "
-            f"{public.num_classes} classes, {setting.dataset} {shapes.num_classes}: take a data set "
-            "of no more classes"
+            f"{public.num_classes} classes, {setting.dataset} {shapes.num_classes}: take a data "
+            "set of no more classes"
         )

@@ -43,7 +43,7 @@ LOOK = {
     "communication": "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
     "hyperparameters": "whether the field is read at all, and its bounds in `hyper(...)`",
     "memory": "server.extra and what `upload` returns",
-    "unlike_models": "`by_model`, `fed.nets` and `cohort.groups`, by which the server tells models apart",
+    "unlike_models": "`by_model`, `fed.nets`, `cohort.groups`, which tell models apart",
     "equations": "the formula's source, named with each difference",
 }
 # Take a second or two: hooks and draws, unsaved state. The results of an algorithm that fails them

@@ -53,16 +53,18 @@ def communication(candidate: Candidate, finding: Finding) -> None:
 def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
     """Run the rounds; return the exchanges of each, and its floats down and up per client.
 
-    Public samples, which a client receives once in the run, are left out.
+    Public samples, which a client is sent once in a run, are left out.
     """
     rounds, before = [], asdict(simulation.progress.traffic)
-    public = num_bytes(simulation.fed.clients_public.sent)
+    holders = 0
     for number in range(1, ROUNDS + 1):
-        held = len(simulation.progress.public_holders)
         simulation.advance(1)
         after, clients = asdict(simulation.progress.traffic), len(simulation.participants(number))
         added = {name: after[name] - before[name] for name in after}
-        added["bytes_down"] -= (len(simulation.progress.public_holders) - held) * public
+        new = len(simulation.progress.public_holders) - holders
+        if new:
+            added["bytes_down"] -= new * num_bytes(simulation.fed.clients_public.sent)
+        holders += new
         floats = {way: added[f"bytes_{way}"] / FLOAT64 / clients for way in ("down", "up")}
         rounds.append({"communications": added["communications"], **floats})
         before = after
