@@ -419,6 +419,7 @@ def test_the_engines_mean_is_weighted_by_examples() -> None:
     np.testing.assert_allclose(cohort.mean(tree, among)["a"], expected, atol=1e-12)
 
 
+@pytest.mark.usefixtures("_published_widths")
 @pytest.mark.parametrize(("shape", "quarter"), [((3, 32, 32), (8, 8)), ((1, 28, 30), (7, 8))])
 def test_generated_images_are_those_of_the_layers_in_the_code(
     shape: tuple[int, int, int], quarter: tuple[int, ...]
