@@ -21,7 +21,7 @@ from bench.sweep.command import main
 from bench.trial.halving import losers, next_rung, objective, rungs_of
 from bench.trial.trial import RunGroup
 from leaderboards import Store
-from leaderboards.selection import RULES
+from leaderboards.selection import DEFAULT_RULE, RULES
 from search_spaces import SETTINGS
 
 SETTING = replace(SETTINGS["fedkd", "digits"], rounds=10, local_epochs=1)
@@ -165,6 +165,7 @@ class Stood:
     status: str = "running"
     diverged: bool = False
     execution: Execution = field(default_factory=lambda: Execution(out="out"))
+    selecting_number: str = RULES[DEFAULT_RULE]
 
     @property
     def selecting_number(self) -> str:
