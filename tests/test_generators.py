@@ -1,4 +1,4 @@
-"""FedGen's and FedKF's generators beside the same layers of torch.nn, at weights that are all drawn."""
+"""FedGen's and FedKF's generators beside the same layers of torch.nn, at drawn weights."""
 
 from __future__ import annotations
 
