@@ -25,7 +25,11 @@ PLAIN_WIDTH = 124  # width of text that is not printed on a terminal
 
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     """Return default hyper-parameters, which tables need not show, of registered algorithms and of `names`."""
-    return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
+    values = {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
+    for algorithm in ALGORITHMS.values():
+        for row in algorithm.rows.values():
+            values.setdefault(row, algorithm.defaults())
+    return values
 
 
 def note_superseded(
