@@ -74,7 +74,7 @@ class DSFL(Algorithm):
         paper="Itahara et al. 2021",
         equations="entropy reduction aggregation",
         summary="clients and server learn sharpened mean outputs on public samples",
-        defaults_follow="the paper for `aggregation` and `era_temperature`; sizes are our own choice",
+        defaults_follow="the paper for `aggregation` and `era_temperature`; sizes are our own",
         down="S C + 2 S + 1",
         up="S C",
         keeps="its model, P",

@@ -54,7 +54,7 @@ class Model(nn.Module):
 
 
 class BodyAndHead(EncoderHeadNet):
-    """A simulation's network with its first weights, as fluke asks for it of methods that split it."""
+    """A simulation's network with its first weights, in fluke's form for methods that split it."""
 
     def __init__(self, simulation: Simulation) -> None:
         ours = Model(simulation).ours

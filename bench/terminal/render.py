@@ -26,11 +26,14 @@ PLAIN_WIDTH = 124  # width of text that is not printed on a terminal
 
 
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return the default hyper-parameters of registered algorithms and of `names`.
+    """Return the default hyper-parameters of all rows of registered algorithms, and of `names`.
 
     Tables need not show them.
     """
     values = {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
+    for algorithm in ALGORITHMS.values():
+        for row in algorithm.rows.values():
+            values.setdefault(row, algorithm.defaults())
     return values | {name + FINETUNED: own for name, own in values.items()}
 
 
