@@ -167,10 +167,6 @@ class Stood:
     execution: Execution = field(default_factory=lambda: Execution(out="out"))
     selecting_number: str = RULES[DEFAULT_RULE]
 
-    @property
-    def selecting_number(self) -> str:
-        return RULES[self.execution.chosen_by]
-
     def number(self, name: str, until: float = math.inf) -> float:
         assert name == self.selecting_number
         return self.value
