@@ -28,7 +28,7 @@ from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import COLUMNS, runs_schema
 from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
-from leaderboards.selection import DEFAULT_RULE
+from leaderboards.selection import DEFAULT_RULE, with_protocol
 
 PACKAGE = Path(leaderboards.__file__).parent
 REPRODUCED, CURVES = PACKAGE / "reproduced.parquet", PACKAGE / "reproduced_curves.parquet"
@@ -72,11 +72,15 @@ def publish(
     tuned: Sequence[str],
     at: Mapping[str, Any] | None,
     chosen_by: str = DEFAULT_RULE,
+    select_on: str | None = None,
 ) -> int:
-    """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
+    """Add the runs of result folders to a board, itself a result folder, and compact it.
 
-    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned`, `at` and
-    `chosen_by`; without `at` it is of all.
+    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned`, `at`,
+    `chosen_by` and `select_on`; without `at` it is of all.
+
+    Returns:
+        The number of these runs.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
@@ -88,7 +92,9 @@ def publish(
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    runs = store.runs() if at is None else confirmed(store.runs(), tuned, at, chosen_by)
+    runs = with_protocol(store.runs(), select_on)
+    if at is not None:
+        runs = confirmed(runs, tuned, at, chosen_by)
     store.rebuild(runs, tuned, chosen_by)
     return len(rows)
 
