@@ -407,3 +407,30 @@ def test_a_wrong_request_is_refused(
 ) -> None:
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
+
+
+READS_PUBLIC = """
+from dataclasses import dataclass
+
+from algorithms.base import Algorithm, hyper
+from algorithms.losses import cross_entropy
+
+
+@dataclass(frozen=True)
+class Readers(Algorithm):
+    needs = frozenset({"public"})
+    weight: float = hyper(0.1, 0)
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        loss = cross_entropy(net(local["params"], batch.x).logits, batch.y)
+        return loss + self.weight * net(local["params"], plan.public.x).logits.square().mean()
+"""
+
+
+def test_public_samples_in_a_pure_hook_are_no_fault_of_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "readers.py").write_text(READS_PUBLIC)
+    monkeypatch.syspath_prepend(tmp_path)
+    outcome = run_check(Candidate("readers:Readers", entry("readers:Readers")), "backends")
+    assert outcome.status == "passed", outcome.problems

@@ -173,6 +173,10 @@ class PublicData(Data):
         return (self._data.x, self._data.y) if self._labelled else (self._data.x,)
 
 
+class PublicOfSeveralRuns(AttributeError):
+    """Public samples are read where several runs have their own; a pack then trains one by one."""
+
+
 class ApartInPacks(Data):
     """The public samples of runs that train as one program: each has its own, so none is read."""
 
@@ -180,7 +184,7 @@ class ApartInPacks(Data):
         pass
 
     def __getattr__(self, attribute: str) -> Any:
-        raise AttributeError(
+        raise PublicOfSeveralRuns(
             f"plan.public.{attribute} is read in a program of several runs, which have public "
             "samples of their own: they train one by one"
         )

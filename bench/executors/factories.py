@@ -5,6 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,7 +69,9 @@ def _made(kind: Kind, path: str, wanted: type[Product], keywords: Mapping[str, A
     factory = kind.load(path, path)
     call = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
     try:
-        product = factory(**keywords)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as Optuna's of experimental samplers
+            product = factory(**keywords)
     except Exception as error:
         raise kind.error(
             path, f"called with {call}, it raises {type(error).__name__}: {error}"

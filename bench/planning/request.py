@@ -294,7 +294,9 @@ def settings_of(
             getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)
         ):
             value = text(getattr(checked[0], name))
-            notes.append(f"{name} has no effect with the other settings: it is left at {value}")
+            notes.append(
+                f"{name} has no effect with the other settings: it is left at {value or 'none'}"
+            )
     return list(dict.fromkeys(checked)), origins
 
 

@@ -15,10 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.engine.pack import Pack
 from bench.engine.pytree import leaves
+from bench.engine.server_context import PublicOfSeveralRuns
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
 from bench.engine.state import StateFolder
+from bench.errors import chain
 from bench.selftest.candidate import Candidate, Values, candidate
 from bench.selftest.certify import Finding, NotApplicable, compared
 from bench.selftest.equations import LIMITS, Limit
@@ -174,10 +176,12 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
         warnings.simplefilter("ignore")  # reported below
         pack.advance(ROUNDS)
     names = ", ".join(item.name for item in numbers)
-    for error in [*pack.failures.values(), pack.apart]:
+    errors = [*pack.failures.values()]
+    if pack.apart and not _of_public_samples(pack.apart):
+        errors.append(pack.apart)
+    for error in errors:
         with finding.case(f"packable, but fails with tensors: {names}" if numbers else "in a pack"):
-            if error:
-                raise error
+            raise error
     gaps = []
     for (values, fields), run in zip(members, pack.members, strict=True):
         gaps.append(largest_gap(tested.run(ROUNDS, "loop", values, **fields), run))
@@ -185,6 +189,11 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     fault = f"the models differ by {largest:.1e} in a pack of runs that differ in {names}"
     finding.expect(largest <= TOLERANCES["largest gap"], fault)
     return largest, len(members)
+
+
+def _of_public_samples(error: Exception) -> bool:
+    """Tell whether members of a pack train one by one because each has public samples of its own."""
+    return any(isinstance(link, PublicOfSeveralRuns) for link in chain(error))
 
 
 def reductions(tested: Candidate, finding: Finding) -> None:
