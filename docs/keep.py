@@ -29,6 +29,7 @@ from leaderboards.rows.schema import COLUMNS, runs_schema
 from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
 from leaderboards.selection import DEFAULT_RULE, with_protocol
+from search_spaces import setting_defaults
 
 PACKAGE = Path(leaderboards.__file__).parent
 REPRODUCED, CURVES = PACKAGE / "reproduced.parquet", PACKAGE / "reproduced_curves.parquet"
@@ -94,7 +95,7 @@ def publish(
     compact(board)
     runs = with_protocol(store.runs(), select_on)
     if at is not None:
-        runs = confirmed(runs, tuned, at, chosen_by)
+        runs = confirmed(runs, tuned, at, chosen_by, setting_defaults())
     store.rebuild(runs, tuned, chosen_by)
     return len(rows)
 

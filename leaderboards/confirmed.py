@@ -22,12 +22,17 @@ _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]
 
 
 def chosen(
-    runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
+    runs: pd.DataFrame,
+    tuned: Collection[str],
+    at: Mapping[str, Any],
+    chosen_by: str = DEFAULT_RULE,
+    defaults: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Select the run of seed 0 of each configuration that wins on seed 0 alone.
 
     The rule, `runs`, `tuned` and `chosen_by` are those of `board.leaderboard`. `at` maps fields of
     the setting to their values in the cells that were tuned; nothing is chosen in other cells.
+    `defaults` has the values of fields that a row's setting lacks.
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration,
@@ -36,7 +41,7 @@ def chosen(
     """
     is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
     searched = current(runs[is_search], tuned)
-    matches = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
+    matches = {text: _is_at(text, at, defaults or {}) for text in searched["setting_json"].unique()}
     searched = searched[searched["setting_json"].map(matches).astype(bool)]
     board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
@@ -44,12 +49,16 @@ def chosen(
 
 
 def confirmed(
-    runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any], chosen_by: str = DEFAULT_RULE
+    runs: pd.DataFrame,
+    tuned: Collection[str],
+    at: Mapping[str, Any],
+    chosen_by: str = DEFAULT_RULE,
+    defaults: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Select the confirming runs: those of the configurations that `chosen` selects, but seed 0.
 
     A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own
-    if `at` is empty.
+    if `at` is empty. `defaults` are those of `chosen`.
 
     Returns:
         Some rows of `runs`, with three more columns, which their leaderboard has as well:
@@ -57,7 +66,7 @@ def confirmed(
         many of these diverged on seed 0, and `chosen_on`, the place of that choice: `seed 0 at
         participation=0.2`.
     """
-    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by), at)[[*_SAME, *_COUNTS]]
+    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by, defaults), at)[[*_SAME, *_COUNTS]]
     others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")
@@ -67,12 +76,15 @@ def confirmed(
     return confirming.assign(chosen_on=chosen_on)
 
 
-def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
-    """Return whether a setting has the values of `at`, whatever the variant of its model."""
-    setting = setting_of(setting_json)
+def _is_at(setting_json: str, at: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Return whether a setting has the values of `at`, whatever the variant of its models."""
+    setting = {**defaults, **setting_of(setting_json)}
     values = dict(at)
     if "model" in values:
         values["model"] = base_model(values["model"])
+    if values.get("client_models"):
+        dealt = values["client_models"].split("/")
+        values["client_models"] = "/".join(base_model(name) for name in dealt)
     return all(setting.get(name) == value for name, value in values.items())
 
 

@@ -18,6 +18,7 @@ from search_spaces.setting import (
     Table,
     combinations,
     crossed,
+    setting_defaults,
     setting_fields,
 )
 
@@ -80,5 +81,6 @@ __all__ = [
     "holds",
     "names_in",
     "own_space",
+    "setting_defaults",
     "setting_fields",
 ]

@@ -366,6 +366,11 @@ def setting_fields() -> dict[str, dataclasses.Field[Any]]:
     return {item.name: item for item in dataclasses.fields(Setting)}
 
 
+def setting_defaults() -> dict[str, Value]:
+    """Return the default of each field, which `Setting.as_dict` leaves out of later fields."""
+    return {name: getattr(Setting(), name) for name in setting_fields()}
+
+
 # The papers' search spaces and tables.
 
 

@@ -463,3 +463,12 @@ def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
     assert sorted(kept["seed"]) == [1, 2]
     assert sorted(runs["seed"]) == [0, 0, 1, 2]
     assert set(kept["status"]) == {"finished"}
+
+
+def test_a_field_that_rows_omit_can_be_confirmed_elsewhere(tmp_path: Path) -> None:
+    words = "--algo fedavg --dataset digits --rounds 1 --local-epochs 1 --confirm 1"
+    words += " --set local_test_fraction=0.2 --confirm-at finetune_steps=2"
+    assert sweep([*words.split(), "--executor", "inline", "--out", str(tmp_path), "-q"]) == 0
+    runs = Store(tmp_path).runs()
+    assert sorted(runs["seed"]) == [0, 1, 1]
+    assert set(runs.loc[runs["seed"] == 1, "algorithm"]) == {"fedavg", "fedavg_ft"}

@@ -95,3 +95,14 @@ def test_a_second_row_is_reproduced(tmp_path: Path) -> None:
     runs = Store(tmp_path).runs()
     key = runs[runs.algorithm == "fml_meme"].run_key.iloc[0]
     assert reproduce.main([key, "--out", str(tmp_path)]) == 0
+
+
+def test_a_row_by_prototypes_stays_one_after_further_steps() -> None:
+    fields = {"finetune_steps": 2, "local_test_fraction": 0.25}
+    run = simulate("fedproto", **fields)
+    run.advance(2)
+    last = {}
+    for suffix, curve in run.progress.curves.items():
+        last[suffix] = {name: value for at, name, value in curve if at == 2}
+    assert last["_proto_ft"]["loss"] != last["_ft"]["loss"]
+    assert abs(last["_proto_ft"]["loss"] - last["_proto"]["loss"]) < 0.5

@@ -21,7 +21,7 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
 from bench.data.splits import PublicSet, Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
-from bench.engine.client_scores import by_logits, client_measures
+from bench.engine.client_scores import client_measures
 from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import (
     Evaluation,
@@ -581,9 +581,7 @@ class Simulation:
             self._add_points(suffix, row, evaluation, shared)
             if self.setting.finetune_steps:
                 name = suffix + FINETUNED
-                tuned = replace(
-                    of_row, clients=self._training, known={}, untrained=(), predict=by_logits
-                )
+                tuned = replace(of_row, clients=self._training, known={}, untrained=())
                 evaluation = tuned.personal(self.models_of(name), on_test_set)
                 self._add_points(name, {}, evaluation, shared)
 

@@ -25,7 +25,7 @@ from bench.planning.run_spec import (
 )
 from bench.terminal.words import seeds_in_words, unknown
 from leaderboards.problems import FINETUNED
-from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
+from search_spaces import SETTINGS, Setting, Value, combinations, setting_defaults, setting_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,9 +80,10 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     }
     units: list[RunSpec] = []
     own_runs = plan.of_own_versions(runs)
-    for row in chosen(own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by).to_dict(
-        "records"
-    ):
+    winners = chosen(
+        own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by, setting_defaults()
+    )
+    for row in winners.to_dict("records"):
         tuned = setting_of(row["setting_json"])
         algorithm = row["algorithm"]
         if tuned.finetune_steps:  # a row after further steps is confirmed by the run that has it

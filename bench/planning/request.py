@@ -295,7 +295,7 @@ def settings_of(
         ):
             value = text(getattr(checked[0], name))
             notes.append(
-                f"{name} has no effect with the other settings: it is left at {value or 'none'}"
+                f"{name} has no effect with the other settings: it is left at {value or 'its default'}"
             )
     return list(dict.fromkeys(checked)), origins
 

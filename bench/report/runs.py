@@ -15,7 +15,7 @@ from bench.stored.results import Run
 from bench.terminal.words import KEY_SHOWN, counted, duration
 from leaderboards.flags import flags_of_run
 from leaderboards.numbers import NUMBERS, SECONDS, Curve, Number, metric_named, own_metrics
-from leaderboards.problems import base_model
+from leaderboards.problems import FINETUNED, base_model
 from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import shell_command
 from leaderboards.tables.model import number
@@ -165,7 +165,10 @@ def _commands(run: Run) -> Iterator[str]:
     client_models = setting.get("client_models", "").split("/")
     models = dict.fromkeys(base_model(name) for name in (run["model"], *client_models))
     public, _, _ = setting.get("public", "").rpartition(":")
-    names = (run["algorithm"], run["dataset"], *models, run["partition"], public)
+    algorithm = run["algorithm"]
+    if setting.get("finetune_steps"):  # a row after further steps is of the same run
+        algorithm = algorithm.removesuffix(FINETUNED)
+    names = (algorithm, run["dataset"], *models, run["partition"], public)
     outside = [name for name in names if ":" in name]
     allowed = ["--import", *outside] * bool(outside)
     yield shell_command(

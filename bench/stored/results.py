@@ -18,6 +18,7 @@ from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
 from leaderboards.shell_text import printable, shell_command, typed
+from search_spaces import setting_defaults
 
 if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
@@ -148,9 +149,10 @@ def source_of(
         folders = folders.only(runs)
     if confirmed_at is None:
         return folders
-    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by))
+    defaults = setting_defaults()
+    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by, defaults))
     if source.runs().empty:
-        if chosen(folders.runs(), tuned, confirmed_at, chosen_by).empty:
+        if chosen(folders.runs(), tuned, confirmed_at, chosen_by, defaults).empty:
             where = "".join(f" with {name}={typed(value)}" for name, value in confirmed_at.items())
             raise UsageError(
                 f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, "

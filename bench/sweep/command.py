@@ -41,6 +41,7 @@ from leaderboards import Store, StoreError, canonical_json
 from leaderboards.numbers import number_named
 from leaderboards.selection import shown_of, with_protocol
 from leaderboards.shell_text import shell_command, typed
+from search_spaces import setting_defaults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -404,7 +405,9 @@ def board_of(swept: Swept) -> tuple[pd.DataFrame, pd.DataFrame]:
     if swept.confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
-        runs = confirmed(runs, plan.tuned, swept.confirmed_at, plan.request.chosen_by)
+        runs = confirmed(
+            runs, plan.tuned, swept.confirmed_at, plan.request.chosen_by, setting_defaults()
+        )
     board = leaderboard(runs, tuned=plan.tuned, chosen_by=plan.request.chosen_by)
     own = [row in contests for row in zip(*(board[name] for name in CONTEST), strict=True)]
     return board.loc[own], runs
