@@ -35,15 +35,17 @@ examples:
   python -m bench.boards compact all
   python -m bench.boards push s3://bucket/results all
 
-merge only reads its sources, and run twice it changes nothing the second time. Of equal results of
-one run and one environment one counts; results of unlike environments stay side by side as
-replicates, which never count as seeds; unlike results of one environment are an error, because one
-of them is wrong (--keep-both keeps them; one from --force or with tracked data counts, else the one
-written last). A finished row takes precedence over a failed or stopped one. Saved states are not
-merged; data of --track are. compact drops rows that do not count, and changes none. A sweep that
-ends with more than a few hundred small files compacts its folder itself. push and pull copy the
-files that the other side lacks, as a sweep with --mirror does (docs/cluster.md): rows and curves,
-tracked files, and states of runs under way.
+merge reads its sources and changes none. Run twice, it changes nothing the second time.
+  - Equal results of one run and one environment: one counts.
+  - Different results of one run and one environment: an error, because one of them is wrong.
+    --keep-both keeps them: one from --force or with tracked data counts, else the newest.
+  - Results of different environments: they stay side by side as replicates, which are no seeds.
+  - Statuses: a finished row counts before a stopped one, and that before a failed one.
+  - Data of --track are merged, saved states are not.
+compact drops rows that do not count, and changes none. A sweep that ends with more than a few
+hundred small files compacts its folder itself.
+push and pull copy what the other side lacks, as a sweep with --mirror does (docs/cluster.md): rows,
+curves, tracked files, and states of runs under way.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 
