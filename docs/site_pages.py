@@ -45,6 +45,7 @@ SECTIONS = {
     "Findings": {
         "docs/reference.md": "reference.md",
         "docs/reference-v2.md": "reference-v2.md",
+        "docs/exchange.md": "exchange.md",
         "docs/papers.md": "papers.md",
         "docs/agreement.md": "agreement.md",
         "docs/performance.md": "performance.md",
