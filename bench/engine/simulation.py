@@ -567,7 +567,9 @@ class Simulation:
         for suffix, row in self.algorithm.evaluated(self.server).items():
             whole = set(row) == set(self.net.names)
             predicted = suffix in self.algorithm.predicted
-            of_row = replace(evaluator, net_of=partial(self.net_of, suffix))
+            of_row = evaluator
+            if not whole:
+                of_row = replace(evaluator, net_of=lambda client: self.problem.of(client).net)
             if predicted:
                 of_row = replace(of_row, predict=self._predict)
             if whole:
