@@ -66,11 +66,13 @@ def make_scheduler(path: str) -> FIFOScheduler:
 
 
 def _made(kind: Kind, path: str, wanted: type[Product], keywords: Mapping[str, Any]) -> Product:
+    from optuna.exceptions import ExperimentalWarning
+
     factory = kind.load(path, path)
     call = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as Optuna's of experimental samplers
+            warnings.simplefilter("ignore", ExperimentalWarning)  # the user asked for the sampler
             product = factory(**keywords)
     except Exception as error:
         raise kind.error(
