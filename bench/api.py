@@ -1,7 +1,7 @@
-"""The commands as functions of Python: `run`, `sweep`, `compare`, `load`, and `trainable` for a Tuner of one's own.
+"""The commands as functions of Python: `run`, `sweep`, `compare` and `load`.
 
 They take what the commands take, by name, and return DataFrames; docs/columns.md describes the
-columns. Errors are exceptions. Imports neither torch nor ray.
+columns. `trainable` is for a Tuner of one's own. Errors are exceptions. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -155,8 +156,9 @@ def compare(**options: Any) -> pd.DataFrame:
             switch takes True, and so does `confirmed` without fields.
 
     Returns:
-        A row per cell and metric, as of `--format csv`; with `reference`, `over_cells` or `paper`,
-        a row per difference, score or printed number instead.
+        A row per algorithm, cell and metric, as of `--format csv`, and one with `at_defaults` where
+        the default hyper-parameters ran beside the chosen ones; with `reference`, `over_cells` or
+        `paper`, a row per difference, score or printed number instead.
 
     Raises:
         UsageError: an unknown name, a value that is not allowed, or nothing to show.
@@ -169,7 +171,7 @@ def compare(**options: Any) -> pd.DataFrame:
 
     tables, sheets = compared(_compare_arguments(options))
     if sheets:
-        return pd.DataFrame([record for sheet in sheets for record in sheet.records])
+        return pd.DataFrame(list(chain.from_iterable(sheet.records for sheet in sheets)))
     return pd.DataFrame(cell_records(tables))
 
 
