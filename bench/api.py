@@ -105,8 +105,8 @@ def run(
     plan = plan_of_one(name_of(algorithm), fields)
     plan = replace(plan, request=replace(plan.request, force=force))
     swept = command.run(command.ready(plan, options), options, "bench.api.run")
-    (unit,) = plan.units
-    runs = swept.store.runs(keys=set(unit.rows.values()))
+    (run_spec,) = plan.run_specs
+    runs = swept.store.runs(keys=set(run_spec.rows.values()))
     return Frames(runs, swept.store.curves(set(runs["run_key"])), leaderboard(runs))
 
 

@@ -116,21 +116,21 @@ def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     if plan.request.confirm:
         stand_ins(plan)
     if plan.stages and store.status():
-        later += second_stage(plan, store.runs()).units
+        later += second_stage(plan, store.runs()).run_specs
     if plan.request.confirm and store.status():
-        later += confirmation(plan, store.runs()).units
-    plan = replace(plan, units=(*plan.units, *later))
+        later += confirmation(plan, store.runs()).run_specs
+    plan = replace(plan, run_specs=(*plan.run_specs, *later))
     statuses = store.status()
-    varied = varied_names(plan.units)
+    varied = varied_names(plan.run_specs)
     states = _under_way(out)
     stored = _stored_rows(store)
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
     rows = []
-    for unit in plan.units:
-        status = _status_of({statuses.get(key, "missing") for key in unit.rows.values()})
-        names = {"run_key": unit.key, "run": trial_name([unit], varied)}
-        reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
-        rows.append(names | states.standing(unit.key, status) | reason)
+    for run_spec in plan.run_specs:
+        status = _status_of({statuses.get(key, "missing") for key in run_spec.rows.values()})
+        names = {"run_key": run_spec.key, "run": trial_name([run_spec], varied)}
+        reason = next(filter(None, map(reasons.get, run_spec.rows.values())), _SOUND)
+        rows.append(names | states.standing(run_spec.key, status) | reason)
     searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
     planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
     for run in _in_order(stored):

@@ -79,7 +79,7 @@ def _sweep(words: str, out: Path) -> None:
 
 
 def _runs_of(words: str) -> tuple[RunSpec, ...]:
-    return tuple(make_plan(make_request(parse(words.split(), "golden"))).units)
+    return tuple(make_plan(make_request(parse(words.split(), "golden"))).run_specs)
 
 
 def _execution(out: Path) -> Execution:
@@ -117,10 +117,10 @@ def _expected(out: Path) -> dict[str, Any]:
     }
 
 
-def _undisturbed(unit: RunSpec) -> dict[str, Any]:
+def _undisturbed(run_spec: RunSpec) -> dict[str, Any]:
     """Return what is expected of the interrupted run, its command and the round of its state."""
     with tempfile.TemporaryDirectory() as folder:
-        trial = RunGroup([unit], _execution(Path(folder)))
+        trial = RunGroup([run_spec], _execution(Path(folder)))
         while not trial.step()["done"]:
             pass
         trial.close()

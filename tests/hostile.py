@@ -433,12 +433,12 @@ def _begun(out: Path) -> None:
     from bench.sweep.preflight import make_request
     from bench.trial.trial import RunGroup
 
-    (unit,) = make_plan(make_request(parse(SWEEP))).units
+    (run_spec,) = make_plan(make_request(parse(SWEEP))).run_specs
     stop = out / "stop"
     execution = Execution(
         str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns("test")
     )
-    group = RunGroup([unit], execution)
+    group = RunGroup([run_spec], execution)
     group.step()
     stop.touch()
     group.close()

@@ -57,7 +57,9 @@ def record(folder: Path) -> Recording:
     }
     for paper, table in sorted(TABLES):
         cells = cells_of(PAPERS[paper].part_of or paper, table)
-        found[f"keys/{paper}/{table}"] = sorted({unit.key for cell in cells for unit in cell.units})
+        found[f"keys/{paper}/{table}"] = sorted(
+            {run_spec.key for cell in cells for run_spec in cell.run_specs}
+        )
     for name, arguments in SWEEPS.items():
         out = folder / name
         status, _ = _command(

@@ -16,7 +16,7 @@ from rows import CURVE, make_row
 from algorithms import entry
 from bench.compare.command import main as compare
 from bench.errors import UsageError
-from bench.executors.optuna_search import chosen_units
+from bench.executors.optuna_search import chosen_run_specs
 from bench.planning.configurations import learning_rates
 from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
@@ -37,8 +37,11 @@ def stricter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pairs_of(**options: object) -> list[tuple[object, object]]:
-    units = make_plan(Request(("fedcad",), **options)).units
-    return [(unit.hyperparameters["beta"], unit.hyperparameters["gamma"]) for unit in units]
+    run_specs = make_plan(Request(("fedcad",), **options)).run_specs
+    return [
+        (run_spec.hyperparameters["beta"], run_spec.hyperparameters["gamma"])
+        for run_spec in run_specs
+    ]
 
 
 @pytest.mark.usefixtures("stricter")
@@ -71,9 +74,14 @@ def test_a_budget_of_every_configuration_there_is_finds_them_all() -> None:
         "gamma": ("0.1", "0.2"),
         "lr": ("0.1", "0.1"),
     }
-    units = make_plan(Request(("fedgkd",), values=values, budget=120)).units
+    run_specs = make_plan(Request(("fedgkd",), values=values, budget=120)).run_specs
     assert (
-        len({(unit.hyperparameters["buffer"], unit.hyperparameters["gamma"]) for unit in units})
+        len(
+            {
+                (run_spec.hyperparameters["buffer"], run_spec.hyperparameters["gamma"])
+                for run_spec in run_specs
+            }
+        )
         == 120
     )
     with pytest.raises(UsageError, match="only 120 configurations"):
@@ -117,9 +125,9 @@ def plan(*algorithms: str, budget: int = 4, **options: Any) -> Plan:
 
 def test_every_algorithm_gets_the_same_number_with_the_same_learning_rates() -> None:
     found: dict[str, list[tuple[float, str]]] = {}
-    for unit in plan("fedavg", "fedprox", "fedcad", "fedgkd").units:
-        found.setdefault(unit.algorithm, []).append(
-            (unit.setting.lr, str(dict(unit.hyperparameters)))
+    for run_spec in plan("fedavg", "fedprox", "fedcad", "fedgkd").run_specs:
+        found.setdefault(run_spec.algorithm, []).append(
+            (run_spec.setting.lr, str(dict(run_spec.hyperparameters)))
         )
     assert {name: len(made) for name, made in found.items()} == dict.fromkeys(found, 4)
     assert all(len(set(made)) == 4 for made in found.values())
@@ -127,7 +135,9 @@ def test_every_algorithm_gets_the_same_number_with_the_same_learning_rates() -> 
     assert len(set(map(tuple, rates.values()))) == 1
     assert rates["fedavg"][0] == DIGITS.lr
     assert all(DIGITS.lr / 10 <= lr <= DIGITS.lr * 10 for lr in rates["fedavg"])
-    assert plan("fedcad").units == plan("fedcad").units, "the same command asks for the same runs"
+    assert plan("fedcad").run_specs == plan("fedcad").run_specs, (
+        "the same command asks for the same runs"
+    )
 
 
 def test_learning_rates_spread_over_two_decades() -> None:
@@ -140,17 +150,17 @@ def test_learning_rates_spread_over_two_decades() -> None:
 
 def test_hyperparameters_are_not_tried_again_before_all_were() -> None:
     values = [
-        tuple(unit.hyperparameters[name] for name in ("beta", "gamma"))
-        for unit in plan("fedcad", budget=6).units
+        tuple(run_spec.hyperparameters[name] for name in ("beta", "gamma"))
+        for run_spec in plan("fedcad", budget=6).run_specs
     ]
     grid = 6  # pairs of beta 0, 0.3, 0.5 and gamma 0.3, 0.5, 0.7 that keep beta <= gamma, less two that repeat
     assert len(set(values)) >= grid - 1
 
 
 def test_given_learning_rates_are_taken_in_turn() -> None:
-    units = plan("fedprox", budget=5, values={"lr": ("0.01", "0.1")}).units
-    assert [unit.setting.lr for unit in units] == [0.01, 0.1, 0.01, 0.1, 0.01]
-    assert len({unit.key for unit in units}) == 5
+    run_specs = plan("fedprox", budget=5, values={"lr": ("0.01", "0.1")}).run_specs
+    assert [run_spec.setting.lr for run_spec in run_specs] == [0.01, 0.1, 0.01, 0.1, 0.01]
+    assert len({run_spec.key for run_spec in run_specs}) == 5
 
 
 @pytest.mark.parametrize(
@@ -160,11 +170,17 @@ def test_rows_that_come_with_another_algorithms_runs_are_no_further_tries(
     search: dict[str, Any],
 ) -> None:
     """Runs of `fedprox_t1` are runs of `fedprox` as well."""
-    units = plan("fedprox_t1", "fedprox", **search, values={"mu": ("0.1", "0.2", "0.5", "1")}).units
-    tried = Counter(name for unit in units for name in unit.row_names.values())
+    run_specs = plan(
+        "fedprox_t1", "fedprox", **search, values={"mu": ("0.1", "0.2", "0.5", "1")}
+    ).run_specs
+    tried = Counter(name for run_spec in run_specs for name in run_spec.row_names.values())
     assert tried["fedprox"] == tried["fedprox_t1"] == (search["budget"] or 2)
-    given = plan("fedprox_t1", "fedprox", **search, values={"fedprox_t1.mu": ("0.5", "0.7")}).units
-    assert {unit.hyperparameters["mu"] for unit in given if unit.algorithm == "fedprox_t1"} == {
+    given = plan(
+        "fedprox_t1", "fedprox", **search, values={"fedprox_t1.mu": ("0.5", "0.7")}
+    ).run_specs
+    assert {
+        run_spec.hyperparameters["mu"] for run_spec in given if run_spec.algorithm == "fedprox_t1"
+    } == {
         0.5,
         0.7,
     }
@@ -181,12 +197,12 @@ def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> N
     (search,) = plan(
         "feddkd", search="optuna", values={"lr": ("0.3", "0.2"), "feddkd.lr": ("0.05", "0.1")}
     ).searches
-    (unit,) = chosen_units(search, {"setting.lr": 0.2, "lr": 0.05}, 1)
-    assert (unit.setting.lr, unit.hyperparameters["lr"]) == (0.2, 0.05), (
+    (run_spec,) = chosen_run_specs(search, {"setting.lr": 0.2, "lr": 0.05}, 1)
+    assert (run_spec.setting.lr, run_spec.hyperparameters["lr"]) == (0.2, 0.05), (
         "two that are both called lr"
     )
-    assert search.covers(canonical_json(setting_identity(unit.setting)))
-    assert not search.covers(canonical_json(setting_identity(replace(unit.setting, alpha=7))))
+    assert search.covers(canonical_json(setting_identity(run_spec.setting)))
+    assert not search.covers(canonical_json(setting_identity(replace(run_spec.setting, alpha=7))))
 
 
 @pytest.mark.parametrize(

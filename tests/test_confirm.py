@@ -133,9 +133,9 @@ def test_another_version_of_the_algorithm_confirms_nothing():
 
 def test_an_earlier_version_with_other_hyper_parameters_confirms_nothing():
     plan = plan_of("fedprox", values={"mu": ("0.1",)})
-    setting = plan.units[0].setting.as_dict()
+    setting = plan.run_specs[0].setting.as_dict()
     old = make_row("fedprox", {"mu": 0.1, "old_name": 1.0}, setting, version=0)
-    assert confirmation(plan, pd.DataFrame([old])).units == ()
+    assert confirmation(plan, pd.DataFrame([old])).run_specs == ()
 
 
 def test_an_earlier_version_is_not_chosen_by_another_learning_rate():
@@ -166,13 +166,14 @@ def plan_of(*algorithms: str, confirm: tuple[int, ...] = (1, 2), **options: Any)
 
 def stored(out: Path, plan: Plan, score: dict[str, Any]) -> pd.DataFrame:
     """The runs of a search with validation accuracies by row name and value of mu, as if they had been trained."""
-    for unit in plan.units:
-        for name in unit.row_names.values():
-            known = {field: unit.hyperparameters[field] for field in entry(name).defaults()}
-            setting, version = unit.setting.as_dict(), entry(name).version
+    for run_spec in plan.run_specs:
+        for name in run_spec.row_names.values():
+            known = {field: run_spec.hyperparameters[field] for field in entry(name).defaults()}
+            setting, version = run_spec.setting.as_dict(), entry(name).version
             value = score[name][known["mu"]]
             Store(out).write(
-                make_row(name, known, setting, unit.seed, version, best_val_accuracy=value), CURVE
+                make_row(name, known, setting, run_spec.seed, version, best_val_accuracy=value),
+                CURVE,
             )
     return Store(out).runs()
 
@@ -184,29 +185,29 @@ def test_rows_of_one_run_confirm_a_choice_each(tmp_path):
         values={"mu": ("0.1", "1")},
         confirm_at={"participation": ("0.5", "1")},
     )
-    assert {unit.algorithm for unit in plan.units} == {"fedprox_t1"}
+    assert {run_spec.algorithm for run_spec in plan.run_specs} == {"fedprox_t1"}
     alike = {"fedprox": {0.1: 0.5, 1.0: 0.4}, "fedprox_t1": {0.1: 0.5, 1.0: 0.4}}
-    units = confirmation(plan, stored(tmp_path / "alike", plan, alike)).units
+    run_specs = confirmation(plan, stored(tmp_path / "alike", plan, alike)).run_specs
     assert [
-        (u.algorithm, u.hyperparameters["mu"], u.setting.participation, u.seed) for u in units
+        (u.algorithm, u.hyperparameters["mu"], u.setting.participation, u.seed) for u in run_specs
     ] == [
         ("fedprox_t1", 0.1, participation, seed) for participation in (0.5, 1.0) for seed in (1, 2)
     ]
     unlike = alike | {"fedprox_t1": {0.1: 0.5, 1.0: 0.6}}
-    units = confirmation(plan, stored(tmp_path / "unlike", plan, unlike)).units
-    assert {(u.algorithm, u.hyperparameters["mu"]) for u in units} == {
+    run_specs = confirmation(plan, stored(tmp_path / "unlike", plan, unlike)).run_specs
+    assert {(u.algorithm, u.hyperparameters["mu"]) for u in run_specs} == {
         ("fedprox", 0.1),
         ("fedprox_t1", 1.0),
     }
-    assert len(units) == len(stand_ins(plan)) == 2 * 2 * 2
+    assert len(run_specs) == len(stand_ins(plan)) == 2 * 2 * 2
 
 
 def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
     plan = plan_of("fedprox", values={"mu": ("0.1", "1")})
     found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.4, 1.0: 0.5}}))
     sweep_of_it = make_plan(Request(("fedprox",), values={"mu": ("1",)}, seeds=3))
-    assert [unit.key for unit in found.units] == [
-        unit.key for unit in sweep_of_it.units if unit.seed
+    assert [run_spec.key for run_spec in found.run_specs] == [
+        run_spec.key for run_spec in sweep_of_it.run_specs if run_spec.seed
     ]
     assert found.request.scheduler == "none"
 
@@ -214,16 +215,19 @@ def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
 def test_a_field_that_another_one_makes_meaningless_is_named_too():
     plan = plan_of("fedavg", values={"alpha": ("0.1",)}, confirm_at={"partition": ("iid",)})
     assert tuned_at(plan) == {"partition": "lda", "alpha": 0.1}
-    assert [unit.setting.alpha for unit in stand_ins(plan)] == [None, None]
+    assert [run_spec.setting.alpha for run_spec in stand_ins(plan)] == [None, None]
 
 
 def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
     plan = plan_of(
         "fedprox", values={"mu": ("0.1",), "rounds": ("2",)}, confirm_at={"rounds": ("3", "500")}
     )
-    assert {unit.shortened for unit in plan.units} == {True}
+    assert {run_spec.shortened for run_spec in plan.run_specs} == {True}
     found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.5}}))
-    assert {unit.setting.rounds: unit.shortened for unit in found.units} == {3: True, 500: False}
+    assert {run_spec.setting.rounds: run_spec.shortened for run_spec in found.run_specs} == {
+        3: True,
+        500: False,
+    }
 
 
 @pytest.mark.parametrize(

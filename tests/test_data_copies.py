@@ -93,8 +93,8 @@ def test_rows_of_another_copy_are_not_reused(
 def test_unknown_copies_are_reused(other: str, tmp_path: Path, case: str) -> None:
     out = tmp_path / "out"
     if case == "no hash":
-        (unit,) = make_plan(Request(("fedavg",), values=plain())).units
-        row = make_row() | named(unit) | {"dataset_hash": None}
+        (run_spec,) = make_plan(Request(("fedavg",), values=plain())).run_specs
+        row = make_row() | named(run_spec) | {"dataset_hash": None}
         Store(out).write(row, CURVE)
     else:
         assert run(out, "A") == 0
@@ -106,14 +106,14 @@ def plain() -> dict[str, tuple[str, ...]]:
     return {"rounds": ("1",), "local_epochs": ("1",)}
 
 
-def named(unit: Any) -> dict[str, Any]:
-    return identity_columns(*unit.identity(entry(unit.algorithm)))
+def named(run_spec: Any) -> dict[str, Any]:
+    return identity_columns(*run_spec.identity(entry(run_spec.algorithm)))
 
 
 def test_a_search_knows_its_own_copy(other: str, tmp_path: Path) -> None:
     values = {**plain(), "mu": ("0.1", "1")}
-    for unit in make_plan(Request(("fedprox",), values=values)).units:
-        Store(tmp_path).write(make_row() | named(unit), CURVE)
+    for run_spec in make_plan(Request(("fedprox",), values=values)).run_specs:
+        Store(tmp_path).write(make_row() | named(run_spec), CURVE)
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (same,) = histories(plan, plan.searches, str(tmp_path), {"digits": DIGITS})
     (unlike,) = histories(plan, plan.searches, str(tmp_path), {"digits": other})
@@ -127,7 +127,7 @@ def test_a_trainable_knows_the_data_at_hand(other: str, tmp_path: Path) -> None:
 
 
 def test_a_state_of_another_copy_begins_anew(other: str, tmp_path: Path) -> None:
-    (unit,) = make_plan(Request(("fedavg",), values={**plain(), "rounds": ("3",)})).units
+    (run_spec,) = make_plan(Request(("fedavg",), values={**plain(), "rounds": ("3",)})).run_specs
     stop = tmp_path / "stop"
     execution = Execution(
         str(tmp_path / "out"),
@@ -136,17 +136,17 @@ def test_a_state_of_another_copy_begins_anew(other: str, tmp_path: Path) -> None
         stop_file=str(stop),
         provenance=command_columns("test"),
     )
-    trial = RunGroup([unit], execution)
+    trial = RunGroup([run_spec], execution)
     stop.touch()
     assert trial.step()["status"] == "interrupted"
     trial.close()
     stop.unlink()
     on_other = replace(execution, data_dir=str(tmp_path / "B"))
     with pytest.warns(UserWarning, match="another copy"):
-        resumed = RunGroup([unit], on_other)
+        resumed = RunGroup([run_spec], on_other)
     assert resumed.runs[0].round == 0
     finish(resumed)
-    finish(RunGroup([unit], replace(on_other, out=str(tmp_path / "whole"))))
+    finish(RunGroup([run_spec], replace(on_other, out=str(tmp_path / "whole"))))
     one, whole = (Store(tmp_path / name).curves() for name in ("out", "whole"))
     assert one.equals(whole)
 

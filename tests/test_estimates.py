@@ -36,7 +36,7 @@ SAMPLES, TESTS = info("digits").train_size / 10, info("digits").test_size
 STILL = Pace(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def unit(algorithm: str, **fields: Any) -> RunSpec:
+def run_spec(algorithm: str, **fields: Any) -> RunSpec:
     """A run with default hyper-parameters."""
     found = entry(algorithm)
     return RunSpec(algorithm, found.resolve({}), supply(found, replace(SETTING, **fields)), 0)
@@ -61,7 +61,7 @@ def unit(algorithm: str, **fields: Any) -> RunSpec:
 def test_a_run_takes_its_counted_work_at_the_pace(
     algorithm: str, pace: dict[str, float], seconds: float
 ) -> None:
-    time = estimated_time(unit(algorithm), replace(STILL, **pace))
+    time = estimated_time(run_spec(algorithm), replace(STILL, **pace))
     assert (time.low, time.high) == (
         pytest.approx(seconds / SPREAD),
         pytest.approx(seconds * SPREAD),
@@ -74,7 +74,7 @@ def test_a_run_takes_its_counted_work_at_the_pace(
 def test_personal_models_are_counted_as_drawn(
     algorithm: str, participation: float, every: int
 ) -> None:
-    run = unit(algorithm, participation=participation, evaluate_every=every)
+    run = run_spec(algorithm, participation=participation, evaluate_every=every)
     generator, repetitions, counts = random.Random(0), 500, []
     for _ in range(repetitions):
         trained, since, measured, first = set[int](), set[int](), 0, True
@@ -152,16 +152,16 @@ def test_a_slow_round_is_timed_with_few_samples(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_single_batches_are_counted_as_such() -> None:
-    given = unit("fedavg", step_rule="batches", local_epochs=7)
+    given = run_spec("fedavg", step_rule="batches", local_epochs=7)
     assert estimated_time(given, replace(STILL, step=1)).middle == pytest.approx(20 * 5 * 7)
 
 
 def test_whole_epochs_have_a_batch_less() -> None:
     times = [
-        estimated_time(unit("fedavg", step_rule=rule), replace(STILL, step=1))
+        estimated_time(run_spec("fedavg", step_rule=rule), replace(STILL, step=1))
         for rule in ("epochs", "whole_epochs")
     ]
-    epochs = unit("fedavg").setting.local_epochs
+    epochs = run_spec("fedavg").setting.local_epochs
     assert times[0].middle - times[1].middle == pytest.approx(20 * 5 * epochs)
 
 
@@ -196,7 +196,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pace_tells_steps_from_what_is_done_once_a_round(
     clock: None, algorithm: str, client: float, batch: float, step: float, server_step: float
 ) -> None:
-    given = unit(algorithm, batch_size=64, auxiliary_per_class=10, validation_fraction=0.1)
+    given = run_spec(algorithm, batch_size=64, auxiliary_per_class=10, validation_fraction=0.1)
     pace = measuring.measure(algorithm, given.hyperparameters, given.setting)
     sample = 3 / (
         measuring.TESTS + measuring.HELD_OUT
@@ -219,9 +219,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The algorithms that were measured, each at a pace of a second a step."""
     algorithms: list[str] = []
 
-    def measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
-        algorithms.extend(unit.algorithm for unit in units)
-        return [replace(STILL, step=1.0) for _ in units]
+    def measured(
+        run_specs: Sequence[RunSpec], threads: int, limit: float
+    ) -> list[Pace | float | None]:
+        algorithms.extend(run_spec.algorithm for run_spec in run_specs)
+        return [replace(STILL, step=1.0) for _ in run_specs]
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(paces.LIMIT, "20")
@@ -326,7 +328,7 @@ def test_a_limit_that_is_no_number_of_seconds_is_refused(
 ) -> None:
     monkeypatch.setenv(paces.LIMIT, value)
     with pytest.raises(UsageError, match=repr(value)):
-        paces.measured_paces([unit("fedavg")], 1)
+        paces.measured_paces([run_spec("fedavg")], 1)
 
 
 def test_a_dry_run_that_measures_imports_no_torch(

@@ -26,7 +26,7 @@ GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
 def trials_of(*algorithms: str, **values: tuple[str, ...]) -> list[list[RunSpec]]:
     """One trial for each configuration."""
-    return [[unit] for unit in make_plan(Request(algorithms, values=values)).units]
+    return [[run_spec] for run_spec in make_plan(Request(algorithms, values=values)).run_specs]
 
 
 class Field:
@@ -50,7 +50,7 @@ class Field:
 
 def test_a_trial_of_a_hard_cell_does_not_lose_to_those_of_an_easy_one() -> None:
     trials = trials_of("fedprox", mu=("0", "1"), alpha=("100", "0.05"), rounds=("40",))
-    alphas = [unit.setting.alpha for (unit,) in trials]
+    alphas = [run_spec.setting.alpha for (run_spec,) in trials]
     easy, hard = (
         [at for at, alpha in enumerate(alphas) if alpha == wanted] for wanted in (100.0, 0.05)
     )
@@ -64,7 +64,9 @@ def test_a_trial_of_a_hard_cell_does_not_lose_to_those_of_an_easy_one() -> None:
 @pytest.mark.parametrize(("rounds", "first_rung"), [("40", 4), ("200", 20), ("5", 1)])
 def test_the_first_rung_is_a_tenth_of_a_contests_own_rounds(rounds: str, first_rung: int) -> None:
     trials = trials_of("fedprox", mu=("0", "1"), rounds=(rounds, "1000"))
-    strong, weak = [at for at, (unit,) in enumerate(trials) if unit.setting.rounds == int(rounds)]
+    strong, weak = [
+        at for at, (run_spec,) in enumerate(trials) if run_spec.setting.rounds == int(rounds)
+    ]
     field = Field(trials)
     if first_rung > 1:
         assert (
@@ -91,11 +93,13 @@ def test_rungs_are_evaluated_rounds(every: str, rung: int) -> None:
 def test_under_asha_cells_are_run_one_after_another() -> None:
     trials = trials_of("fedavg", "fedprox", mu=("0", "1"), alpha=("100", "0.05"), rounds=("5",))
     mixed = trials[::2] + trials[1::2]
-    found = group([unit for (unit,) in mixed], by_configuration=True)
-    names = [(unit.algorithm, unit.setting.alpha) for (unit,) in found]
+    found = group([run_spec for (run_spec,) in mixed], by_configuration=True)
+    names = [(run_spec.algorithm, run_spec.setting.alpha) for (run_spec,) in found]
     changes = [names[0], *(name for before, name in pairwise(names) if name != before)]
     assert len(changes) == len(set(names)) == 4
-    assert sorted(unit.key for (unit,) in found) == sorted(unit.key for (unit,) in mixed)
+    assert sorted(run_spec.key for (run_spec,) in found) == sorted(
+        run_spec.key for (run_spec,) in mixed
+    )
 
 
 def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Proposer:

@@ -132,7 +132,7 @@ def test_a_long_evaluation_is_given_up(
 ) -> None:
     """The sweep stops in round 3, after the first of its models was scored."""
     setting = replace(SETTINGS["fedkd", "digits"], rounds=4, local_epochs=1, model="mlp+bn")
-    units = [
+    run_specs = [
         RunSpec(name, ALGORITHMS[name].defaults(), setting, seed)
         for seed, name in enumerate(algorithms)
     ]
@@ -144,7 +144,7 @@ def test_a_long_evaluation_is_given_up(
         stop_file=str(stop),
         provenance=command_columns("test"),
     )
-    trial = RunGroup(units, execution)
+    trial = RunGroup(run_specs, execution)
     trial.step()
     trial.step()
     if long:
@@ -165,14 +165,14 @@ def test_a_long_evaluation_is_given_up(
     rounds = [manifest["round"] for manifest in saved_runs(tmp_path / "out").values()]
     if long:
         assert len(scored) == 2, "the second was not finished"
-        assert rounds == [2] * len(units)
+        assert rounds == [2] * len(run_specs)
     else:
-        assert rounds == [3] * len(units)
+        assert rounds == [3] * len(run_specs)
     assert not Store(tmp_path / "out").status()
     monkeypatch.undo()
     stop.unlink()
-    finish(RunGroup(units, execution))
-    finish(RunGroup(units, replace(execution, out=str(tmp_path / "whole"))))
+    finish(RunGroup(run_specs, execution))
+    finish(RunGroup(run_specs, replace(execution, out=str(tmp_path / "whole"))))
     assert_equal_results(tmp_path / "whole", tmp_path / "out")
 
 

@@ -152,11 +152,11 @@ def test_a_run_that_another_worker_reports_from_its_beginning_is_logged_anew(
     tmp_path: Path,
 ) -> None:
     writer = logs.LogWriter(logs.make_tools(["tensorboard"], tmp_path, offline=True), tmp_path)
-    (unit,) = make_plan(Request(("fedavg",))).units
-    trial = watched([unit], {"fedavg": Varied()})
+    (run_spec,) = make_plan(Request(("fedavg",))).run_specs
+    trial = watched([run_spec], {"fedavg": Varied()})
     points = [(at, "accuracy", at / 10) for at in range(1, 7)]
     for reported in (points[:2], points[2:4], points[:3], points[3:]):
-        writer.reported(trial, {"curves": {unit.key: reported}})
+        writer.reported(trial, {"curves": {run_spec.key: reported}})
     writer.ended(trial, {"status": "finished"})
     writer.close()
     (series,) = in_tensorboard(tmp_path).values()

@@ -20,7 +20,7 @@ from algorithms.base import Algorithm
 from algorithms.fedprox import FedProx
 from bench.errors import UsageError
 from bench.executors import trainable
-from bench.planning.single_run import unit_of
+from bench.planning.single_run import run_spec_of
 from leaderboards import Store
 
 Cell = Callable[..., ModuleType]
@@ -64,7 +64,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
 
 def key_of(algorithm: Any) -> str:
     """The run key of an algorithm's trainable with its defaults."""
-    return unit_of(trainable(algorithm).algorithm).key
+    return run_spec_of(trainable(algorithm).algorithm).key
 
 
 def test_a_built_in_class_is_its_name() -> None:
@@ -89,8 +89,8 @@ def test_a_scripts_class_has_its_files_keys(
     lines = """
 if __name__ == "__main__":
     from bench.executors import trainable
-    from bench.planning.single_run import unit_of
-    print(unit_of(trainable(MyProx).algorithm).key)
+    from bench.planning.single_run import run_spec_of
+    print(run_spec_of(trainable(MyProx).algorithm).key)
 """
     script = tmp_path / "a_script.py"
     script.write_text(CELL + lines)

@@ -54,9 +54,9 @@ def test_rows_with_both_values_are_reproduced(out: Path, runs: pd.DataFrame) -> 
     stored = [json.loads(text).get("scaling") for text in runs["hp_json"]]
     assert sorted(stored, key=str) == [None, "graded"]
     for row in records(runs):
-        unit = reproduce.unit_of_row(row)
-        assert unit.key == row["run_key"]
-        assert unit.hyperparameters["scaling"] == json.loads(row["hp_json"]).get(
+        run_spec = reproduce.run_spec_of_row(row)
+        assert run_spec.key == row["run_key"]
+        assert run_spec.hyperparameters["scaling"] == json.loads(row["hp_json"]).get(
             "scaling", "binary"
         )
 

@@ -33,9 +33,9 @@ def test_an_option_given_twice_takes_both() -> None:
     plan = plan_of(
         "--algo", "fedprox", "--set", "mu=0.5", "--set", "momentum=0.9", "--algo", "fedavg"
     )
-    assert {unit.algorithm for unit in plan.units} == {"fedprox", "fedavg"}
-    assert {unit.hyperparameters.get("mu") for unit in plan.units} == {0.5, None}
-    assert {unit.setting.momentum for unit in plan.units} == {0.9}
+    assert {run_spec.algorithm for run_spec in plan.run_specs} == {"fedprox", "fedavg"}
+    assert {run_spec.hyperparameters.get("mu") for run_spec in plan.run_specs} == {0.5, None}
+    assert {run_spec.setting.momentum for run_spec in plan.run_specs} == {0.9}
 
 
 def test_one_value_in_two_ways_is_refused() -> None:
@@ -82,8 +82,8 @@ def test_a_wrong_file_ends_with_2(
 def test_a_file_may_begin_with_a_mark(config: Path) -> None:
     """As editors of Windows save it."""
     config.write_bytes(b'\xef\xbb\xbfalgo = ["fedavg"]\r\nrounds = 1\r\n')
-    (unit,) = plan_of("--config", str(config)).units
-    assert (unit.algorithm, unit.setting.rounds) == ("fedavg", 1)
+    (run_spec,) = plan_of("--config", str(config)).run_specs
+    assert (run_spec.algorithm, run_spec.setting.rounds) == ("fedavg", 1)
 
 
 @pytest.fixture
@@ -154,12 +154,12 @@ def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Pa
         'algo = "fedcad"\nquiet = true\n[set]\nlr = 0.1\nmomentum = 0.5\nfedcad.gamma = 0.5\nbeta = 0\n'
     )
     plan = plan_of("--config", str(config), "--lr", "0.5")
-    assert {unit.setting.lr for unit in plan.units} == {0.5}
-    assert {unit.setting.momentum for unit in plan.units} == {0.5}
-    assert {unit.hyperparameters["gamma"] for unit in plan.units} == {0.5}
+    assert {run_spec.setting.lr for run_spec in plan.run_specs} == {0.5}
+    assert {run_spec.setting.momentum for run_spec in plan.run_specs} == {0.5}
+    assert {run_spec.hyperparameters["gamma"] for run_spec in plan.run_specs} == {0.5}
     assert (plan.origins["lr"], plan.origins["momentum"]) == ("command line", str(config))
     plan = plan_of("--config", str(config), "--set", "gamma=0.7")
-    assert {unit.hyperparameters["gamma"] for unit in plan.units} == {0.7}, (
+    assert {run_spec.hyperparameters["gamma"] for run_spec in plan.run_specs} == {0.7}, (
         "a plain name goes over the file's qualified"
     )
 
@@ -167,14 +167,18 @@ def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Pa
 def test_a_field_of_the_setting_leaves_a_hyper_parameter_of_that_name_alone(config: Path) -> None:
     config.write_text('algo = "feddkd"\n[set]\nfeddkd.lr = 0.3\n')
     plan = plan_of("--config", str(config), "--lr", "0.5")
-    assert {(unit.setting.lr, unit.hyperparameters["lr"]) for unit in plan.units} == {(0.5, 0.3)}
+    assert {
+        (run_spec.setting.lr, run_spec.hyperparameters["lr"]) for run_spec in plan.run_specs
+    } == {(0.5, 0.3)}
 
 
 def test_qualified_names_reach_one_algorithm() -> None:
     plan = plan_of(
         "--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "fedgkd.gamma=2", "beta=0", "buffer=1"
     )
-    assert {(unit.algorithm, unit.hyperparameters["gamma"]) for unit in plan.units} == {
+    assert {
+        (run_spec.algorithm, run_spec.hyperparameters["gamma"]) for run_spec in plan.run_specs
+    } == {
         ("fedgkd", 2.0),
         ("fedcad", 0.5),
     }
@@ -202,7 +206,7 @@ def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixtur
 
 
 def key_of(*values: str) -> str:
-    return plan_of("--algo", "fedprox", "--set", "mu=0.1", *values).units[0].key
+    return plan_of("--algo", "fedprox", "--set", "mu=0.1", *values).run_specs[0].key
 
 
 def test_equal_runs_have_equal_keys() -> None:
@@ -228,14 +232,14 @@ def test_whatever_changes_results_changes_the_key() -> None:
 
 def test_a_field_without_effect_is_said() -> None:
     plan = plan_of("--algo", "fedavg", "--set", "partition=iid", "--alpha", "0.1", "0.5")
-    assert len(plan.units) == 1
+    assert len(plan.run_specs) == 1
     assert any(note.startswith("alpha ") for note in plan.notes)
 
 
 def test_optuna_searches_only_where_there_is_a_choice() -> None:
     plan = make_plan(Request(("fedavg", "fedprox"), search="optuna"))
     assert [search.algorithm for search in plan.searches] == ["fedprox"]
-    assert [unit.algorithm for unit in plan.units] == ["fedavg"]
+    assert [run_spec.algorithm for run_spec in plan.run_specs] == ["fedavg"]
 
 
 @pytest.mark.parametrize(
@@ -325,8 +329,8 @@ def test_a_file_may_hold_values_of_algorithms_that_a_command_leaves_out(config: 
         'algo = ["fedcad", "fedprox"]\n[set]\n"fedcad.gamma" = 0.5\n"fedprox.mu" = 0.1\n'
     )
     assert {
-        unit.hyperparameters["mu"]
-        for unit in plan_of("--config", str(config), "--algo", "fedprox").units
+        run_spec.hyperparameters["mu"]
+        for run_spec in plan_of("--config", str(config), "--algo", "fedprox").run_specs
     } == {0.1}
     with pytest.raises(UsageError, match=r"fedcad\.gamma"):
         plan_of("--algo", "fedprox", "--set", "fedcad.gamma=0.5")

@@ -297,10 +297,10 @@ def test_too_few_samples_name_who_takes_them(
     values = {"fraction": ("0.1",), "model": ("my_world:NET",), "num_clients": ("3",)}
     values["alpha"] = ("5",)
     plan = fitting_plan(Request(("all",), "my_world:SHAPES", values=values), None)
-    algorithms = {unit.algorithm for unit in plan.units}
+    algorithms = {run_spec.algorithm for run_spec in plan.run_specs}
     assert "fedavg_t1" in algorithms
     assert not any("auxiliary" in entry(name).needs for name in algorithms)
-    assert {unit.setting.auxiliary_per_class for unit in plan.units} == {0}
+    assert {run_spec.setting.auxiliary_per_class for run_spec in plan.run_specs} == {0}
     assert any(note.startswith("left out: fedcad needs") for note in plan.notes)
 
 

@@ -21,7 +21,7 @@ from bench.data.command import main as data_command
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.executors.ray_executor import trainable_for
-from bench.executors.ray_trainable import unit_of
+from bench.executors.ray_trainable import run_spec_of
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
@@ -64,8 +64,8 @@ def table(path: Path, lines: str = "") -> Path:
 def key_of(dataset: str, label: str = "") -> str:
     """The run key of a run on it."""
     values = {"label": (label,)} if label else {}
-    (unit,) = make_plan(Request(("fedavg",), dataset, values=values)).units
-    return unit.key
+    (run_spec,) = make_plan(Request(("fedavg",), dataset, values=values)).run_specs
+    return run_spec.key
 
 
 # What is read
@@ -231,8 +231,8 @@ def test_ray_and_inline_run_it_alike(shared_ray: None, tmp_path: Path) -> None:
 def test_a_worker_knows_what_its_driver_read(tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
     values = {"label": ("kind",), "num_clients": ("2",), "rounds": ("2",)}
-    (unit,) = make_plan(Request(("fedavg",), "csv:t.csv", values=values)).units
-    trainable = trainable_for([[unit]], [Execution(out=str(tmp_path / "out"))])
+    (run_spec,) = make_plan(Request(("fedavg",), "csv:t.csv", values=values)).run_specs
+    trainable = trainable_for([[run_spec]], [Execution(out=str(tmp_path / "out"))])
     trainable.own_data = dict(own.known)
     own.known.clear()
     worker = trainable({"index": 0})
@@ -242,9 +242,9 @@ def test_a_worker_knows_what_its_driver_read(tmp_path: Path) -> None:
 
 def test_a_tuner_takes_it(tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
-    unit = unit_of("fedavg", {"dataset": f"csv:{tmp_path / 't.csv'}", "label": "kind"})
-    assert isinstance(unit, RunSpec)
-    assert unit.setting.dataset == data.named("csv:t.csv", "kind")
+    run_spec = run_spec_of("fedavg", {"dataset": f"csv:{tmp_path / 't.csv'}", "label": "kind"})
+    assert isinstance(run_spec, RunSpec)
+    assert run_spec.setting.dataset == data.named("csv:t.csv", "kind")
 
 
 def test_listing_and_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from algorithms import entry
 from algorithms.base import hyper, linear, log
 from algorithms.plugins import define
 from bench.errors import UsageError
-from bench.executors.optuna_search import Proposer, chosen_units, histories
+from bench.executors.optuna_search import Proposer, chosen_run_specs, histories
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import Plan
@@ -49,7 +49,9 @@ def plan_of(*names: str, values: dict[str, Sequence[str]] | None = None, **optio
 
 
 def tried(plan: Plan, name: str) -> list[Any]:
-    return [unit.hyperparameters[name] for unit in plan.units if unit.algorithm == NAME]
+    return [
+        run_spec.hyperparameters[name] for run_spec in plan.run_specs if run_spec.algorithm == NAME
+    ]
 
 
 def test_fields_know_their_values() -> None:
@@ -66,7 +68,7 @@ def test_a_grid_takes_evenly_spaced_values() -> None:
     assert {*tried(plan, "depth")} == {1, 2, 3, 4}
     assert {*tried(plan, "kind")} == {"a", "c"}
     assert {*tried(plan, "other")} == {2.0}
-    assert len(plan.units) == 5 * 4 * 2
+    assert len(plan.run_specs) == 5 * 4 * 2
 
 
 def test_given_values_replace_stated_values() -> None:
@@ -83,16 +85,16 @@ def test_other_searches_draw_from_ranges(options: dict[str, Any]) -> None:
     assert all(0.001 <= value <= 1 for value in mu)
     assert sum(value < 0.0316 for value in mu) in range(2, 11), "log-uniform"
     assert all(type(value) is int and 1 <= value <= 4 for value in tried(plan, "depth"))
-    assert [unit.key for unit in plan_of(NAME, **options).units] == [
-        unit.key for unit in plan.units
+    assert [run_spec.key for run_spec in plan_of(NAME, **options).run_specs] == [
+        run_spec.key for run_spec in plan.run_specs
     ]
 
 
 def test_every_method_has_the_same_rates() -> None:
     plan = plan_of("fedprox", NAME, budget=6)
     rates: dict[str, list[float]] = {}
-    for unit in plan.units:
-        rates.setdefault(unit.algorithm, []).append(unit.setting.lr)
+    for run_spec in plan.run_specs:
+        rates.setdefault(run_spec.algorithm, []).append(run_spec.setting.lr)
     assert rates["fedprox"] == rates[NAME]
 
 
@@ -108,8 +110,8 @@ def test_optuna_proposes_within_ranges(tmp_path: Path) -> None:
     proposer = Proposer(plan, search, past)
     values = []
     while (trial := proposer.propose()) is not None:
-        (unit,) = chosen_units(search, trial.params, 1)
-        values.append(unit.hyperparameters)
+        (run_spec,) = chosen_run_specs(search, trial.params, 1)
+        values.append(run_spec.hyperparameters)
     assert len({value["mu"] for value in values}) == 8
     assert all(0.001 <= value["mu"] <= 1 for value in values)
     assert all(type(value["depth"]) is int and 1 <= value["depth"] <= 4 for value in values)
@@ -134,8 +136,8 @@ def test_optuna_keeps_relations_between_ranges(place: Path) -> None:
     for _ in range(10):
         trial = proposer.propose()
         assert trial is not None
-        (unit,) = chosen_units(search, trial.params, 1)
-        assert unit.hyperparameters["low"] <= unit.hyperparameters["high"]
+        (run_spec,) = chosen_run_specs(search, trial.params, 1)
+        assert run_spec.hyperparameters["low"] <= run_spec.hyperparameters["high"]
 
 
 def test_show_and_dry_run_name_the_source(place: Path) -> None:

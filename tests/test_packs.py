@@ -12,7 +12,7 @@ from commands import finish
 
 from algorithms import ALGORITHMS
 from bench.execution import AUTO_PACK, Execution, command_columns, resolve_pack
-from bench.executors.trials import group, missing_units, trials_of
+from bench.executors.trials import group, missing_run_specs, trials_of
 from bench.planning import packing
 from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
@@ -27,7 +27,7 @@ from search_spaces import SETTINGS
 SETTING = replace(SETTINGS["fedkd", "digits"], rounds=10, local_epochs=1)
 
 
-def unit(mu: float = 0.01, seed: int = 0, algorithm: str = "fedprox", **fields: Any) -> RunSpec:
+def run_spec(mu: float = 0.01, seed: int = 0, algorithm: str = "fedprox", **fields: Any) -> RunSpec:
     values = {**ALGORITHMS[algorithm].defaults(), **({"mu": mu} if algorithm == "fedprox" else {})}
     return RunSpec(algorithm, values, replace(SETTING, **fields), seed)
 
@@ -52,46 +52,55 @@ def execution(tmp_path: Path) -> Execution:
 def test_runs_that_differ_in_clients_length_or_rates_share_a_program(
     changed: dict[str, Any],
 ) -> None:
-    assert program_of(unit()) == program_of(unit(0.5, seed=7, **changed))
+    assert program_of(run_spec()) == program_of(run_spec(0.5, seed=7, **changed))
 
 
 @pytest.mark.parametrize(
     "changed", [{"batch_size": 8}, {"momentum": 0.9}, {"model": "mlp+bn"}, {"precision": "bf16"}]
 )
 def test_runs_whose_steps_differ_do_not(changed: dict[str, Any]) -> None:
-    assert program_of(unit()) != program_of(unit(**changed))
+    assert program_of(run_spec()) != program_of(run_spec(**changed))
 
 
 def test_what_shapes_a_program_parts_runs() -> None:
-    mean = replace(unit(), hyperparameters={"mu": 0.01, "prox_reduction": "mean_per_tensor"})
-    assert program_of(unit()) != program_of(mean)
-    assert program_of(unit()) != program_of(unit(algorithm="fedavg"))
+    mean = replace(run_spec(), hyperparameters={"mu": 0.01, "prox_reduction": "mean_per_tensor"})
+    assert program_of(run_spec()) != program_of(mean)
+    assert program_of(run_spec()) != program_of(run_spec(algorithm="fedavg"))
 
 
 def test_a_seeds_configurations_come_first_then_further_seeds() -> None:
-    units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
-    packs = packs_of([[one] for one in units], 4)
+    run_specs = [run_spec(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
+    packs = packs_of([[one] for one in run_specs], 4)
     assert [[(one.hyperparameters["mu"], one.seed) for one in pack] for pack in packs] == [
         [(0.1, 0), (0.2, 0), (0.3, 0)],
         [(0.1, 1), (0.2, 1), (0.3, 1)],
     ]
-    assert [len(pack) for pack in packs_of([[one] for one in units[:5]], 4)] == [3, 2], (
+    assert [len(pack) for pack in packs_of([[one] for one in run_specs[:5]], 4)] == [3, 2], (
         "none is left alone"
     )
 
 
 def test_what_belongs_together_stays_together() -> None:
-    units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1, 2)] + [
-        unit(algorithm="fedavg")
+    run_specs = [run_spec(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1, 2)] + [
+        run_spec(algorithm="fedavg")
     ]
-    assert sorted(len(pack) for pack in group(units, by_configuration=True, pack=4)) == [1, 3, 3, 3]
-    assert sorted(len(pack) for pack in group(units, by_configuration=True, pack=6)) == [1, 3, 6]
+    assert sorted(len(pack) for pack in group(run_specs, by_configuration=True, pack=4)) == [
+        1,
+        3,
+        3,
+        3,
+    ]
+    assert sorted(len(pack) for pack in group(run_specs, by_configuration=True, pack=6)) == [
+        1,
+        3,
+        6,
+    ]
 
 
 def test_only_one_settings_configurations_compare() -> None:
-    units = [unit(mu, alpha=alpha) for mu in (0.1, 0.2) for alpha in (0.1, 5.0)]
-    assert [len(pack) for pack in group(units, by_configuration=True, pack=8)] == [2, 2]
-    assert [len(pack) for pack in group(units, by_configuration=False, pack=8)] == [4]
+    run_specs = [run_spec(mu, alpha=alpha) for mu in (0.1, 0.2) for alpha in (0.1, 5.0)]
+    assert [len(pack) for pack in group(run_specs, by_configuration=True, pack=8)] == [2, 2]
+    assert [len(pack) for pack in group(run_specs, by_configuration=False, pack=8)] == [4]
 
 
 # A trial of several runs.
@@ -101,9 +110,9 @@ def test_only_one_settings_configurations_compare() -> None:
 def test_the_rows_of_a_pack_are_those_of_lone_runs(
     backend: str, execution: Execution, tmp_path: Path
 ) -> None:
-    units = [unit(mu, seed, rounds=3) for mu in (0.01, 1.0) for seed in (0, 1)]
-    assert finish(RunGroup(units, replace(execution, backend=backend)))["status"] == "finished"
-    for one in units:
+    run_specs = [run_spec(mu, seed, rounds=3) for mu in (0.01, 1.0) for seed in (0, 1)]
+    assert finish(RunGroup(run_specs, replace(execution, backend=backend)))["status"] == "finished"
+    for one in run_specs:
         finish(RunGroup([one], replace(execution, out=str(tmp_path / "alone"), backend="loop")))
     packed, alone = (
         Store(out).runs().set_index("run_key").sort_index()
@@ -127,17 +136,17 @@ def test_the_rows_of_a_pack_are_those_of_lone_runs(
 
 
 def test_a_pack_goes_on_after_an_interruption(execution: Execution, tmp_path: Path) -> None:
-    units = [unit(mu, rounds=4) for mu in (0.01, 1.0)]
-    first = RunGroup(units, execution)
+    run_specs = [run_spec(mu, rounds=4) for mu in (0.01, 1.0)]
+    first = RunGroup(run_specs, execution)
     first.step()
     (tmp_path / "stop").touch()
     assert first.step()["status"] == "interrupted"
     first.close()
     (tmp_path / "stop").unlink()
-    again = RunGroup(units, execution)
+    again = RunGroup(run_specs, execution)
     assert [run.round for run in again.runs] == [2, 2]
     finish(again)
-    finish(RunGroup(units, replace(execution, out=str(tmp_path / "whole"))))
+    finish(RunGroup(run_specs, replace(execution, out=str(tmp_path / "whole"))))
     stopped, whole = (
         Store(out).runs().set_index("run_key").sort_index()
         for out in (tmp_path, tmp_path / "whole")
@@ -159,7 +168,7 @@ def test_a_pack_goes_on_after_an_interruption(execution: Execution, tmp_path: Pa
 class Stood:
     """A run at a rung."""
 
-    unit: RunSpec
+    run_spec: RunSpec
     value: float
     round: int = 100
     status: str = "running"
@@ -191,41 +200,41 @@ def test_the_best_quarter_goes_on_by_means_over_seeds() -> None:
         0.5: (0.1, 0.1),
     }
     runs = [
-        Stood(unit(mu, seed), value)
+        Stood(run_spec(mu, seed), value)
         for mu, pair in values.items()
         for seed, value in enumerate(pair)
     ]
-    lost = {run.unit.hyperparameters["mu"] for run in losers(runs, [10])}
+    lost = {run.run_spec.hyperparameters["mu"] for run in losers(runs, [10])}
     assert lost == {0.3, 0.4, 0.5}, "two of five go on: 0.6, and the mean of 0.9 and 0.1"
 
 
 def test_a_failed_seed_loses_and_equal_ones_keep_their_order() -> None:
-    runs = [Stood(unit(mu), value) for mu, value in ((0.1, 0.5), (0.2, 0.5), (0.3, 0.4))]
-    runs.append(Stood(unit(0.4), 0.9, status="failed"))
-    assert [run.unit.hyperparameters["mu"] for run in losers(runs, [10])] == [0.2, 0.3]
+    runs = [Stood(run_spec(mu), value) for mu, value in ((0.1, 0.5), (0.2, 0.5), (0.3, 0.4))]
+    runs.append(Stood(run_spec(0.4), 0.9, status="failed"))
+    assert [run.run_spec.hyperparameters["mu"] for run in losers(runs, [10])] == [0.2, 0.3]
 
 
 @pytest.mark.parametrize(
     "status", ["failed", "finished"]
 )  # the mean of 0.8 and 0.1, of one that diverged
 def test_a_seed_that_ended_before_the_rung_counts_with_its_configuration(status: str) -> None:
-    runs = [Stood(unit(mu, seed), 0.5) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
-    runs += [Stood(unit(0.4, 0), 0.8), Stood(unit(0.4, 1), 0.1, round=3, status=status)]
-    assert {run.unit.hyperparameters["mu"] for run in losers(runs, [10])} == {0.2, 0.3, 0.4}
+    runs = [Stood(run_spec(mu, seed), 0.5) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
+    runs += [Stood(run_spec(0.4, 0), 0.8), Stood(run_spec(0.4, 1), 0.1, round=3, status=status)]
+    assert {run.run_spec.hyperparameters["mu"] for run in losers(runs, [10])} == {0.2, 0.3, 0.4}
 
 
 def test_a_diverged_seed_loses_at_later_rungs() -> None:
-    early = Stood(unit(0.4, 1), 0.9, round=9, status="finished", diverged=True)
-    late = Stood(unit(0.3, 1), 0.8, round=11, status="finished", diverged=True)
+    early = Stood(run_spec(0.4, 1), 0.9, round=9, status="finished", diverged=True)
+    late = Stood(run_spec(0.3, 1), 0.8, round=11, status="finished", diverged=True)
     values = {0.1: 0.2, 0.2: 0.1, 0.3: 0.8, 0.4: 0.9}
-    runs = [early, late, *(Stood(unit(mu, 0), value) for mu, value in values.items())]
-    assert {run.unit.hyperparameters["mu"] for run in losers(runs, [10])} == {0.1, 0.2, 0.4}
-    assert {run.unit.hyperparameters["mu"] for run in losers(runs, [12])} == {0.2, 0.3, 0.4}
+    runs = [early, late, *(Stood(run_spec(mu, 0), value) for mu, value in values.items())]
+    assert {run.run_spec.hyperparameters["mu"] for run in losers(runs, [10])} == {0.1, 0.2, 0.4}
+    assert {run.run_spec.hyperparameters["mu"] for run in losers(runs, [12])} == {0.2, 0.3, 0.4}
     assert objective([early]) == pytest.approx(-0.1), "of several that diverged the best goes on"
 
 
 def test_a_rung_judges_alike_however_often_and_when_it_is_asked() -> None:
-    runs = [Stood(unit(0.1 * i), 0.1 * i) for i in range(8)]
+    runs = [Stood(run_spec(0.1 * i), 0.1 * i) for i in range(8)]
     first = losers(runs, [10])
     assert len(first) == 6
     for run in first[:4]:
@@ -242,8 +251,8 @@ def test_a_rung_judges_alike_however_often_and_when_it_is_asked() -> None:
 def test_asha_within_a_pack(execution: Execution, tmp_path: Path) -> None:
     """Four configurations, two seeds each: after the first rung one of them is left, in a stack that has shrunk."""
     rates = (1e-4, 1e-3, 0.1, 1e-5)
-    units = [unit(seed=seed, lr=lr) for lr in rates for seed in (0, 1)]
-    trial = RunGroup(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
+    run_specs = [run_spec(seed=seed, lr=lr) for lr in rates for seed in (0, 1)]
+    trial = RunGroup(run_specs, replace(execution, rungs=rungs_of(10), keep_stopped=True))
     trial.step()
     assert len(trial._packs[0].active) == 8
     trial.step()
@@ -257,7 +266,7 @@ def test_asha_within_a_pack(execution: Execution, tmp_path: Path) -> None:
         0.1: ["finished"],
     }
     assert set(runs[runs.status == "stopped"].communications) == {1}
-    again = RunGroup(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
+    again = RunGroup(run_specs, replace(execution, rungs=rungs_of(10), keep_stopped=True))
     assert again.report()["status"] == "finished", (
         "nothing is left to do, and nothing is judged again"
     )
@@ -331,8 +340,10 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(
 
     class Planned:
         request = Request(("fedprox",), "digits", scheduler="asha")
-        units = tuple(
-            unit(seed=seed, lr=0.1, mu=mu) for mu in (0, 0.001, 0.01, 0.1, 1.0) for seed in (0, 1)
+        run_specs = tuple(
+            run_spec(seed=seed, lr=0.1, mu=mu)
+            for mu in (0, 0.001, 0.01, 0.1, 1.0)
+            for seed in (0, 1)
         )
 
     def contest(out: Path, interrupted: int) -> dict[str, str]:
@@ -344,7 +355,9 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(
             stop_file=str(out / "stop"),
         )
         out.mkdir()
-        (trial,) = [RunGroup(units, how) for units in trials_of(Planned(), Planned.units, 16)]  # type: ignore[arg-type]
+        (trial,) = [
+            RunGroup(run_specs, how) for run_specs in trials_of(Planned(), Planned.run_specs, 16)
+        ]  # type: ignore[arg-type]
         for _ in range(interrupted):
             trial.step()
         if interrupted:
@@ -352,8 +365,8 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(
             trial.step()
             trial.close()
             (out / "stop").unlink()
-            missing = missing_units(Planned(), Store(out))  # type: ignore[arg-type]
-            (trial,) = [RunGroup(units, how) for units in trials_of(Planned(), missing, 16)]  # type: ignore[arg-type]
+            missing = missing_run_specs(Planned(), Store(out))  # type: ignore[arg-type]
+            (trial,) = [RunGroup(run_specs, how) for run_specs in trials_of(Planned(), missing, 16)]  # type: ignore[arg-type]
         finish(trial)
         return dict(Store(out).status())
 
@@ -362,7 +375,7 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(
 
 def test_a_saved_round_is_not_written_again(execution: Execution) -> None:
     """Its manifest vouches for the files that are there."""
-    trial = RunGroup([unit(seed=0)], execution)
+    trial = RunGroup([run_spec(seed=0)], execution)
     trial.step()
     trial.save()
     files = list(Path(execution.out).glob("state/*/*"))
@@ -373,8 +386,8 @@ def test_a_saved_round_is_not_written_again(execution: Execution) -> None:
 
 
 def test_the_objective_is_the_best_configurations(execution: Execution) -> None:
-    units = [unit(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
-    trial = RunGroup(units, execution)
+    run_specs = [run_spec(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
+    trial = RunGroup(run_specs, execution)
     trial.step()
     means = [
         sum(run.number("best_val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)

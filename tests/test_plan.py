@@ -19,8 +19,8 @@ def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
         make_plan(Request(("fedavg",), values={"model": (name,)}))
         for name in ("mlp+bn+head", "mlp+head+bn")
     ]
-    assert plans[0].units[0].key == plans[1].units[0].key
-    assert plans[0].units[0].setting.model == "mlp+head+bn"
+    assert plans[0].run_specs[0].key == plans[1].run_specs[0].key
+    assert plans[0].run_specs[0].setting.model == "mlp+head+bn"
 
 
 def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
@@ -28,7 +28,7 @@ def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
         plan = make_plan(
             Request(("moon", "fedprox"), dataset="tiny_imagenet", paper="fedgkd", values=values)
         )
-        return {unit.algorithm: unit.setting.model for unit in plan.units}
+        return {run_spec.algorithm: run_spec.setting.model for run_spec in plan.run_specs}
 
     assert models_of() == {"moon": "resnet50+head+bn", "fedprox": "resnet50"}
     assert models_of(model=("resnet50",)) == {"moon": "resnet50+head", "fedprox": "resnet50"}
@@ -36,7 +36,9 @@ def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
 
 def test_a_setting_field_that_a_paper_tuned_is_tried_for_that_algorithm_alone() -> None:
     plan = make_plan(Request(("fedavg", "fedprox"), dataset="cifar10", paper="fedgkd", seeds=2))
-    tried = [(unit.algorithm, unit.setting.lr, unit.seed) for unit in plan.units]
+    tried = [
+        (run_spec.algorithm, run_spec.setting.lr, run_spec.seed) for run_spec in plan.run_specs
+    ]
     rates = [("fedavg", lr, seed) for lr in (0.1, 0.05, 0.01) for seed in (0, 1)]
     assert tried == [*rates, ("fedprox", 0.05, 0), ("fedprox", 0.05, 1)]
     assert plan.tuned == ("lr",)
@@ -47,10 +49,10 @@ def test_a_given_value_or_a_budget_goes_over_what_a_paper_tuned() -> None:
     plan = make_plan(
         Request(("fedavg",), dataset="cifar10", paper="fedgkd", values={"lr": ("0.05",)})
     )
-    assert [unit.setting.lr for unit in plan.units] == [0.05]
+    assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.05]
     assert (plan.tuned, plan.notes) == ((), ())
     drawn = make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", budget=4))
-    assert len(drawn.units) == 4
+    assert len(drawn.run_specs) == 4
     assert drawn.tuned == ("lr",)
 
 
@@ -63,18 +65,18 @@ def test_what_a_paper_tuned_is_not_selected_on_the_test_set() -> None:
 def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
     alone = make_plan(Request(("fedavg",)))
     plan = make_plan(Request(("fedavg", "fedavg_t1")))
-    assert [unit.algorithm for unit in plan.units] == ["fedavg_t1"]
-    assert plan.units[0].rows == {"": alone.units[0].key, "_t1": plan.units[0].key}
+    assert [run_spec.algorithm for run_spec in plan.run_specs] == ["fedavg_t1"]
+    assert plan.run_specs[0].rows == {"": alone.run_specs[0].key, "_t1": plan.run_specs[0].key}
     assert "fedavg_t1" in plan.notes[0]
     several = make_plan(Request(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
-    assert [unit.algorithm for unit in several.units] == ["fedprox_t1"] * 2
+    assert [run_spec.algorithm for run_spec in several.run_specs] == ["fedprox_t1"] * 2
     wider = make_plan(
         Request(
             ("fedprox", "fedprox_t1"),
             values={"fedprox.mu": ("0.1", "1"), "fedprox_t1.mu": ("0.1",)},
         )
     )
-    assert [unit.algorithm for unit in wider.units] == ["fedprox", "fedprox_t1"]
+    assert [run_spec.algorithm for run_spec in wider.run_specs] == ["fedprox", "fedprox_t1"]
 
 
 def test_a_dry_run_draws_each_partition_once(
@@ -140,5 +142,5 @@ def test_what_cannot_run_here_is_noted() -> None:
     everything = make_plan(Request(("all",)))
     plan = make_plan(Request(("all",), left_out={"fedbn": "more samples"}))
     assert set(plan.notes) - set(everything.notes) == {"left out: fedbn needs more samples"}
-    names = {unit.algorithm for unit in plan.units}
-    assert {unit.algorithm for unit in everything.units} - names == {"fedbn"}
+    names = {run_spec.algorithm for run_spec in plan.run_specs}
+    assert {run_spec.algorithm for run_spec in everything.run_specs} - names == {"fedbn"}

@@ -274,22 +274,22 @@ def test_plugins_around_feddf_see_the_one_model() -> None:
 # Planning and sweeps.
 
 
-def units(*algorithms: str, dataset: str = "digits", **values: str) -> tuple[RunSpec, ...]:
+def run_specs(*algorithms: str, dataset: str = "digits", **values: str) -> tuple[RunSpec, ...]:
     given = {name: tuple(value.split(",")) for name, value in values.items()}
-    return make_plan(Request(algorithms, dataset, values=given)).units
+    return make_plan(Request(algorithms, dataset, values=given)).run_specs
 
 
 def test_own_samples_are_todays_auxiliary_ones() -> None:
-    (today,) = units("feddf", max_steps="1")
-    (own,) = units("feddf", max_steps="1", public="own")
+    (today,) = run_specs("feddf", max_steps="1")
+    (own,) = run_specs("feddf", max_steps="1", public="own")
     assert today.key == own.key
     assert today.setting.auxiliary_per_class > 0
 
 
 def test_a_set_is_part_of_the_key_and_takes_no_training_samples() -> None:
-    (unit,) = units("feddf", dataset="cifar10", max_steps="1", public="cifar100:500")
-    assert not unit.setting.auxiliary_per_class
-    assert unit.setting.as_dict()["public"].endswith(":500")
+    (run_spec,) = run_specs("feddf", dataset="cifar10", max_steps="1", public="cifar100:500")
+    assert not run_spec.setting.auxiliary_per_class
+    assert run_spec.setting.as_dict()["public"].endswith(":500")
     assert "public" not in Setting().as_dict()
 
 
@@ -306,7 +306,7 @@ def test_a_set_is_part_of_the_key_and_takes_no_training_samples() -> None:
 )
 def test_sets_that_cannot_be_are_refused(public: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        units("feddf", dataset="cifar10", max_steps="1", public=public)
+        run_specs("feddf", dataset="cifar10", max_steps="1", public=public)
 
 
 def test_the_draw_follows_the_seed_of_the_partition() -> None:
@@ -333,7 +333,7 @@ def test_a_sweep_on_a_set_from_outside(world: Path) -> None:
     (row,) = runs.to_dict("records")
     assert "public_version" in row["setting_json"]
     dataset = data.load("digits")
-    setting = units("feddf", max_steps="2", public="my_world:SHAPES:40")[0].setting
+    setting = run_specs("feddf", max_steps="2", public="my_world:SHAPES:40")[0].setting
     alone = split(setting, dataset.train_y, 0, dataset.train_groups).hash
     assert row["partition_hash"] != alone
     assert sweep(arguments) == 0  # nothing to do

@@ -29,9 +29,9 @@ class Mortal(SweepTrainable):
 
     def step(self) -> dict[str, Any]:
         """Die, or step."""
-        unit = self.trial.runs[0].unit
+        run_spec = self.trial.runs[0].run_spec
         for death in sorted(Path(self.trial.execution.out).glob("death*")):
-            if unit.algorithm == "fedcad":
+            if run_spec.algorithm == "fedcad":
                 death.unlink()
                 os._exit(9)
         return super().step()

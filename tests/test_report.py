@@ -352,9 +352,13 @@ def test_a_run_has_everything_to_run_it_again(page, text):
 
 def test_printed_numbers_stand_beside_ours(tmp_path):
     cell = next(cell for cell in cells_of("fedgkd", "3") if cell.printed.rule == "best")
-    unit = cell.units[0]
+    run_spec = cell.run_specs[0]
     row = make_row(
-        unit.algorithm, unit.hyperparameters, unit.setting.as_dict(), 0, best_accuracy=0.4321
+        run_spec.algorithm,
+        run_spec.hyperparameters,
+        run_spec.setting.as_dict(),
+        0,
+        best_accuracy=0.4321,
     )
     text = report(
         tmp_path / "page.html", write(tmp_path / "out", [(row, [(1, "accuracy", 0.4321)])])

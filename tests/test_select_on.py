@@ -162,7 +162,7 @@ def test_a_scheduler_needs_what_it_compares_in_every_round(
 def test_a_presets_runs_keep_their_protocol() -> None:
     for paper in ("fedkf", "fedgkd", "fedcad"):
         plan = make_plan(Request(algorithms=("fedavg",), paper=paper, dataset="cifar10"))
-        chosen_on = {selected_on(unit.setting.as_dict()) for unit in plan.units}
+        chosen_on = {selected_on(run_spec.setting.as_dict()) for run_spec in plan.run_specs}
         assert chosen_on <= {"validation", "none"}
 
 

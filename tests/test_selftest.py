@@ -267,8 +267,8 @@ class OtherRounding(TorchDispatchMode):
             return result
         for tensor in leaves(result):
             if tensor.dtype == torch.float32:
-                units = torch.randint(-1, 2, tensor.shape, generator=self.generator)
-                tensor.mul_(1 + 2.0**-23 * units)
+                run_specs = torch.randint(-1, 2, tensor.shape, generator=self.generator)
+                tensor.mul_(1 + 2.0**-23 * run_specs)
         return result
 
 

@@ -102,9 +102,11 @@ def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]
     ):
         plan = make_plan(Request((space.algorithm,), dataset=key[1], paper=key[0]))
         tried = list(product(combinations(space.tuned), configurations(space)))
-        assert [unit.hyperparameters for unit in plan.units] == [values for _, values in tried]
-        for unit, (fields, _) in zip(plan.units, tried, strict=True):
-            assert unit.setting.as_dict().items() >= fields.items()
+        assert [run_spec.hyperparameters for run_spec in plan.run_specs] == [
+            values for _, values in tried
+        ]
+        for run_spec, (fields, _) in zip(plan.run_specs, tried, strict=True):
+            assert run_spec.setting.as_dict().items() >= fields.items()
 
 
 def all_rows() -> set[str]:
@@ -125,10 +127,10 @@ def test_all_algorithms_on_the_embedded_data_are_few_runs() -> None:
         <= 2
     )
     plan = make_plan(Request(("all",)))
-    assert len(ALGORITHMS) <= len(plan.units) <= 2 * len(ALGORITHMS)
+    assert len(ALGORITHMS) <= len(plan.run_specs) <= 2 * len(ALGORITHMS)
     rows = set[str]()
-    for unit in plan.units:
-        rows |= set(ALGORITHMS[unit.algorithm].rows.values())
+    for run_spec in plan.run_specs:
+        rows |= set(ALGORITHMS[run_spec.algorithm].rows.values())
     assert rows == all_rows()
 
 

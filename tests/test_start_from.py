@@ -150,9 +150,9 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
     assert sweep.main(["reproduce", key, "--out", str(swept), "--into", str(tmp_path)]) == 0
 
 
-def trial(out: Path, unit: RunSpec, **options: Any) -> RunGroup:
+def trial(out: Path, run_spec: RunSpec, **options: Any) -> RunGroup:
     return RunGroup(
-        [unit],
+        [run_spec],
         Execution(str(out), rounds_per_report=1, provenance=command_columns("test"), **options),
     )
 
@@ -160,18 +160,18 @@ def trial(out: Path, unit: RunSpec, **options: Any) -> RunGroup:
 def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:
     """With `local`, whose clients begin with w_0 in whichever round they first take part."""
     start = key_of(swept, "fedavg")
-    unit = RunSpec("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
+    run_spec = RunSpec("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
     outs = [tmp_path / "whole", tmp_path / "parts"]
     for out in outs:
         artifacts.copy([swept], out, start)
         assert artifacts.path_of(out, start, "safetensors").exists()
-    begun = trial(outs[1], unit, save_seconds=-1, stop_file=str(tmp_path / "stop"))
+    begun = trial(outs[1], run_spec, save_seconds=-1, stop_file=str(tmp_path / "stop"))
     begun.step()
     (tmp_path / "stop").touch()
     begun.close()
     assert not Store(outs[1]).status()
     for out in outs:
-        finish(trial(out, unit))
+        finish(trial(out, run_spec))
     assert_equal_results(*outs)
 
 

@@ -24,16 +24,16 @@ from leaderboards import Store, identity_columns
 MUS = ("0.01", "0.1")
 
 
-def units(**values: tuple[str, ...]) -> tuple[RunSpec, ...]:
+def run_specs(**values: tuple[str, ...]) -> tuple[RunSpec, ...]:
     """Runs of FedProx with two seeds."""
-    return make_plan(Request(("fedprox",), values={"mu": MUS, **values}, seeds=2)).units
+    return make_plan(Request(("fedprox",), values={"mu": MUS, **values}, seeds=2)).run_specs
 
 
 def stored(out: Path, kept: Iterable[RunSpec]) -> Path:
     """A result folder with these runs."""
-    for unit in kept:
+    for run_spec in kept:
         Store(out).write(
-            make_row() | identity_columns(*unit.identity(entry(unit.algorithm))), CURVE
+            make_row() | identity_columns(*run_spec.identity(entry(run_spec.algorithm))), CURVE
         )
     return out
 
@@ -55,7 +55,7 @@ def dry_run(out: Path, *arguments: str) -> int:
 
 
 def test_stored_runs_are_named_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stored(tmp_path, units(lr=("0.1", "0.05")))
+    stored(tmp_path, run_specs(lr=("0.1", "0.05")))
     assert status.main(["--out", str(tmp_path), "--json"]) == 0
     named = [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]]
     assert named[:3] == [
@@ -71,17 +71,17 @@ def test_stored_runs_are_named_in_words(tmp_path: Path, capsys: pytest.CaptureFi
 def test_status_says_why_runs_failed_or_diverged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planned = make_plan(Request(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)).units
-    for unit in planned[:8]:
+    planned = make_plan(Request(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)).run_specs
+    for run_spec in planned[:8]:
         Store(tmp_path).write(
-            failed_row() | identity_columns(*unit.identity(entry("fedavg"))), CURVE
+            failed_row() | identity_columns(*run_spec.identity(entry("fedavg"))), CURVE
         )
     loss = "round 3, client 1: loss of 'a:key:b' [bold]"  # neither an emoji nor markup
     diverged = {"diverged": True, "error": loss}
     Store(tmp_path).write(
         make_row() | identity_columns(*planned[8].identity(entry("fedprox"))) | diverged, CURVE
     )
-    keys = [unit.key[:16] for unit in planned]
+    keys = [run_spec.key[:16] for run_spec in planned]
     for words in ([], ["--algo", "fedavg,fedprox", "--set", "mu=1", "--seeds", "8"]):
         assert status.main(["--out", str(tmp_path), *words]) == 0
         said = capsys.readouterr().out.splitlines()
@@ -103,12 +103,12 @@ def test_status_says_why_runs_failed_or_diverged(
 def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
     own: str, others: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (unit,) = make_plan(Request(("fedavg_t1",), seeds=1)).units
-    for suffix, key in unit.rows.items():
-        status_of = own if key == unit.key else others
+    (run_spec,) = make_plan(Request(("fedavg_t1",), seeds=1)).run_specs
+    for suffix, key in run_spec.rows.items():
+        status_of = own if key == run_spec.key else others
         row = make_row() if status_of == "finished" else failed_row(status=status_of)
         Store(tmp_path).write(
-            row | identity_columns(*unit.identity(row_entry("fedavg_t1", suffix))), CURVE
+            row | identity_columns(*run_spec.identity(row_entry("fedavg_t1", suffix))), CURVE
         )
     assert (
         status.main(["--out", str(tmp_path), "--algo", "fedavg_t1", "--seeds", "1", "--json"]) == 0
@@ -174,24 +174,24 @@ def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(
 
     assert "time unknown" in said()
     assert "Optuna" in said("--search", "optuna")
-    stored(tmp_path, units()[:1])
+    stored(tmp_path, run_specs()[:1])
     whole = json.loads(said("--json"))
     assert whole["seconds"] == whole["seconds_at_least"] > 0
     part = json.loads(said("--json", "--model", "mlp", "cnn_digits"))
     assert (part["seconds"], part["models_without_rate"]) == (None, ["cnn_digits"])
     assert part["seconds_at_least"] == whole["seconds"]
-    stored(tmp_path, units())
+    stored(tmp_path, run_specs())
     assert "0 to do" in said()
 
 
 def test_a_saved_run_without_a_row_has_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, two, three, _ = units()
+    one, two, three, _ = run_specs()
     stored(tmp_path, [one])
     longer = replace(one, setting=replace(one.setting, rounds=50))
-    for unit in (two, three, longer):
-        StateFolder(tmp_path / "state" / unit.key, unit.named_by).save(3, {}, {}, {})
+    for run_spec in (two, three, longer):
+        StateFolder(tmp_path / "state" / run_spec.key, run_spec.named_by).save(3, {}, {}, {})
     StateFolder(tmp_path / "state" / "0000").save(
         5, {}, {}, {}
     )  # of a state that does not say whose it is
@@ -226,7 +226,7 @@ NAMED = {"algorithm": "a", "setting_json": "{}", "hp_json": "{}", "seed": 0}
 def test_a_damaged_state_hides_no_other(
     manifest: object, status_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stored(tmp_path, units()[:1])
+    stored(tmp_path, run_specs()[:1])
     folder = tmp_path / "state" / "f00d"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -249,7 +249,7 @@ def listed(
 def test_a_run_at_work_is_running_whatever_came_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, two = units()[:2]
+    one, two = run_specs()[:2]
     row = failed_row() | identity_columns(*one.identity(entry("fedprox")))
     Store(tmp_path).write(row, [])
     assert listed(tmp_path, capsys) == [("failed", None)]

@@ -192,10 +192,10 @@ def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_o
     )
     plan = make_plan(request)
     assert histories(plan, plan.searches, str(tmp_path)) == [History()], "one seed of another sweep"
-    unit = make_plan(
+    run_spec = make_plan(
         replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")
-    ).units[1]
-    Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedprox"))), [])
+    ).run_specs[1]
+    Store(tmp_path).write(failed_row() | identity_columns(*run_spec.identity(entry("fedprox"))), [])
     assert run(tmp_path, *search, "--seeds", "2") == 0
     runs = Store(tmp_path).runs()
     assert (list(hyperparameter(runs, "mu")), set(runs.status)) == ([0.5, 0.5], {"finished"})
@@ -206,7 +206,7 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
 ) -> None:
     values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
-    (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).units
+    (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).run_specs
     trial = RunGroup(
         [begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns("test"))
     )
@@ -221,9 +221,9 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
 
 def test_a_diverged_configuration_is_known_as_worse(tmp_path: Path) -> None:
     values = {"mu": ("0.1", "1"), "rounds": ("1",)}
-    for unit in make_plan(Request(("fedprox",), values=values)).units:
-        diverged = unit.hyperparameters["mu"] == 1
-        identity = identity_columns(*unit.identity(entry("fedprox")))
+    for run_spec in make_plan(Request(("fedprox",), values=values)).run_specs:
+        diverged = run_spec.hyperparameters["mu"] == 1
+        identity = identity_columns(*run_spec.identity(entry("fedprox")))
         told = {"diverged": diverged, RULES[DEFAULT_RULE]: 0.5 + diverged / 4}
         Store(tmp_path).write(make_row() | identity | told, CURVE)
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
@@ -389,16 +389,19 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     three = ("--algo", "fedavg", "--seeds", "3", "--rounds", "1", "--local-epochs", "1")
-    units = make_plan(
+    run_specs = make_plan(
         Request(("fedavg",), seeds=3, values={"rounds": ("1",), "local_epochs": ("1",)})
-    ).units
-    state = tmp_path / "state" / units[1].key
+    ).run_specs
+    state = tmp_path / "state" / run_specs[1].key
     state.mkdir(parents=True)
     (state / "manifest.json").write_text("of another world")
     for pack in (("--pack", "3"), ()):
         assert run(tmp_path, *three, *pack) == 3
         assert str(state) in capsys.readouterr().err
-        assert Store(tmp_path).status() == {units[0].key: "finished", units[2].key: "finished"}
+        assert Store(tmp_path).status() == {
+            run_specs[0].key: "finished",
+            run_specs[2].key: "finished",
+        }
     assert (state / "manifest.json").exists()
     assert run(tmp_path, *three, "--force") == 0
     assert len(Store(tmp_path).finished()) == 3
@@ -529,8 +532,8 @@ def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(
     error: str, status: str, tmp_path: Path
 ) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
-    units = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(ray_executor.trainable_for([units], [execution]), execution, (), outcome)
+    run_specs = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
+    watcher = Watcher(ray_executor.trainable_for([run_specs], [execution]), execution, (), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]

@@ -61,18 +61,18 @@ def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
         assert setting.rounds == (
             printed.rounds if printed.rounds and not printed.read_to else setting.rounds
         )
-        assert {unit.algorithm for unit in cell.units} == {printed.algorithm}
-        for unit in cell.units:
-            assert printed.variant.items() <= unit.hyperparameters.items()
+        assert {run_spec.algorithm for run_spec in cell.run_specs} == {printed.algorithm}
+        for run_spec in cell.run_specs:
+            assert printed.variant.items() <= run_spec.hyperparameters.items()
 
 
 def test_cells_that_are_read_off_one_run() -> None:
     def figures(paper: str, table: str) -> tuple[int, int, int]:
-        units = [unit for cell in cells_of(paper, table) for unit in cell.units]
+        run_specs = [run_spec for cell in cells_of(paper, table) for run_spec in cell.run_specs]
         return (
             len(cells_of(paper, table)),
-            len({unit.key for unit in units}),
-            len(distinct_runs(units)),
+            len({run_spec.key for run_spec in run_specs}),
+            len(distinct_runs(run_specs)),
         )
 
     assert figures("fedgkd", "5") == (64, 32, 32), "best and final of one run"
@@ -83,7 +83,7 @@ def test_cells_that_are_read_off_one_run() -> None:
 
 def test_the_papers_choices() -> None:
     buffers = {
-        (cell.printed.dataset, cell.printed.alpha): cell.units[0].hyperparameters["buffer"]
+        (cell.printed.dataset, cell.printed.alpha): cell.run_specs[0].hyperparameters["buffer"]
         for cell in cells_of("fedgkd", "3")
         if cell.printed.algorithm == "fedgkd" and cell.printed.dataset != "tiny_imagenet"
     }
@@ -91,7 +91,7 @@ def test_the_papers_choices() -> None:
         zip(product(("cifar10", "cifar100"), (1.0, 0.5, 0.1)), (5, 1, 5, 5, 7, 5), strict=True)
     )
     weights = {
-        cell.printed.alpha: cell.units[0].hyperparameters["gamma"]
+        cell.printed.alpha: cell.run_specs[0].hyperparameters["gamma"]
         for cell in cells_of("fedkf", "3")[-9:]
     }
     assert weights == {1.0: 0.001, 0.1: 1.0, 0.01: 1.0}
@@ -103,7 +103,7 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
         for cell in cells_of("fedcad", "2")
         if cell.printed.alpha == 0.5
     }
-    assert {name: len(cell.units) for name, cell in cells.items()} == {
+    assert {name: len(cell.run_specs) for name, cell in cells.items()} == {
         "fedavg": 1,
         "fedprox": 3,
         "fedlsd": 3,
@@ -111,8 +111,8 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
     }
     assert cells["fedcad"].tried == ("beta", "gamma")
     assert all(
-        unit.hyperparameters["beta"] <= unit.hyperparameters["gamma"]
-        for unit in cells["fedcad"].units
+        run_spec.hyperparameters["beta"] <= run_spec.hyperparameters["gamma"]
+        for run_spec in cells["fedcad"].run_specs
     )
 
 
@@ -122,43 +122,49 @@ def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
     table = plan_of(
         "fedgkd", "3", algorithms=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2
     )
-    assert [unit.key for unit in table.units] == [unit.key for unit in own.units]
+    assert [run_spec.key for run_spec in table.run_specs] == [
+        run_spec.key for run_spec in own.run_specs
+    ]
 
 
 def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     narrow = {"algorithms": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
-    assert [unit.setting.lr for unit in plan.units] == [0.1, 0.05, 0.01]
+    assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.1, 0.05, 0.01]
     assert [one.label for one in candidates_of(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
     one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
-    assert [unit.key for unit in one.units] == [plan.units[1].key]
+    assert [run_spec.key for run_spec in one.run_specs] == [plan.run_specs[1].key]
     assert not any("beside no cell" in note for note in one.notes)
     short = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "rounds": ["2"]}, **narrow)
-    assert [(unit.setting.lr, unit.setting.rounds, unit.shortened) for unit in short.units] == [
-        (lr, 2, True) for lr in (0.1, 0.05, 0.01)
-    ]
+    assert [
+        (run_spec.setting.lr, run_spec.setting.rounds, run_spec.shortened)
+        for run_spec in short.run_specs
+    ] == [(lr, 2, True) for lr in (0.1, 0.05, 0.01)]
 
 
 def test_local_epochs_narrow_a_table_that_varies_them_and_shorten_another() -> None:
     narrowed = plan_of("fedcad", "4", values={"local_epochs": ["1"]})
     assert len(narrowed.cells) == 4
-    assert not any(unit.shortened for unit in narrowed.units)
+    assert not any(run_spec.shortened for run_spec in narrowed.run_specs)
     shortened = plan_of("fedcad", "2", values={"local_epochs": ["1"]})
     assert len(shortened.cells) == 16
-    assert all(unit.shortened and unit.setting.local_epochs == 1 for unit in shortened.units)
+    assert all(
+        run_spec.shortened and run_spec.setting.local_epochs == 1
+        for run_spec in shortened.run_specs
+    )
 
 
 def test_runs_are_shortened() -> None:
     short = {"rounds": ["2"], "local_epochs": ["1"], "fraction": ["0.1"]}
     plan = plan_of("fedgkd", "3", dataset="cifar10", values=short)
-    assert len(plan.units) == 3 * (7 + 3), "FedAvg with three learning rates"
-    assert all(unit.shortened for unit in plan.units)
-    assert {(u.setting.rounds, u.setting.local_epochs, u.setting.fraction) for u in plan.units} == {
-        (2, 1, 0.1)
-    }
+    assert len(plan.run_specs) == 3 * (7 + 3), "FedAvg with three learning rates"
+    assert all(run_spec.shortened for run_spec in plan.run_specs)
+    assert {
+        (u.setting.rounds, u.setting.local_epochs, u.setting.fraction) for u in plan.run_specs
+    } == {(2, 1, 0.1)}
     assert plan.origins == dict.fromkeys(short, "command line")
     full = plan_of("fedgkd", "3", dataset="cifar10", values={"rounds": ["100"]})
-    assert not any(unit.shortened for unit in full.units), "as many as printed"
+    assert not any(run_spec.shortened for run_spec in full.run_specs), "as many as printed"
 
 
 def test_hyperparameters_choose_among_the_configurations() -> None:
@@ -169,14 +175,14 @@ def test_hyperparameters_choose_among_the_configurations() -> None:
         algorithms=("fedcad",),
         values={"beta": ["0.3"], "gamma": ["0.5"]},
     )
-    assert [(u.hyperparameters["beta"], u.hyperparameters["gamma"]) for u in plan.units] == [
+    assert [(u.hyperparameters["beta"], u.hyperparameters["gamma"]) for u in plan.run_specs] == [
         (0.3, 0.5)
     ]
     assert not plan.notes
     other = plan_of(
         "fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"temperature": ["1"]}
     )
-    assert len(other.units) == 10
+    assert len(other.run_specs) == 10
     assert "beside no cell" in other.notes[0]
 
 
@@ -257,15 +263,15 @@ def cell(algorithm: str = "fedavg", paper: str = "fedgkd", table: str = "9", **w
 
 
 def store_run(
-    out: Path, unit: RunSpec, seed: int = 0, curve: list[Any] | None = None, **columns: Any
+    out: Path, run_spec: RunSpec, seed: int = 0, curve: list[Any] | None = None, **columns: Any
 ) -> None:
-    found = entry(unit.algorithm)
+    found = entry(run_spec.algorithm)
     setting = columns.pop("setting", {})
     make = failed_row if columns.get("status") == "failed" else make_row
     row = make(
-        unit.algorithm,
-        dict(unit.hyperparameters),
-        unit.setting.as_dict() | setting,
+        run_spec.algorithm,
+        dict(run_spec.hyperparameters),
+        run_spec.setting.as_dict() | setting,
         seed,
         found.version,
         **columns,
@@ -292,7 +298,7 @@ def beside_of(
 
 def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed, accuracy in enumerate((0.69, 0.70, 0.71)):
-        store_run(tmp_path, cell().units[0], seed, best_accuracy=accuracy)
+        store_run(tmp_path, cell().run_specs[0], seed, best_accuracy=accuracy)
     found = beside_of(tmp_path, capsys, "--dataset", "cifar10")
     assert [(one["printed_as"], one["state"]) for one in found] == [
         ("FedAvg", "value"),
@@ -310,7 +316,7 @@ def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_run(tmp_path, cell().units[0], best_accuracy=0.80)
+    store_run(tmp_path, cell().run_specs[0], best_accuracy=0.80)
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     (fedavg,) = [
@@ -332,7 +338,7 @@ def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_table_in_other_formats(
     style: str, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store_run(tmp_path, cell().units[0], best_accuracy=0.80)
+    store_run(tmp_path, cell().run_specs[0], best_accuracy=0.80)
     assert (
         compare.main(
             ["--paper", "fedgkd", "--table", "9", "--format", style, "--out", str(tmp_path)]
@@ -345,10 +351,12 @@ def test_the_table_in_other_formats(
 def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit = cell().units[0]
+    run_spec = cell().run_specs[0]
     short = {"rounds": 2, "local_epochs": 1, "fraction": 0.1}
-    store_run(tmp_path, unit, 0, setting=short, best_accuracy=0.2, shortened=True)
-    store_run(tmp_path, unit, 1, setting=short | {"rounds": 5}, best_accuracy=0.3, shortened=True)
+    store_run(tmp_path, run_spec, 0, setting=short, best_accuracy=0.2, shortened=True)
+    store_run(
+        tmp_path, run_spec, 1, setting=short | {"rounds": 5}, best_accuracy=0.3, shortened=True
+    )
     found = beside_of(tmp_path, capsys)[0]
     assert (found["ours"], found["n"]) == (0.3, 1), (
         "runs of unlike length are not averaged: the longer counts"
@@ -356,7 +364,7 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     assert found["shortened"] == "fraction=0.1, local_epochs=1, rounds=5"
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     assert "30.00 (1)†" in capsys.readouterr().out
-    store_run(tmp_path, unit, 0, best_accuracy=0.7)
+    store_run(tmp_path, run_spec, 0, best_accuracy=0.7)
     found = beside_of(tmp_path, capsys)[0]
     assert (found["ours"], found["n"], found["shortened"]) == (0.7, 1, "")
 
@@ -364,9 +372,9 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
 def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit, version = cell().units[0], entry("fedavg").version
-    setting = unit.setting.as_dict() | {"model": "mine:net", "model_version": "1"}
-    row = make_row("fedavg", {}, unit.setting.as_dict(), best_accuracy=0.3)
+    run_spec, version = cell().run_specs[0], entry("fedavg").version
+    setting = run_spec.setting.as_dict() | {"model": "mine:net", "model_version": "1"}
+    row = make_row("fedavg", {}, run_spec.setting.as_dict(), best_accuracy=0.3)
     Store(tmp_path).write(
         row | identity_columns("fedavg", version, {}, setting, 0), [(1, "accuracy", 0.5)]
     )
@@ -378,19 +386,21 @@ def test_runs_of_another_problem_stand_for_no_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for setting in ({"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"augmentation": "none"}):
-        store_run(tmp_path, cell().units[0], setting=setting)
-    unit = cell("fedgkd").units[0]
-    store_run(tmp_path, replace(unit, hyperparameters={**unit.hyperparameters, "buffer": 3}))
+        store_run(tmp_path, cell().run_specs[0], setting=setting)
+    run_spec = cell("fedgkd").run_specs[0]
+    store_run(
+        tmp_path, replace(run_spec, hyperparameters={**run_spec.hyperparameters, "buffer": 3})
+    )
     assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {
         "missing"
     }
 
 
 def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_run(tmp_path, cell().units[0], 0, best_accuracy=0.1, diverged=True)
-    store_run(tmp_path, cell("fedgkd").units[0], 0, status="failed", error="out of memory")
-    store_run(tmp_path, cell("fedgkd_mse").units[0], 0, best_accuracy=0.7)
-    store_run(tmp_path, cell("fedgkd_mse").units[0], 1, status="failed", error="out of memory")
+    store_run(tmp_path, cell().run_specs[0], 0, best_accuracy=0.1, diverged=True)
+    store_run(tmp_path, cell("fedgkd").run_specs[0], 0, status="failed", error="out of memory")
+    store_run(tmp_path, cell("fedgkd_mse").run_specs[0], 0, best_accuracy=0.7)
+    store_run(tmp_path, cell("fedgkd_mse").run_specs[0], 1, status="failed", error="out of memory")
     found = beside_of(tmp_path, capsys, "--dataset", "cifar10")
     assert [one["state"] for one in found] == ["diverged", "value", "failed"]
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
@@ -402,8 +412,8 @@ def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_seeds_on_several_copies_are_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store_run(tmp_path, cell().units[0], 0, best_accuracy=0.3)
-    store_run(tmp_path, cell().units[0], 1, best_accuracy=0.5, dataset_hash="ef56")
+    store_run(tmp_path, cell().run_specs[0], 0, best_accuracy=0.3)
+    store_run(tmp_path, cell().run_specs[0], 1, best_accuracy=0.5, dataset_hash="ef56")
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
     assert "40.00 ± 14.14 (2)‖" in capsys.readouterr().out
 
@@ -419,8 +429,8 @@ def curve_of(accuracy: list[float], per_round: int) -> list[tuple[int, str, floa
 def test_targets_that_some_seeds_miss_are_not_averaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit = cell("feddkd", "feddkd", "III").units[0]
-    store_run(tmp_path, unit, 0, curve_of([0.5, 0.75, 0.8], 4))
+    run_spec = cell("feddkd", "feddkd", "III").run_specs[0]
+    store_run(tmp_path, run_spec, 0, curve_of([0.5, 0.75, 0.8], 4))
     one = ("--algo", "feddkd")
     found = {
         (c["printed_as"], c["metric"]): c
@@ -429,7 +439,7 @@ def test_targets_that_some_seeds_miss_are_not_averaged(
     assert found["FedDKD", "rounds_to_acc_0.74"]["ours"] == 2
     assert found["FedDKD", "comm_rounds_to_acc_0.74"]["ours"] == 8
     assert found["FedDKD@87", "rounds_to_acc_0.74"]["ours"] == 2
-    store_run(tmp_path, unit, 1, curve_of([0.5, 0.6, 0.7], 4))
+    store_run(tmp_path, run_spec, 1, curve_of([0.5, 0.6, 0.7], 4))
     found = {
         (c["printed_as"], c["metric"]): c
         for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")

@@ -313,7 +313,7 @@ def test_two_and_two_tracked_rounds_are_four(name: str, backend: str, tmp_path: 
     assert second.tracker.seconds > first.tracker.seconds
 
 
-def unit(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
+def run_spec(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
     return RunSpec(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
 
 
@@ -322,7 +322,7 @@ def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     execution = Execution(
         str(out), rounds_per_report=1, track=track, provenance=command_columns("test"), **options
     )
-    return finish(RunGroup([unit()], execution))
+    return finish(RunGroup([run_spec()], execution))
 
 
 def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
@@ -336,16 +336,16 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
         assert trial(tmp_path, ALL)["status"] == "environment"
     assert not Store(tmp_path).status()
     assert trial(tmp_path, ALL)["status"] == "finished"
-    assert artifacts.tracked_names(tmp_path, unit().key) == set(ALL)
+    assert artifacts.tracked_names(tmp_path, run_spec().key) == set(ALL)
 
 
 def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     trial(tmp_path, ("classes",))
-    path = artifacts.path_of(tmp_path, unit().key)
+    path = artifacts.path_of(tmp_path, run_spec().key)
     path.write_bytes(path.read_bytes()[:200])
     for read in (artifacts.arrays, artifacts.tracked_names):
         with pytest.raises(EnvironmentProblem, match=str(path)):
-            read(tmp_path, unit().key)
+            read(tmp_path, run_spec().key)
     with pytest.raises(FileNotFoundError, match="--track"):
         artifacts.arrays(tmp_path, "0" * 64)
 
@@ -392,7 +392,7 @@ def begin(out: Path, track: tuple[str, ...]) -> None:
     execution = Execution(
         str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop")
     )
-    made = RunGroup([unit()], execution)
+    made = RunGroup([run_spec()], execution)
     made.step()
     (out / "stop").touch()
     made.close()
@@ -407,7 +407,7 @@ def test_a_run_goes_on_tracking_and_may_begin_to(
     assert (
         run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
     )
-    assert artifacts.tracked_names(tmp_path, unit().key) == {*before, *now}
+    assert artifacts.tracked_names(tmp_path, run_spec().key) == {*before, *now}
     curves = Store(tmp_path).curves()
     rounds = set(curves[curves.metric == "local_accuracy"]["round"])
     assert rounds == ({1, 2, 3} if before else {2, 3})

@@ -14,7 +14,7 @@ from rows import hyperparameter
 
 from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import trainable
-from bench.planning.single_run import unit_of
+from bench.planning.single_run import run_spec_of
 from leaderboards import Store
 
 SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
@@ -53,8 +53,8 @@ def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given", "lr"), [({}, 0.05), ({"lr": 0.01}, 0.01)])
 def test_a_rate_that_a_paper_tuned_is_the_presets(given: dict[str, Any], lr: float) -> None:
     """FedGKD tuned FedAvg's rate over 0.1, 0.05 and 0.01; all its other algorithms have 0.05."""
-    assert unit_of("fedavg", {"dataset": "cifar10", **given}).setting.lr == lr
-    assert unit_of("fedgkd", {"dataset": "cifar10", **given}).setting.lr == lr
+    assert run_spec_of("fedavg", {"dataset": "cifar10", **given}).setting.lr == lr
+    assert run_spec_of("fedgkd", {"dataset": "cifar10", **given}).setting.lr == lr
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,18 @@ def test_a_rate_that_a_paper_tuned_is_the_presets(given: dict[str, Any], lr: flo
 def test_a_trials_values_go_over_the_defaults_and_parameters_over_the_setting(
     defaults: dict[str, Any], config: dict[str, Any]
 ) -> None:
-    unit = unit_of("fedcad", {"dataset": "digits", **defaults}, config)
-    assert (unit.setting.lr, unit.setting.rounds, unit.hyperparameters["gamma"]) == (0.05, 2, 0.4)
+    run_spec = run_spec_of("fedcad", {"dataset": "digits", **defaults}, config)
+    assert (run_spec.setting.lr, run_spec.setting.rounds, run_spec.hyperparameters["gamma"]) == (
+        0.05,
+        2,
+        0.4,
+    )
 
 
 def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings() -> None:
-    unit = unit_of("feddkd", {"setting": {"lr": 0.5, "batch_size": 8}, "lr": 0.02})
-    assert (unit.setting.lr, unit.setting.batch_size) == (0.5, 8)
-    assert (unit.hyperparameters["lr"], unit.hyperparameters["batch_size"]) == (0.02, 64)
+    run_spec = run_spec_of("feddkd", {"setting": {"lr": 0.5, "batch_size": 8}, "lr": 0.02})
+    assert (run_spec.setting.lr, run_spec.setting.batch_size) == (0.5, 8)
+    assert (run_spec.hyperparameters["lr"], run_spec.hyperparameters["batch_size"]) == (0.02, 64)
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,15 @@ def plan_of(
 
 def stored(out: Path, plan: Plan, best: dict[str, float]) -> pd.DataFrame:
     """The rows of a plan as if trained: the rate given for an algorithm has the best validation accuracy."""
-    for unit in plan.units:
-        for name in unit.row_names.values():
-            values = {field: unit.hyperparameters[field] for field in entry(name).defaults()}
-            score = 0.9 if unit.setting.lr == best[name] else 0.5
+    for run_spec in plan.run_specs:
+        for name in run_spec.row_names.values():
+            values = {field: run_spec.hyperparameters[field] for field in entry(name).defaults()}
+            score = 0.9 if run_spec.setting.lr == best[name] else 0.5
             row = make_row(
                 name,
                 values,
-                unit.setting.as_dict(),
-                unit.seed,
+                run_spec.setting.as_dict(),
+                run_spec.seed,
                 entry(name).version,
                 best_val_accuracy=score,
             )
@@ -59,7 +59,7 @@ def stored(out: Path, plan: Plan, best: dict[str, float]) -> pd.DataFrame:
 
 
 def tried(plan: Plan, name: str, field: str) -> list[tuple[float, Any]]:
-    return [(u.setting.lr, u.hyperparameters[field]) for u in plan.units if u.algorithm == name]
+    return [(u.setting.lr, u.hyperparameters[field]) for u in plan.run_specs if u.algorithm == name]
 
 
 def test_rates_come_first_then_own_values(tmp_path: Path) -> None:
@@ -74,41 +74,45 @@ def test_lacking_own_values_give_rates(tmp_path: Path) -> None:
     plan = plan_of("fedavg", "fedprox", values={"mu": ("0.01", "0.1")})
     runs = stored(tmp_path, plan, {"fedavg": 0.1, "fedprox": 0.05})
     second = second_stage(plan, runs)
-    assert [u.setting.lr for u in second.units if u.algorithm == "fedavg"] == [
+    assert [u.setting.lr for u in second.run_specs if u.algorithm == "fedavg"] == [
         0.0707,
         0.141,
         0.0841,
     ]
     assert tried(second, "fedprox", "mu") == [(0.05, 0.1), (0.0354, 0.01), (0.0707, 0.01)]
-    assert len(second.units) == 6
+    assert len(second.run_specs) == 6
 
 
 def test_the_first_stage_alone_decides(tmp_path: Path) -> None:
     plan = plan_of("fedprox", values={"mu": ("0.01", "0.1", "1", "2")})
     runs = stored(tmp_path, plan, {"fedprox": 0.1})
     second = second_stage(plan, runs)
-    for unit in second.units:  # the second stage is better at another rate, but was not asked
+    for (
+        run_spec
+    ) in second.run_specs:  # the second stage is better at another rate, but was not asked
         row = make_row(
             "fedprox",
-            unit.hyperparameters,
-            {**unit.setting.as_dict(), "lr": 0.2},
+            run_spec.hyperparameters,
+            {**run_spec.setting.as_dict(), "lr": 0.2},
             best_val_accuracy=1.0,
         )
         Store(tmp_path).write(row, CURVE)
     again = second_stage(plan, Store(tmp_path).runs())
-    assert [unit.key for unit in again.units] == [unit.key for unit in second.units]
+    assert [run_spec.key for run_spec in again.run_specs] == [
+        run_spec.key for run_spec in second.run_specs
+    ]
 
 
 def test_nothing_follows_what_did_not_finish() -> None:
     plan = plan_of("fedavg")
-    assert second_stage(plan, pd.DataFrame([make_row("fedprox", {"mu": 0.1})])).units == ()
+    assert second_stage(plan, pd.DataFrame([make_row("fedprox", {"mu": 0.1})])).run_specs == ()
 
 
 def test_two_rows_follow_their_base(tmp_path: Path) -> None:
     plan = plan_of("fedavg", "fedavg_t1")
-    assert {unit.algorithm for unit in plan.units} == {"fedavg_t1"}
+    assert {run_spec.algorithm for run_spec in plan.run_specs} == {"fedavg_t1"}
     second = second_stage(plan, stored(tmp_path, plan, {"fedavg": 0.1, "fedavg_t1": 0.2}))
-    assert [unit.setting.lr for unit in second.units] == [0.0707, 0.141, 0.0841]
+    assert [run_spec.setting.lr for run_spec in second.run_specs] == [0.0707, 0.141, 0.0841]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def test_a_budget_that_two_stages_cannot_fill_is_refused(tmp_path: Path) -> None
         plan_of("fedavg", budget=40, values={"lr": ("0.1", "0.101")})
     plan = plan_of("fedavg", budget=40)
     second = second_stage(plan, stored(tmp_path, plan, {"fedavg": 0.1}))
-    assert len(second.units) == 37
+    assert len(second.run_specs) == 37
 
 
 def test_a_sweep_runs_both_stages_and_confirms(
@@ -243,9 +247,9 @@ def test_replicates_share_the_partition_and_first_weights() -> None:
 
 
 def test_the_runs_own_seed_as_partition_seed_is_the_default() -> None:
-    unit = RunSpec("fedavg", {}, TINY, 7)
-    assert replace(unit, setting=replace(TINY, partition_seed=7)).key == unit.key
-    assert replace(unit, setting=replace(TINY, partition_seed=8)).key != unit.key
+    run_spec = RunSpec("fedavg", {}, TINY, 7)
+    assert replace(run_spec, setting=replace(TINY, partition_seed=7)).key == run_spec.key
+    assert replace(run_spec, setting=replace(TINY, partition_seed=8)).key != run_spec.key
     assert (
         trained("fedavg", seed=7).progress.curves
         == trained("fedavg", seed=7, partition_seed=7).progress.curves
@@ -253,20 +257,20 @@ def test_the_runs_own_seed_as_partition_seed_is_the_default() -> None:
 
 
 def test_replicates_are_numbered_by_their_partition() -> None:
-    units = with_replicates(
+    run_specs = with_replicates(
         [
             RunSpec("fedavg_t1", entry("fedavg_t1").defaults(), TINY, 5),
             RunSpec("fedprox", entry("fedprox").defaults(), TINY, 5),
         ],
         {"fedavg": 3},
     )
-    assert [(u.algorithm, u.seed, u.setting.partition_seed) for u in units] == [
+    assert [(u.algorithm, u.seed, u.setting.partition_seed) for u in run_specs] == [
         ("fedavg_t1", 5, None),
         ("fedavg_t1", 1005, 5),
         ("fedavg_t1", 2005, 5),
         ("fedprox", 5, None),
     ]
-    assert len({unit.key for unit in units}) == 4
+    assert len({run_spec.key for run_spec in run_specs}) == 4
 
 
 def test_confirmation_has_given_seeds_and_replicates(tmp_path: Path) -> None:
@@ -275,14 +279,18 @@ def test_confirmation_has_given_seeds_and_replicates(tmp_path: Path) -> None:
             ("fedprox",), values={"mu": ("0.1", "1")}, confirm=(101, 105), replicates={"fedprox": 2}
         )
     )
-    assert [unit.seed for unit in plan.units] == [0, 0]
+    assert [run_spec.seed for run_spec in plan.run_specs] == [0, 0]
     assert len(stand_ins(plan)) == 4
-    for unit in plan.units:
+    for run_spec in plan.run_specs:
         row = make_row(
-            "fedprox", unit.hyperparameters, unit.setting.as_dict(), 0, entry("fedprox").version
+            "fedprox",
+            run_spec.hyperparameters,
+            run_spec.setting.as_dict(),
+            0,
+            entry("fedprox").version,
         )
         Store(tmp_path).write(row, CURVE)
-    assert [unit.seed for unit in confirmation(plan, Store(tmp_path).runs()).units] == [
+    assert [run_spec.seed for run_spec in confirmation(plan, Store(tmp_path).runs()).run_specs] == [
         101,
         1101,
         105,

@@ -211,29 +211,29 @@ def test_forms_are_spelt_in_one_order() -> None:
 # Planning.
 
 
-def units(*algorithms: str, **values: str) -> tuple[RunSpec, ...]:
+def run_specs(*algorithms: str, **values: str) -> tuple[RunSpec, ...]:
     given = {name: tuple(value.split(",")) for name, value in values.items()}
-    return make_plan(Request(algorithms, values=given)).units
+    return make_plan(Request(algorithms, values=given)).run_specs
 
 
 def test_a_setting_without_models_of_clients_keeps_its_key() -> None:
     assert "client_models" not in Setting().as_dict()
-    (plain,) = units("local")
-    (equal_models,) = units("local", client_models="mlp/mlp")
+    (plain,) = run_specs("local")
+    (equal_models,) = run_specs("local", client_models="mlp/mlp")
     assert plain.key == equal_models.key
-    (mixed,) = units("local", client_models=UNLIKE)
-    (repeated,) = units("local", client_models=f"{UNLIKE}/{UNLIKE}")
+    (mixed,) = run_specs("local", client_models=UNLIKE)
+    (repeated,) = run_specs("local", client_models=f"{UNLIKE}/{UNLIKE}")
     assert mixed.key == repeated.key != plain.key
     assert mixed.setting.model == "mlp"
-    (reversed_order,) = units("local", client_models="cnn_digits/mlp")
+    (reversed_order,) = run_specs("local", client_models="cnn_digits/mlp")
     assert reversed_order.setting.model == "cnn_digits"
-    assert len(units("local", client_models="mlp/cnn_digits,cnn_digits/mlp")) == 2
+    assert len(run_specs("local", client_models="mlp/cnn_digits,cnn_digits/mlp")) == 2
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "centralized", "moon", "fedbn", "fedgkd"])
 def test_averaging_of_all_weights_is_refused(algorithm: str) -> None:
     with pytest.raises(UsageError, match=f"{algorithm}.*{UNLIKE}"):
-        units("local", algorithm, client_models=UNLIKE)
+        run_specs("local", algorithm, client_models=UNLIKE)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_averaging_of_all_weights_is_refused(algorithm: str) -> None:
 )
 def test_bad_models_are_named(value: str) -> None:
     with pytest.raises(UsageError):
-        units("local", client_models=value)
+        run_specs("local", client_models=value)
 
 
 def test_a_sweep_trains_and_shows_unlike_models(
@@ -340,12 +340,14 @@ def test_captured_steps_are_those_of_each_model(algorithm: str) -> None:
 def test_methods_on_features_get_models_with_as_many_in_one_cell() -> None:
     values = {"client_models": ("mlp/cnn_digits",)}
     plan = make_plan(Request(("fd", "fedproto"), "digits", values=values))
-    settings = {unit.algorithm: unit.setting for unit in plan.units}
+    settings = {run_spec.algorithm: run_spec.setting for run_spec in plan.run_specs}
     assert settings["fd"].client_models == UNLIKE
     assert settings["fedproto"].client_models == "mlp+fd64/cnn_digits+fd64"
-    cells = {cell_of(canonical_json(unit.setting.as_dict())) for unit in plan.units}
+    cells = {cell_of(canonical_json(run_spec.setting.as_dict())) for run_spec in plan.run_specs}
     assert len(cells) == 1, "they stand in one table"
     even = make_plan(
         Request(("fedproto",), "digits", values={"client_models": ("mlp+fd64/cnn_digits+fd64",)})
     )
-    assert {unit.key for unit in even.units} <= {unit.key for unit in plan.units}, "the same runs"
+    assert {run_spec.key for run_spec in even.run_specs} <= {
+        run_spec.key for run_spec in plan.run_specs
+    }, "the same runs"

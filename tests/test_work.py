@@ -91,11 +91,13 @@ class Sweep:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *rounds: int) -> None:
         self.now = 0.0
         monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
-        (unit,) = make_plan(Request(("fedavg",))).units
-        settings = [replace(unit.setting, rounds=count) for count in rounds]
-        units = [replace(unit, setting=setting, seed=seed) for seed, setting in enumerate(settings)]
-        self.trials = [watched([unit], {"fedavg": Varied()}) for unit in units]
-        self.tally = Tally(len(rounds), work_of(units))
+        (run_spec,) = make_plan(Request(("fedavg",))).run_specs
+        settings = [replace(run_spec.setting, rounds=count) for count in rounds]
+        run_specs = [
+            replace(run_spec, setting=setting, seed=seed) for seed, setting in enumerate(settings)
+        ]
+        self.trials = [watched([run_spec], {"fedavg": Varied()}) for run_spec in run_specs]
+        self.tally = Tally(len(rounds), work_of(run_specs))
 
     def report(self, at: float, trial: int, round: int, status: str = "running") -> Tally:
         """A report, and the trial's end where it is not running."""

@@ -333,15 +333,15 @@ class LogWriter(Observer):
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Write the new points of a report."""
-        self._jobs.put(partial(self._write, trial.units, report["curves"]))
+        self._jobs.put(partial(self._write, trial.run_specs, report["curves"]))
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Close the trial's rows; a run that was still running gets the status of the trial."""
         statuses = {
             key: status for key, status in report.get("statuses", {}).items() if status != "running"
         }
-        for unit in trial.units:
-            for key in unit.rows.values():
+        for run_spec in trial.run_specs:
+            for key in run_spec.rows.values():
                 self._jobs.put(partial(self._end, key, statuses.get(key, report["status"])))
 
     def catch_up(self, store: Store, keys: Collection[str]) -> int:
@@ -380,16 +380,18 @@ class LogWriter(Observer):
         for key in list(self._curves):
             self._end(key, "interrupted")
 
-    def _write(self, units: Sequence[RunSpec], curves: Mapping[str, Sequence[Point]]) -> None:
-        for unit in units:
-            for suffix, key in unit.rows.items():
+    def _write(self, run_specs: Sequence[RunSpec], curves: Mapping[str, Sequence[Point]]) -> None:
+        for run_spec in run_specs:
+            for suffix, key in run_spec.rows.items():
                 if curves.get(key):
                     if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
                         # A worker died: another reports the run from its first round.
                         self._end(key, "interrupted")
                     if key not in self._curves:
-                        row = identity_columns(*unit.identity(row_entry(unit.algorithm, suffix)))
-                        self._curves[key] = _Curve(_config({**row, "paper": unit.paper}))
+                        row = identity_columns(
+                            *run_spec.identity(row_entry(run_spec.algorithm, suffix))
+                        )
+                        self._curves[key] = _Curve(_config({**row, "paper": run_spec.paper}))
                     self._add(self._curves[key], curves[key], list(self.tools))
 
     def _write_stored(
@@ -479,11 +481,11 @@ def logged(
     writer = LogWriter(make_tools(names, store.out, offline), store.out)
     try:
         # Keys of the sweep's rows that no run will make now; some may not be stored.
-        pending = {unit.key for unit in to_do}
+        pending = {run_spec.key for run_spec in to_do}
         keys: set[str] = set()
-        for unit in plan.units:
-            if unit.key not in pending:
-                keys.update(unit.rows.values())
+        for run_spec in plan.run_specs:
+            if run_spec.key not in pending:
+                keys.update(run_spec.rows.values())
         if plan.searches:
             keys |= set(searched_rows(plan, store).run_key)
         if count := writer.catch_up(store, keys):

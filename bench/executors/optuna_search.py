@@ -19,8 +19,8 @@ from bench.planning.run_spec import (
     RunSpec,
     Search,
     Varied,
+    run_specs_of,
     setting_of,
-    units_of,
     varied_names,
 )
 from leaderboards import Store, canonical_json
@@ -131,10 +131,10 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> tuple[dict[str, Value],
     return entry(search.algorithm).resolve(values), replace(search.setting, **fields)
 
 
-def chosen_units(search: Search, chosen: Mapping[str, Any], seeds: int) -> list[RunSpec]:
+def chosen_run_specs(search: Search, chosen: Mapping[str, Any], seeds: int) -> list[RunSpec]:
     """Make the runs, one for each seed, of the configuration with Optuna's values."""
     configuration, setting = decode(search, chosen)
-    return units_of(replace(search, setting=setting), configuration, seeds)
+    return run_specs_of(replace(search, setting=setting), configuration, seeds)
 
 
 def encode(
@@ -170,7 +170,7 @@ def varied(searches: Sequence[Search]) -> dict[str, Varied]:
 
     That is the setting fields that differ, and the tuned hyper-parameters.
     """
-    fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
+    fields = varied_names([run_specs_of(search, {}, 1)[0] for search in searches])
     names = {}
     for search in searches:
         differing = (*fields[search.algorithm].fields, *search.tuned)
@@ -269,7 +269,7 @@ def _history(
         if canonical_json(chosen) in seen:
             continue
         seen.add(canonical_json(chosen))
-        keys = [unit.key for unit in chosen_units(search, chosen, plan.request.seeds)]
+        keys = [run_spec.key for run_spec in chosen_run_specs(search, chosen, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
             samples = selected_on(search.setting.as_dict(), plan.request.select_on)

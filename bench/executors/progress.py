@@ -26,29 +26,31 @@ class Watched:
     """A trial as observers see it: its name and its runs."""
 
     name: str
-    units: tuple[RunSpec, ...]
+    run_specs: tuple[RunSpec, ...]
 
     @property
     def key(self) -> str:
         """The run key of the first run, because names may be equal."""
-        return self.units[0].key
+        return self.run_specs[0].key
 
     @property
     def rounds(self) -> int:
         """Rounds of the longest run."""
-        return max(unit.setting.rounds for unit in self.units)
+        return max(run_spec.setting.rounds for run_spec in self.run_specs)
 
     def share(self, report: Mapping[str, Any]) -> float:
         """Return the share of the trial's rounds that is done."""
-        return float(report["rounds_done"] / sum(unit.setting.rounds for unit in self.units))
+        return float(
+            report["rounds_done"] / sum(run_spec.setting.rounds for run_spec in self.run_specs)
+        )
 
 
-def watched(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
+def watched(run_specs: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
     """Name the trial of some runs of one algorithm.
 
     `varied`: the names that differ in the sweep, by algorithm.
     """
-    return Watched(trial_name(units, varied), tuple(units))
+    return Watched(trial_name(run_specs, varied), tuple(run_specs))
 
 
 class Observer:
@@ -64,9 +66,9 @@ class Observer:
         """Handle the end of a trial, with its status in the report."""
 
 
-def work_of(units: Sequence[RunSpec]) -> float:
+def work_of(run_specs: Sequence[RunSpec]) -> float:
     """Count the samples that runs train on, by which a sweep's progress is measured."""
-    return sum(map(samples_of, units))
+    return sum(map(samples_of, run_specs))
 
 
 class Tally:
@@ -87,13 +89,13 @@ class Tally:
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Record a report."""
-        self._over[trial.key] = work_of(trial.units) * trial.share(report)
+        self._over[trial.key] = work_of(trial.run_specs) * trial.share(report)
         self._first = self._first or (time.monotonic(), self.fraction)
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Record the end of a trial."""
         if report.get("status") != "interrupted":
-            self._over[trial.key] = work_of(trial.units)
+            self._over[trial.key] = work_of(trial.run_specs)
             self.done += 1
             if report.get("status") == "failed":
                 self.failed += 1

@@ -153,10 +153,10 @@ class Watcher(tune.Callback):
         from bench.trial.run import record_failure
 
         prevented = ""
-        units, execution = self._resolved(trial)
-        for unit in units:
+        run_specs, execution = self._resolved(trial)
+        for run_spec in run_specs:
             try:
-                record_failure(unit, execution, reason, len(units))
+                record_failure(run_spec, execution, reason, len(run_specs))
             except Exception as problem:
                 prevented = f"; its row cannot be stored: {problem}"
         return prevented

@@ -87,7 +87,7 @@ def _run_trials(sweep: Sweep) -> None:
     scheduler = sweep.plan.request.scheduler
     compared = scheduler != "none" and pack == 1
     executions = [
-        scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials
+        scheduled(sweep.plan, run_specs[0].setting, sweep.execution, pack) for run_specs in trials
     ]
     space = {"index": tune.grid_search(list(range(len(trials))))}
     rules = by_contest(scheduler, trials) if compared else None
@@ -96,7 +96,7 @@ def _run_trials(sweep: Sweep) -> None:
 
 def _run_searches(sweep: Sweep) -> None:
     """Sample the wanted configurations of all searches that are not stored, side by side."""
-    from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
+    from bench.executors.optuna_search import Proposer, chosen_run_specs, histories, varied
 
     searches = sweep.plan.searches
     request = sweep.plan.request
@@ -111,7 +111,7 @@ def _run_searches(sweep: Sweep) -> None:
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         index = config["search"]
-        return chosen_units(searches[index], config["chosen"], request.seeds), executions[index]
+        return chosen_run_specs(searches[index], config["chosen"], request.seeds), executions[index]
 
     members = {"resolve": resolve, "varied": varied(searches)}
     trainable = type("federated", (SweepTrainable,), members)
@@ -256,11 +256,11 @@ def rule_of(scheduler: str, setting: Setting) -> TrialScheduler:
 def by_contest(scheduler: str, trials: Sequence[Sequence[RunSpec]]) -> ByContest:
     """Make the scheduler of trials whose configuration is an `index` into `trials`."""
     rules: dict[Hashable, TrialScheduler] = {}
-    for units in trials:
-        key = contest(units)
+    for run_specs in trials:
+        key = contest(run_specs)
         if key not in rules:
-            rules[key] = rule_of(scheduler, units[0].setting)
-    return ByContest("index", [rules[contest(units)] for units in trials])
+            rules[key] = rule_of(scheduler, run_specs[0].setting)
+    return ByContest("index", [rules[contest(run_specs)] for run_specs in trials])
 
 
 class ByContest(FIFOScheduler):

@@ -25,7 +25,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
 from bench.executors.trials import divert_warnings
 from bench.planning.run_spec import RunSpec, Varied
-from bench.planning.single_run import SPECIAL_KEYS, name_of, unit_of
+from bench.planning.single_run import SPECIAL_KEYS, name_of, run_spec_of
 from bench.terminal.words import checked_path, tracks_of, unknown
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
@@ -61,23 +61,23 @@ class FederatedTrainable(tune.Trainable):
         if self.method:
             given[self.algorithm] = self.method
         own.known.update(self.own_data)
-        units, execution = self.resolve(config)
+        run_specs, execution = self.resolve(config)
         if execution.notice_file:
             write_warnings(execution.notice_file)
         from bench.trial.trial import RunGroup  # torch, which the driver of a sweep does without
 
-        self.trial = RunGroup(units, execution)
+        self.trial = RunGroup(run_specs, execution)
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         """Return the runs of a configuration, and their execution."""
-        unit = unit_of(self.algorithm, self.defaults, config)
+        run_spec = run_spec_of(self.algorithm, self.defaults, config)
         execution = execution_of({**self.defaults, **config})
-        at_hand = data.hashes([unit.setting.dataset], execution.data_dir)
+        at_hand = data.hashes([run_spec.setting.dataset], execution.data_dir)
         # Tune refuses a report without the metric that it compares, so every report is of an
         # evaluated round.
-        interval = unit.setting.evaluate_every
+        interval = run_spec.setting.evaluate_every
         rounds = math.ceil(execution.rounds_per_report / interval) * interval
-        return [unit], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
+        return [run_spec], replace(execution, data_hashes=at_hand, rounds_per_report=rounds)
 
     def step(self) -> dict[str, Any]:
         """Train `rounds_per_report` rounds, up to an evaluated one, and report its numbers.
@@ -111,7 +111,7 @@ class FederatedTrainable(tune.Trainable):
 
     def _pointer(self) -> dict[str, Any]:
         """Return what a checkpoint has: Tune's name of the trial, and its run keys."""
-        return {"trial": self.trial_id, "runs": [run.unit.key for run in self.trial.runs]}
+        return {"trial": self.trial_id, "runs": [run.run_spec.key for run in self.trial.runs]}
 
     def _save_runs(self) -> None:
         self.trial.save()
@@ -192,7 +192,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
-    unit_of(name, bound)
+    run_spec_of(name, bound)
     _tracks(bound)
     _rounds_per_report(bound)
     return type(

@@ -53,13 +53,13 @@ RAY_ENVIRONMENT = {
 
 def run_plan(
     plan: Plan,
-    units: Sequence[RunSpec],
+    run_specs: Sequence[RunSpec],
     execution: Execution,
     resources: Resources,
     display: Quiet,
     observers: Sequence[Observer] = (),
 ) -> Outcome:
-    """Run the missing `units` of a plan, and its searches.
+    """Run the missing `run_specs` of a plan, and its searches.
 
     `observers` watch the trials beside the display.
 
@@ -88,7 +88,7 @@ def run_plan(
         timer.join()  # nothing may begin before it is spent
     try:
         with interruption, warnings_said(display.say):
-            trials = trials_of(plan, units, resources.pack)
+            trials = trials_of(plan, run_specs, resources.pack)
             execute(Sweep(plan, trials, execution, resources, all_observers, outcome, interruption))
     finally:
         timer.cancel()
@@ -159,9 +159,9 @@ def run_inline(sweep: Sweep) -> None:
     plan = sweep.plan
     execution = sweep.execution
     differing = varied_names([*chain.from_iterable(sweep.trials)])
-    for units in sweep.trials:
-        trial_execution = scheduled(plan, units[0].setting, execution, sweep.resources.pack)
-        if _run_trial(watched(units, differing), trial_execution, sweep)["ends_sweep"]:
+    for run_specs in sweep.trials:
+        trial_execution = scheduled(plan, run_specs[0].setting, execution, sweep.resources.pack)
+        if _run_trial(watched(run_specs, differing), trial_execution, sweep)["ends_sweep"]:
             return
     if plan.searches:
         _run_searches(sweep)
@@ -169,7 +169,7 @@ def run_inline(sweep: Sweep) -> None:
 
 def _run_searches(sweep: Sweep) -> None:
     """Try the configurations of one search after another."""
-    from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
+    from bench.executors.optuna_search import Proposer, chosen_run_specs, histories, varied
 
     plan = sweep.plan
     execution = sweep.execution
@@ -178,8 +178,8 @@ def _run_searches(sweep: Sweep) -> None:
     for search, past in zip(plan.searches, pasts, strict=True):
         proposer = Proposer(plan, search, past)
         while not execution.stopping and (proposal := proposer.propose()):
-            units = chosen_units(search, proposal.params, plan.request.seeds)
-            report = _run_trial(watched(units, names), execution, sweep)
+            run_specs = chosen_run_specs(search, proposal.params, plan.request.seeds)
+            report = _run_trial(watched(run_specs, names), execution, sweep)
             if report["ends_sweep"]:
                 return
             finished = report["status"] == "finished"
@@ -192,7 +192,7 @@ def _run_trial(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, 
 
     for observer in sweep.observers:
         observer.started(trial)
-    group = RunGroup(trial.units, execution)
+    group = RunGroup(trial.run_specs, execution)
     report = group.report()
     while not report["done"]:
         report = group.step()

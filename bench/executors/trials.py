@@ -133,20 +133,20 @@ class Sweep:
     interruption: Interruption
 
 
-def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
-    """List the units whose rows are not stored yet.
+def missing_run_specs(plan: Plan, store: Store) -> list[RunSpec]:
+    """List the run specs whose rows are not stored yet.
 
     Runs that the plan's scheduler stopped count as stored.
     """
     if plan.request.force:
-        return list(plan.units)
+        return list(plan.run_specs)
     statuses = store.status()
     needless = enough(stopped=plan.request.scheduler != "none")
     missing = []
-    for unit in plan.units:
-        row_statuses = {statuses.get(key) for key in unit.rows.values()}
+    for run_spec in plan.run_specs:
+        row_statuses = {statuses.get(key) for key in run_spec.rows.values()}
         if not row_statuses.issubset(needless):
-            missing.append(unit)
+            missing.append(run_spec)
     return missing
 
 
@@ -154,7 +154,7 @@ def count_other_data(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> i
     """Count the stored runs that a plan does not reuse, because their data have other hashes."""
     all_data = Store(out)
     own_data = Store(out, data_hashes)
-    count = len(missing_units(plan, own_data)) - len(missing_units(plan, all_data))
+    count = len(missing_run_specs(plan, own_data)) - len(missing_run_specs(plan, all_data))
     if plan.searches:
         count += len(searched_rows(plan, all_data)) - len(searched_rows(plan, own_data))
     return count
@@ -171,21 +171,23 @@ def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
     return runs[[row in searched for row in rows]]
 
 
-def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
-    """Group units into trials of at most `pack` runs; a configuration's seeds may be more.
+def group(
+    run_specs: Sequence[RunSpec], by_configuration: bool, pack: int = 1
+) -> list[list[RunSpec]]:
+    """Group run specs into trials of at most `pack` runs; a configuration's seeds may be more.
 
     `by_configuration` keeps all seeds of a configuration together, one contest after another, and a
     pack has only configurations of one contest, because ASHA compares these by means over their
     seeds.
     """
     if not by_configuration:
-        trials = [[unit] for unit in units]
+        trials = [[run_spec] for run_spec in run_specs]
         return packs_of(trials, pack) if pack > 1 else trials
 
-    def seedless(unit: RunSpec) -> str:
-        return replace(unit, seed=0).key
+    def seedless(run_spec: RunSpec) -> str:
+        return replace(run_spec, seed=0).key
 
-    ordered = sorted(units, key=lambda unit: (seedless(unit), unit.seed))
+    ordered = sorted(run_specs, key=lambda run_spec: (seedless(run_spec), run_spec.seed))
     contests: dict[Hashable, list[list[RunSpec]]] = {}
     for _, seeds in groupby(ordered, key=seedless):
         members = list(seeds)
@@ -196,26 +198,26 @@ def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> li
     return trials
 
 
-def contest(units: Sequence[RunSpec]) -> Hashable:
+def contest(run_specs: Sequence[RunSpec]) -> Hashable:
     """Return the key of a trial's contest.
 
     ASHA compares only runs of the same algorithm and setting.
     """
-    return units[0].algorithm, units[0].setting
+    return run_specs[0].algorithm, run_specs[0].setting
 
 
-def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
-    """Group the missing units.
+def trials_of(plan: Plan, run_specs: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
+    """Group the missing run specs.
 
     Under ASHA packs include stored runs, because stopped ones count at their rungs.
     """
     compared = plan.request.scheduler != "none"
     if not compared or pack == 1:
-        return group(units, compared, pack)
-    missing = {unit.key for unit in units}
+        return group(run_specs, compared, pack)
+    missing = {run_spec.key for run_spec in run_specs}
     trials = []
-    for trial in group(plan.units, compared, pack):
-        if any(unit.key in missing for unit in trial):
+    for trial in group(plan.run_specs, compared, pack):
+        if any(run_spec.key in missing for run_spec in trial):
             trials.append(trial)
     return trials
 

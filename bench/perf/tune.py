@@ -86,7 +86,7 @@ def _sweep(
         placed = replace(execution, out=here, provenance=command_columns("bench.perf"))
         resources = Resources(executor, concurrent=1, cpus=execution.threads)
         clock = Clock()
-        outcome = run_plan(plan, plan.units, placed, resources, clock)
+        outcome = run_plan(plan, plan.run_specs, placed, resources, clock)
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.exit_status != EXIT_OK:

@@ -41,13 +41,15 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
             setting, or the choices of several cells would be confirmed in one.
     """
     origins: dict[tuple[str, Setting], Setting] = {}
-    units: list[RunSpec] = []
+    run_specs: list[RunSpec] = []
     for algorithm, tuned in _algorithms_and_settings(plan):
         for target in _target_settings(plan, tuned):
             setting = supply(entry(algorithm), target)
             cell, origin = (algorithm, _without_tuned(plan, setting)), _without_tuned(plan, tuned)
             if cell not in origins:
-                units += [RunSpec(algorithm, {}, setting, seed) for seed in plan.request.confirm]
+                run_specs += [
+                    RunSpec(algorithm, {}, setting, seed) for seed in plan.request.confirm
+                ]
             if (other := origins.setdefault(cell, origin)) != origin:
                 differing = [
                     name for name, value in vars(other).items() if value != vars(origin)[name]
@@ -57,7 +59,7 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
                     f"--confirm-at {' '.join(plan.request.confirm_at)}=... would confirm in one cell what was tuned in "
                     f"several, which differ in {names}: tune at one value of {names}"
                 )
-    return with_replicates(units, plan.request.replicates)
+    return with_replicates(run_specs, plan.request.replicates)
 
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
@@ -78,7 +80,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
         (algorithm, _without_tuned(plan, setting))
         for algorithm, setting in _algorithms_and_settings(plan)
     }
-    units: list[RunSpec] = []
+    run_specs: list[RunSpec] = []
     own_runs = plan.of_own_versions(runs)
     winners = chosen(
         own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by, setting_defaults()
@@ -98,7 +100,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
                 short = plan.paper is not None and shortened(
                     setting, SETTINGS[plan.paper, setting.dataset]
                 )
-                units += [
+                run_specs += [
                     RunSpec(algorithm, values, setting, seed, plan.paper, short)
                     for seed in plan.request.confirm
                 ]
@@ -106,7 +108,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     return replace(
         plan,
         request=replace(plan.request, seeds=len(plan.request.confirm), scheduler="none"),
-        units=tuple(distinct_runs(with_replicates(units, plan.request.replicates))),
+        run_specs=tuple(distinct_runs(with_replicates(run_specs, plan.request.replicates))),
         searches=(),
         settings=tuple(
             dict.fromkeys(
@@ -120,7 +122,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
     """Yield each requested algorithm with each of its settings."""
     everything = plan.request.algorithms == ("all",)
-    items: list[RunSpec | Search] = [*plan.units, *plan.searches]
+    items: list[RunSpec | Search] = [*plan.run_specs, *plan.searches]
     for algorithm, setting in dict.fromkeys((item.algorithm, item.setting) for item in items):
         for name in entry(algorithm).rows.values():
             if everything or name in plan.request.algorithms:

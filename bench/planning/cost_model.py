@@ -96,22 +96,22 @@ class Time:
         return math.sqrt(self.low * self.high)
 
 
-def estimated_time(unit: RunSpec, pace: Pace) -> Time:
+def estimated_time(run_spec: RunSpec, pace: Pace) -> Time:
     """Estimate a run's time from its number of steps and the machine's pace.
 
     FedDF's server stops once `patience` steps bring no better validation, so it takes `patience` to
     `max_steps` steps.
     """
-    max_steps = int(unit.hyperparameters.get(SERVER_STEPS.get(unit.algorithm, ""), 0) or 0)
-    min_steps = min(max_steps, int(unit.hyperparameters.get("patience", max_steps) or 0))
-    seconds, server = _seconds(unit, pace), unit.setting.rounds * pace.server_step
+    max_steps = int(run_spec.hyperparameters.get(SERVER_STEPS.get(run_spec.algorithm, ""), 0) or 0)
+    min_steps = min(max_steps, int(run_spec.hyperparameters.get("patience", max_steps) or 0))
+    seconds, server = _seconds(run_spec, pace), run_spec.setting.rounds * pace.server_step
     return Time((seconds + min_steps * server) / SPREAD, (seconds + max_steps * server) * SPREAD)
 
 
-def _seconds(unit: RunSpec, pace: Pace) -> float:
+def _seconds(run_spec: RunSpec, pace: Pace) -> float:
     """Estimate the time of everything but the server's own steps."""
-    setting = unit.setting
-    clients, samples = clients_of(unit)
+    setting = run_spec.setting
+    clients, samples = clients_of(run_spec)
     batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
     if setting.step_rule == "whole_epochs":
         batches = max(1.0, samples / setting.batch_size - 0.5)
@@ -124,39 +124,39 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     )  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     round_seconds = clients * (pace.client + batches * pace.batch + training)
-    seconds = setting.rounds * round_seconds + evaluated_samples(unit) * pace.sample
+    seconds = setting.rounds * round_seconds + evaluated_samples(run_spec) * pace.sample
     if setting.finetune_steps:
         share = min(1.0, client_size(setting) / setting.batch_size)  # of a batch that is filled
         step = pace.step - full + share * full
-        models = setting.num_clients * len(entry(unit.algorithm).rows)
+        models = setting.num_clients * len(entry(run_spec.algorithm).rows)
         further = pace.client + setting.finetune_steps * step
         seconds += evaluations_of(setting) * models * further
     return seconds
 
 
-def evaluated_samples(unit: RunSpec) -> float:
+def evaluated_samples(run_spec: RunSpec) -> float:
     """Count the samples that a run's evaluations read, once for every model measured on them."""
-    setting = unit.setting
+    setting = run_spec.setting
     evaluations = evaluations_of(setting)
     on_test_set = evaluations if setting.evaluate_personal == "every" else 1
-    rounds = on_test_set if unit.algorithm in PERSONAL else evaluations
-    samples = rounds * evaluated_models(unit) * server_tests(setting)
+    rounds = on_test_set if run_spec.algorithm in PERSONAL else evaluations
+    samples = rounds * evaluated_models(run_spec) * server_tests(setting)
     samples += evaluations * own_samples(setting)
     if setting.finetune_steps:
         models = 1 if setting.partition == "by_source" else setting.training_clients
         of_row = on_test_set * models * server_tests(setting) + evaluations * own_samples(setting)
-        samples += len(entry(unit.algorithm).rows) * of_row
+        samples += len(entry(run_spec.algorithm).rows) * of_row
     return samples
 
 
-def evaluated_models(unit: RunSpec) -> float:
+def evaluated_models(run_spec: RunSpec) -> float:
     """Compute how many models an evaluation measures on the whole test set: the mean over a run.
 
     The pace covers a run's second row. Clients that have not trained yet share one model; `local`
     measures it once, and else the models of clients that have trained since the last evaluation.
     """
-    setting = unit.setting
-    personal = unit.algorithm in PERSONAL or bool(setting.client_models)
+    setting = run_spec.setting
+    personal = run_spec.algorithm in PERSONAL or bool(setting.client_models)
     if not personal or setting.partition == "by_source":  # each client has a part of the test set
         return 1
     clients = setting.training_clients
@@ -170,7 +170,7 @@ def evaluated_models(unit: RunSpec) -> float:
 
     ends = [*range(setting.evaluate_every, setting.rounds, setting.evaluate_every), setting.rounds]
     starts = [0, *ends[:-1]]
-    if unit.algorithm == "local":
+    if run_spec.algorithm == "local":
         counts = [trained(end - start) for start, end in zip(starts, ends, strict=True)]
         counts.append(someone_untrained(ends[0]))
     else:
@@ -209,15 +209,19 @@ def _models_of(setting_json: str) -> str:
     return str(setting.get("client_models") or setting["model"])
 
 
-def recorded_time(rates: Mapping[str, float], unit: RunSpec, *, of_all: bool = False) -> Time:
+def recorded_time(rates: Mapping[str, float], run_spec: RunSpec, *, of_all: bool = False) -> Time:
     """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
-    problem = f"{unit.setting.dataset} {unit.setting.client_models or unit.setting.model}"
-    others = of_all and unit.algorithm not in SERVER_STEPS
+    problem = (
+        f"{run_spec.setting.dataset} {run_spec.setting.client_models or run_spec.setting.model}"
+    )
+    others = of_all and run_spec.algorithm not in SERVER_STEPS
     rate = rates.get(
-        problem if others else f"{problem} {_rate_name(unit.algorithm, unit.hyperparameters)}",
+        problem
+        if others
+        else f"{problem} {_rate_name(run_spec.algorithm, run_spec.hyperparameters)}",
         math.nan,
     )
-    return Time(*[samples_of(unit) / rate] * 2)
+    return Time(*[samples_of(run_spec) / rate] * 2)
 
 
 def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
@@ -230,8 +234,10 @@ def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
 # The pace of this machine.
 
 
-def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pace]:
-    """Return `program_of(unit)` -> pace on this machine's CPU; missing paces are measured now, and kept.
+def measured_paces(run_specs: Iterable[RunSpec], threads: int) -> dict[Hashable, Pace]:
+    """Return `program_of(run_spec)` -> pace on this machine's CPU.
+
+    Missing paces are measured now, and kept.
 
     A program that was not measured in time is tried again once it gets twice the time, because the
     limit is larger or fewer programs share it. Programs that failed, or that the limit left no time
@@ -246,10 +252,14 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
         raise UsageError(
             f"{LIMIT} must be a number of seconds (0 measures nothing), got {limit_value!r}"
         )
-    distinct = {program_of(unit): unit for unit in units}
-    paces = {program: _load(_pace_file(unit, threads)) for program, unit in distinct.items()}
+    distinct = {program_of(run_spec): run_spec for run_spec in run_specs}
+    paces = {
+        program: _load(_pace_file(run_spec, threads)) for program, run_spec in distinct.items()
+    }
     missing = {
-        program: unit for program, unit in distinct.items() if not isinstance(paces[program], Pace)
+        program: run_spec
+        for program, run_spec in distinct.items()
+        if not isinstance(paces[program], Pace)
     }
     share = limit / max(1, len(missing))
     tried = {
@@ -257,25 +267,31 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
         for program in missing
         if isinstance(before := paces[program], float) and 2 * before > share
     }
-    to_do = [unit for program, unit in missing.items() if program not in tried]
+    to_do = [run_spec for program, run_spec in missing.items() if program not in tried]
     if to_do and limit:
         say(
             f"measuring this machine for {counted(len(to_do), 'kind')} of runs, once, in at most {limit:g} s"
         )
-        for unit, result in zip(to_do, _measured(to_do, threads, limit), strict=True):
-            paces[program_of(unit)] = result
+        for run_spec, result in zip(to_do, _measured(to_do, threads, limit), strict=True):
+            paces[program_of(run_spec)] = result
             if result is not None:
                 _store(
-                    _pace_file(unit, threads),
+                    _pace_file(run_spec, threads),
                     asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result},
                 )
     return {program: pace for program, pace in paces.items() if isinstance(pace, Pace)}
 
 
-def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
-    """Measure units in a separate process: for each its pace, None if it failed, or its share of a limit too short."""
+def _measured(
+    run_specs: Sequence[RunSpec], threads: int, limit: float
+) -> list[Pace | float | None]:
+    """Measure run specs in a separate process.
+
+    Returns for each its pace, None if it failed, or its share of a limit too short.
+    """
     requests = [
-        [unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict()] for unit in units
+        [run_spec.algorithm, dict(run_spec.hyperparameters), run_spec.setting.as_dict()]
+        for run_spec in run_specs
     ]
     folders = [path or str(Path.cwd()) for path in sys.path]
     unmeasured = None
@@ -291,27 +307,27 @@ def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace
         )
         out = process.stdout
     except subprocess.TimeoutExpired as error:
-        out, unmeasured = error.stdout or b"", limit / len(units)
+        out, unmeasured = error.stdout or b"", limit / len(run_specs)
     lines = [
         json.loads(line) for line in out.split(b"\n")[:-1]
     ]  # the rest after the last newline was cut off
-    if len(lines) < len(units):
+    if len(lines) < len(run_specs):
         say(
-            f"{counted(len(units) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s"
+            f"{counted(len(run_specs) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s"
         )
     return [None if "error" in line else Pace(**line) for line in lines] + [unmeasured] * (
-        len(units) - len(lines)
+        len(run_specs) - len(lines)
     )
 
 
-def _pace_file(unit: RunSpec, threads: int) -> Path:
+def _pace_file(run_spec: RunSpec, threads: int) -> Path:
     """Return the file of a pace, named by processor, torch, threads, program, and versions of algorithm and model."""
     process = process_columns("cpu")
     machine = [process["cpu"], process["versions"].get("torch"), threads]
-    versions: list[Value] = [entry(unit.algorithm).version, model_version(unit.setting)]
-    if unit.setting.client_models:
-        versions.append(client_models_version(unit.setting))
-    key = sha256(json.dumps([*machine, *versions, program_of(unit)]).encode()).hexdigest()[:16]
+    versions: list[Value] = [entry(run_spec.algorithm).version, model_version(run_spec.setting)]
+    if run_spec.setting.client_models:
+        versions.append(client_models_version(run_spec.setting))
+    key = sha256(json.dumps([*machine, *versions, program_of(run_spec)]).encode()).hexdigest()[:16]
     return cache_dir() / "paces" / f"{key}.json"
 
 

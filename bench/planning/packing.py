@@ -12,15 +12,15 @@ from algorithms import entry
 from bench.planning.run_spec import RunSpec
 
 
-def program_of(unit: RunSpec) -> Hashable:
+def program_of(run_spec: RunSpec) -> Hashable:
     """Return a key, equal for runs that one program can train: their steps differ only in packable numbers."""
-    fields = entry(unit.algorithm).fields
+    fields = entry(run_spec.algorithm).fields
     fixed = tuple(
-        (item.name, unit.hyperparameters[item.name])
+        (item.name, run_spec.hyperparameters[item.name])
         for item in fields
         if not (item.packable and item.kind == "float")
     )
-    return unit.algorithm, fixed, tuple(unit.setting.of_program().items())
+    return run_spec.algorithm, fixed, tuple(run_spec.setting.of_program().items())
 
 
 def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
@@ -40,7 +40,7 @@ def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[lis
             runs / math.ceil(runs / size)
         )  # as few packs as possible, none of them small
         pack: list[RunSpec] = []
-        for members in sorted(program, key=lambda units: units[0].seed):
+        for members in sorted(program, key=lambda run_specs: run_specs[0].seed):
             if not pack or len(pack) >= even_size or len(pack) + len(members) > size:
                 packs.append(pack := [])
             pack.extend(members)

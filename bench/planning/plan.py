@@ -31,8 +31,8 @@ from bench.planning.run_spec import (
     Search,
     TwoStages,
     distinct_runs,
+    run_specs_of,
     shortened,
-    units_of,
     with_replicates,
 )
 from bench.planning.two_stage import first_stage, two_stages
@@ -63,7 +63,7 @@ def make_plan(request: Request) -> Plan:
     tuned = dict.fromkeys(TUNED if request.budget else ())
     origins = {**origins, **_origin_of_rates(request, rates, base)}
     given_names = {*fields, *tuned}
-    units: list[RunSpec] = []
+    run_specs: list[RunSpec] = []
     searches: list[Search] = []
     stages: list[TwoStages] = []
     for setting, algorithm in product(settings, entries):
@@ -83,7 +83,7 @@ def make_plan(request: Request) -> Plan:
             runs, budget_searches = _budget_runs(
                 algorithm, spaces[0], rates, request, notes, stages
             )
-            units += runs
+            run_specs += runs
             searches += budget_searches
             continue
         configurations = configurations_of(algorithm, spaces[0], request, notes)
@@ -99,8 +99,10 @@ def make_plan(request: Request) -> Plan:
             searches += spaces
         else:
             cases = product(spaces, configurations)
-            units += [
-                unit for space, values in cases for unit in units_of(space, values, request.seeds)
+            run_specs += [
+                run_spec
+                for space, values in cases
+                for run_spec in run_specs_of(space, values, request.seeds)
             ]
     _check_select_on(request, settings)
     if request.select_on is None and any(setting.local_validation_fraction for setting in settings):
@@ -108,9 +110,9 @@ def make_plan(request: Request) -> Plan:
             "configurations are selected and ranked on the clients' own samples "
             "(local_validation_fraction > 0); --select-on global selects on the server's"
         )
-    units = _without_repeats(_with_common_draws(units, request, hyper), notes)
-    units = _replicated(units, request, notes)
-    if not units and not searches:
+    run_specs = _without_repeats(_with_common_draws(run_specs, request, hyper), notes)
+    run_specs = _replicated(run_specs, request, notes)
+    if not run_specs and not searches:
         raise UsageError(
             "nothing to run: "
             + "; ".join(dict.fromkeys(notes) or ["no algorithm fits the setting"])
@@ -119,7 +121,7 @@ def make_plan(request: Request) -> Plan:
     return Plan(
         request,
         paper,
-        tuple(units),
+        tuple(run_specs),
         tuple(searches),
         tuple(settings),
         origins,
@@ -149,15 +151,15 @@ def _check_select_on(request: Request, settings: Sequence[Setting]) -> None:
         )
 
 
-def _replicated(units: list[RunSpec], request: Request, notes: list[str]) -> list[RunSpec]:
+def _replicated(run_specs: list[RunSpec], request: Request, notes: list[str]) -> list[RunSpec]:
     """Add the replicates of runs that are reported; those of a search have none."""
     if request.confirm:
-        return units
+        return run_specs
     if request.tuning == TWO_STAGE:
         if request.replicates:
             notes.append("--replicates are of the runs that --confirm reports; tuning has none")
-        return units
-    return distinct_runs(with_replicates(units, request.replicates))
+        return run_specs
+    return distinct_runs(with_replicates(run_specs, request.replicates))
 
 
 def _names(request: Request) -> list[str]:
@@ -197,7 +199,7 @@ def _fits(algorithm: Entry, setting: Setting) -> bool:
 
 
 def _with_common_draws(
-    units: list[RunSpec], request: Request, hyper: Collection[tuple[str | None, str]]
+    run_specs: list[RunSpec], request: Request, hyper: Collection[tuple[str | None, str]]
 ) -> list[RunSpec]:
     """Give an algorithm whose runs yield rows of another one here the draws of that one, so that it gets no more tries.
 
@@ -205,27 +207,31 @@ def _with_common_draws(
     values of its own in `hyper`.
     """
     if request.tuning == TWO_STAGE or (not request.budget and request.search != "random"):
-        return units
-    units_of_algorithm: dict[str, list[RunSpec]] = {}
-    for unit in units:
-        units_of_algorithm.setdefault(unit.algorithm, []).append(unit)
+        return run_specs
+    run_specs_of_algorithm: dict[str, list[RunSpec]] = {}
+    for run_spec in run_specs:
+        run_specs_of_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
     common: list[RunSpec] = []
-    for name, own in units_of_algorithm.items():
+    for name, own in run_specs_of_algorithm.items():
         base = next(
-            (row for row in entry(name).rows.values() if row != name and row in units_of_algorithm),
+            (
+                row
+                for row in entry(name).rows.values()
+                if row != name and row in run_specs_of_algorithm
+            ),
             name,
         )
-        drawn = units_of_algorithm[base]
+        drawn = run_specs_of_algorithm[base]
         if len(drawn) == len(own) and not any(
             (name, field) in hyper for field in entry(base).defaults()
         ):
             values = [
-                {**unit.hyperparameters, **other.hyperparameters}
-                for unit, other in zip(own, drawn, strict=True)
+                {**run_spec.hyperparameters, **other.hyperparameters}
+                for run_spec, other in zip(own, drawn, strict=True)
             ]
             own = [
-                replace(unit, hyperparameters=merged)
-                for unit, merged in zip(own, values, strict=True)
+                replace(run_spec, hyperparameters=merged)
+                for run_spec, merged in zip(own, values, strict=True)
             ]
         common += own
     return common
@@ -276,9 +282,9 @@ def _budget_runs(
     if request.search != "optuna":
         cases = tries(algorithm, search, rates, budget)
         return [
-            unit
+            run_spec
             for values, tuned in cases
-            for unit in units_of(replace(search, setting=tuned), values, request.seeds)
+            for run_spec in run_specs_of(replace(search, setting=tuned), values, request.seeds)
         ], []
     count = len(configurations_of(algorithm, search, request, notes)) * len(rates)
     if rates and count < budget:
@@ -287,16 +293,20 @@ def _budget_runs(
     return [], [replace(search, tuned={"lr": lr})]
 
 
-def _without_repeats(units: list[RunSpec], notes: list[str]) -> list[RunSpec]:
-    """Drop the units whose rows another unit yields as well, with a note on them."""
-    runs = distinct_runs(units)
-    yielding = {key: unit.algorithm for unit in runs for key in unit.rows.values()}
+def _without_repeats(run_specs: list[RunSpec], notes: list[str]) -> list[RunSpec]:
+    """Drop the run specs whose rows another run spec yields as well, with a note on them."""
+    runs = distinct_runs(run_specs)
+    yielding = {key: run_spec.algorithm for run_spec in runs for key in run_spec.rows.values()}
     others: dict[str, dict[str, None]] = {}
-    for unit in units:
-        if yielding[unit.key] != unit.algorithm:
-            others.setdefault(unit.algorithm, {})[f"{yielding[unit.key]}'s"] = None
+    for run_spec in run_specs:
+        if yielding[run_spec.key] != run_spec.algorithm:
+            others.setdefault(run_spec.algorithm, {})[f"{yielding[run_spec.key]}'s"] = None
     for name, owners in others.items():
-        which = "some of its runs" if any(unit.algorithm == name for unit in runs) else "its runs"
+        which = (
+            "some of its runs"
+            if any(run_spec.algorithm == name for run_spec in runs)
+            else "its runs"
+        )
         notes.append(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
     return runs
 

@@ -88,27 +88,32 @@ class RunSpec:
         return " ".join([self.algorithm, *values, f"seed {self.seed}"])
 
 
-def distinct_runs(units: Iterable[RunSpec]) -> list[RunSpec]:
-    """Drop repeated units, and those whose row another unit yields as well."""
-    by_key = {unit.key: unit for unit in units}
-    other_keys = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
-    return [unit for key, unit in by_key.items() if key not in other_keys]
+def distinct_runs(run_specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """Drop repeated run specs, and those whose row another run spec yields as well."""
+    by_key = {run_spec.key: run_spec for run_spec in run_specs}
+    other_keys = {
+        key for run_spec in by_key.values() for key in run_spec.rows.values() if key != run_spec.key
+    }
+    return [run_spec for key, run_spec in by_key.items() if key not in other_keys]
 
 
-def with_replicates(units: Iterable[RunSpec], replicates: Mapping[str, int]) -> list[RunSpec]:
-    """Follow each unit by its replicates: other seeds on its partition and first weights.
+def with_replicates(run_specs: Iterable[RunSpec], replicates: Mapping[str, int]) -> list[RunSpec]:
+    """Follow each run spec by its replicates: other seeds on its partition and first weights.
 
-    `replicates` has, by the name of a row, the number of runs of each seed; of a unit with several
-    rows the most count.
+    `replicates` has, by the name of a row, the number of runs of each seed; of a run spec with
+    several rows the most count.
     """
-    all_units: list[RunSpec] = []
-    for unit in units:
-        count = max(replicates.get(name, 1) for name in unit.row_names.values())
-        partition_seed = unit.setting.partition_seed_of(unit.seed)
-        setting = replace(unit.setting, partition_seed=partition_seed)
-        seeds = [unit.seed + REPLICATE_STEP * number for number in range(1, count)]
-        all_units += [unit, *(replace(unit, setting=setting, seed=seed) for seed in seeds)]
-    return all_units
+    all_run_specs: list[RunSpec] = []
+    for run_spec in run_specs:
+        count = max(replicates.get(name, 1) for name in run_spec.row_names.values())
+        partition_seed = run_spec.setting.partition_seed_of(run_spec.seed)
+        setting = replace(run_spec.setting, partition_seed=partition_seed)
+        seeds = [run_spec.seed + REPLICATE_STEP * number for number in range(1, count)]
+        all_run_specs += [
+            run_spec,
+            *(replace(run_spec, setting=setting, seed=seed) for seed in seeds),
+        ]
+    return all_run_specs
 
 
 def row_names(algorithm: str, setting: Setting) -> dict[str, str]:
@@ -190,11 +195,11 @@ def setting_of(text: str) -> Setting:
     return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})
 
 
-def clients_of(unit: RunSpec) -> tuple[int, float]:
+def clients_of(run_spec: RunSpec) -> tuple[int, float]:
     """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
-    setting = unit.setting
+    setting = run_spec.setting
     size = client_size(setting)
-    if "pooled" in entry(unit.algorithm).needs:
+    if "pooled" in entry(run_spec.algorithm).needs:
         return 1, size * setting.training_clients
     return setting.cohort_size, size
 
@@ -208,10 +213,10 @@ def client_size(setting: Setting) -> float:
     return samples * (1 - kept) / setting.num_clients
 
 
-def samples_of(unit: RunSpec) -> float:
+def samples_of(run_spec: RunSpec) -> float:
     """Count the samples that a run trains on, over all epochs."""
-    setting = unit.setting
-    clients, size = clients_of(unit)
+    setting = run_spec.setting
+    clients, size = clients_of(run_spec)
     per_round = clients * (setting.batch_size if setting.step_rule == "batches" else size)
     return per_round * setting.local_epochs * setting.rounds
 
@@ -243,18 +248,18 @@ class Cell:
     """One printed number, and the runs that reproduce it.
 
     Args:
-        units: the run of seed 0 that reproduces it; several if the paper tried several
+        run_specs: the run of seed 0 that reproduces it; several if the paper tried several
             configurations and does not say which it prints, or tuned a field of the setting.
     """
 
     printed: PrintedCell
-    units: tuple[RunSpec, ...]
-    tried: tuple[str, ...]  # the hyper-parameters and fields in which the units differ
+    run_specs: tuple[RunSpec, ...]
+    tried: tuple[str, ...]  # the hyper-parameters and fields in which the run specs differ
 
     @property
     def setting(self) -> Setting:
         """The setting in which the algorithm runs; the first one, if a field was tuned."""
-        return self.units[0].setting
+        return self.run_specs[0].setting
 
 
 @dataclass(frozen=True)
@@ -305,7 +310,7 @@ class Plan:
 
     request: Request
     paper: str | None  # that the setting is from, if any
-    units: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
+    run_specs: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
     searches: tuple[Search, ...]  # for Optuna, the spaces
     settings: tuple[Setting, ...]  # the distinct problems, before an algorithm's own needs
     origins: Mapping[str, str]  # setting field -> where its value came from, if not from the preset
@@ -314,17 +319,17 @@ class Plan:
     tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
     stages: tuple[
         TwoStages, ...
-    ] = ()  # of `--tuning two-stage`; `units` are the runs of the first stages
+    ] = ()  # of `--tuning two-stage`; `run_specs` are the runs of the first stages
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """The data sets of its runs and searches."""
-        items: list[RunSpec | Search] = [*self.units, *self.searches]
+        items: list[RunSpec | Search] = [*self.run_specs, *self.searches]
         return tuple(dict.fromkeys(item.setting.dataset for item in items))
 
     def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Select the runs of the plan's algorithms in their present versions, and all of others."""
-        items: list[RunSpec | Search] = [*self.units, *self.searches]
+        items: list[RunSpec | Search] = [*self.run_specs, *self.searches]
         suffixes: dict[tuple[str, str], None] = {}
         for item in items:
             names = row_names(item.algorithm, item.setting)
@@ -345,7 +350,7 @@ class Plan:
         }
 
 
-def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
+def run_specs_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
     """Make the runs of a configuration, one for each seed."""
     return [
         RunSpec(
@@ -371,41 +376,46 @@ class Varied:
     hyperparameters: tuple[str, ...] = ()
 
 
-def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
+def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
     """Find by algorithm the names in which its runs differ, and the model if most runs of the sweep have another."""
-    usual = Counter(unit.setting.model for unit in units).most_common(1)
+    usual = Counter(run_spec.setting.model for run_spec in run_specs).most_common(1)
     by_algorithm: dict[str, list[RunSpec]] = {}
-    for unit in units:
-        by_algorithm.setdefault(unit.algorithm, []).append(unit)
+    for run_spec in run_specs:
+        by_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
     names = {}
     for algorithm, runs in by_algorithm.items():
         settings = {
-            id(unit.setting): unit.setting for unit in runs
+            id(run_spec.setting): run_spec.setting for run_spec in runs
         }  # the seeds of a configuration share one
         fields = _differing(_named_fields(setting) for setting in settings.values())
         if "model" not in fields and runs[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
-        values = {id(unit.hyperparameters): unit.hyperparameters for unit in runs}
+        values = {id(run_spec.hyperparameters): run_spec.hyperparameters for run_spec in runs}
         names[algorithm] = Varied(fields, _differing(values.values()))
     return names
 
 
-def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
+def trial_name(run_specs: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """Name the trial of some seeds of one configuration, or of some runs of one algorithm."""
-    unit = units[0]
-    differing, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
-    fields, values = _named_fields(unit.setting), unit.hyperparameters
+    run_spec = run_specs[0]
+    differing, inside = (
+        varied.get(run_spec.algorithm, Varied()),
+        varied_names(run_specs)[run_spec.algorithm],
+    )
+    fields, values = _named_fields(run_spec.setting), run_spec.hyperparameters
     parts = [
         f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields
     ]
     names = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
-    parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in names]
-    alike = len({replace(member, seed=0).key for member in units}) == 1
+    parts += [f"{own_name(run_spec.algorithm, name)}={text(values[name])}" for name in names]
+    alike = len({replace(member, seed=0).key for member in run_specs}) == 1
     if alike:
-        seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
-        return " ".join([unit.algorithm, *parts, seeds])
-    one_seed = f" of seed {unit.seed}" if len({member.seed for member in units}) == 1 else ""
-    return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
+        seeds = f"seed {run_spec.seed}" if len(run_specs) == 1 else f"{len(run_specs)} seeds"
+        return " ".join([run_spec.algorithm, *parts, seeds])
+    one_seed = (
+        f" of seed {run_spec.seed}" if len({member.seed for member in run_specs}) == 1 else ""
+    )
+    return " ".join([run_spec.algorithm, *parts, f"{len(run_specs)} runs{one_seed}"])
 
 
 def _named_fields(setting: Setting) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def plan_of_one(algorithm: str, *layers: Mapping[str, Any]) -> Plan:
     # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's
     # value here.
     preset = {name: getattr(plan.settings[0], name) for name in plan.tuned}
-    unit = plan.units[0]
-    unit = replace(unit, setting=replace(unit.setting, **preset), seed=seed)
-    return replace(plan, units=(unit,), tuned=())
+    run_spec = plan.run_specs[0]
+    run_spec = replace(run_spec, setting=replace(run_spec.setting, **preset), seed=seed)
+    return replace(plan, run_specs=(run_spec,), tuned=())
 
 
-def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
+def run_spec_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
     """Make the run of `plan_of_one`."""
-    (unit,) = plan_of_one(algorithm, *layers).units
-    return unit
+    (run_spec,) = plan_of_one(algorithm, *layers).run_specs
+    return run_spec

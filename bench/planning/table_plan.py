@@ -52,11 +52,15 @@ def make_table_plan(request: Request) -> Plan:
         changed = _apply(changes, cells)
         _note_foreign_values(cells, changed, changes, notes)
         cells = changed
-    runs = distinct_runs(unit for cell in cells for unit in cell.units)
-    units = tuple(replace(unit, seed=seed) for unit in runs for seed in range(request.seeds))
-    settings = tuple(dict.fromkeys(unit.setting for unit in units))
+    runs = distinct_runs(run_spec for cell in cells for run_spec in cell.run_specs)
+    run_specs = tuple(
+        replace(run_spec, seed=seed) for run_spec in runs for seed in range(request.seeds)
+    )
+    settings = tuple(dict.fromkeys(run_spec.setting for run_spec in run_specs))
     origins = {name: request.origins.get(name, "command line") for name in changes.fields}
-    return Plan(request, request.paper, units, (), settings, origins, tuple(notes), tuple(cells))
+    return Plan(
+        request, request.paper, run_specs, (), settings, origins, tuple(notes), tuple(cells)
+    )
 
 
 def table_cells(request: Request) -> tuple[list[Cell], Changes]:
@@ -137,15 +141,21 @@ def _apply(changes: Changes, cells: Sequence[Cell]) -> list[Cell]:
     for cell in cells:
         algorithm = entry(cell.printed.algorithm)
         variants = [_variant(cell, algorithm, values) for values in combinations(changes.fields)]
-        units = [
-            unit for units in variants for unit in _with_hyperparameters(algorithm, units, changes)
+        run_specs = [
+            run_spec
+            for run_specs in variants
+            for run_spec in _with_hyperparameters(algorithm, run_specs, changes)
         ]
-        changed.append(replace(cell, units=tuple({unit.key: unit for unit in units}.values())))
+        changed.append(
+            replace(
+                cell, run_specs=tuple({run_spec.key: run_spec for run_spec in run_specs}.values())
+            )
+        )
     return changed
 
 
 def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[RunSpec]:
-    """Return the units of a cell with other values of setting fields."""
+    """Return the run specs of a cell with other values of setting fields."""
     base = cell.setting
     for name in SHORTENING:
         if name in values and values[name] > getattr(base, name):
@@ -155,7 +165,8 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
             )
     try:
         changed = {
-            old: canonical(replace(old, **values)) for old in {unit.setting for unit in cell.units}
+            old: canonical(replace(old, **values))
+            for old in {run_spec.setting for run_spec in cell.run_specs}
         }
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -169,22 +180,25 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[Ru
         base
     ]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
     short = shortened(fitted, base) or base_model(fitted.model) != base_model(base.model)
-    return [replace(unit, setting=fits[unit.setting], shortened=short) for unit in cell.units]
+    return [
+        replace(run_spec, setting=fits[run_spec.setting], shortened=short)
+        for run_spec in cell.run_specs
+    ]
 
 
 def _with_hyperparameters(
-    algorithm: Entry, units: Iterable[RunSpec], changes: Changes
+    algorithm: Entry, run_specs: Iterable[RunSpec], changes: Changes
 ) -> list[RunSpec]:
-    """Give the units other hyper-parameters; drop the units that then violate the algorithm's relations."""
+    """Give the run specs other hyper-parameters; drop the run specs that then violate the algorithm's relations."""
     valid = []
-    for unit in units:
+    for run_spec in run_specs:
         for values in combinations(given_grids(algorithm, changes.hyper)):
             try:
-                resolved = algorithm.resolve({**unit.hyperparameters, **values})
+                resolved = algorithm.resolve({**run_spec.hyperparameters, **values})
             except ValueError as error:
                 raise UsageError(str(error)) from None
             if all(holds(relation, resolved) for relation in algorithm.where):
-                valid.append(replace(unit, hyperparameters=resolved))
+                valid.append(replace(run_spec, hyperparameters=resolved))
     if not valid:
         raise UsageError(
             f"{algorithm.name}: the values given break {' and '.join(algorithm.where)}"
@@ -199,10 +213,12 @@ def _note_foreign_values(
     names: list[str] = []
     for cell, other in zip(cells, changed, strict=True):
         for name in (field for field in changes.fields if field not in (*SHORTENING, "model")):
-            tried = {getattr(unit.setting, name) for unit in cell.units}
-            names += [name] * any(getattr(unit.setting, name) not in tried for unit in other.units)
-        original = [unit.hyperparameters for unit in cell.units]
-        if any(unit.hyperparameters not in original for unit in other.units):
+            tried = {getattr(run_spec.setting, name) for run_spec in cell.run_specs}
+            names += [name] * any(
+                getattr(run_spec.setting, name) not in tried for run_spec in other.run_specs
+            )
+        original = [run_spec.hyperparameters for run_spec in cell.run_specs]
+        if any(run_spec.hyperparameters not in original for run_spec in other.run_specs):
             names += [
                 name
                 for algorithm, name in changes.hyper

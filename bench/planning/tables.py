@@ -64,12 +64,12 @@ def title_of(cell: Cell) -> str:
 def candidates_of(cell: Cell) -> list[Candidate]:
     """List the configurations that a printed cell may be of."""
     candidates = []
-    for unit in cell.units:
-        setting = unit.setting.as_dict()
-        values = setting | dict(unit.hyperparameters)
+    for run_spec in cell.run_specs:
+        setting = run_spec.setting.as_dict()
+        values = setting | dict(run_spec.hyperparameters)
         label = " ".join(f"{name}={values[name]}" for name in cell.tried)
-        hp_json = str(unit.named_by["hp_json"])
-        candidates.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label))
+        hp_json = str(run_spec.named_by["hp_json"])
+        candidates.append(Candidate(cell.printed, run_spec.algorithm, hp_json, setting, label))
     return candidates
 
 
@@ -84,9 +84,9 @@ def cells_of(paper: str, name: str) -> list[Cell]:
         setting = _setting_of(printed, table)
         case = (setting, printed.algorithm, printed.hyperparameters)
         if case not in reproduced:
-            reproduced[case] = _units_of(key, table, setting, printed)
-        units, tried = reproduced[case]
-        cells.append(Cell(printed, units, tried))
+            reproduced[case] = _run_specs_of(key, table, setting, printed)
+        run_specs, tried = reproduced[case]
+        cells.append(Cell(printed, run_specs, tried))
     return cells
 
 
@@ -102,10 +102,10 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
     )
 
 
-def _units_of(
+def _run_specs_of(
     key: str, table: Table, setting: Setting, printed: PrintedCell
 ) -> tuple[tuple[RunSpec, ...], tuple[str, ...]]:
-    """Return the units of a cell, and the names in which they differ."""
+    """Return the run specs of a cell, and the names in which they differ."""
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
     # The paper may use another form of the model, such as one with BatchNorm, for this algorithm
     # alone.
@@ -113,12 +113,12 @@ def _units_of(
     tuned = table.tuned.get(algorithm.name, {})
     configurations, tried = _configurations(algorithm, space, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
-    units = tuple(
+    run_specs = tuple(
         RunSpec(algorithm.name, values, fit, 0, key)
         for fit in settings
         for values in configurations
     )
-    return units, (*tuned, *tried)
+    return run_specs, (*tuned, *tried)
 
 
 def _configurations(

@@ -25,8 +25,8 @@ from bench.planning.run_spec import (
     Search,
     TwoStages,
     distinct_runs,
+    run_specs_of,
     setting_of,
-    units_of,
 )
 from bench.terminal.words import counted
 from search_spaces import Setting, Value, combinations, holds
@@ -67,7 +67,9 @@ def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget:
 def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
     """List the runs of the first stage: every learning rate at the middle own value."""
     searches = [_at_rate(stages.search, rate) for rate in stages.rates]
-    return [unit for search in searches for unit in units_of(search, stages.own[0], seeds)]
+    return [
+        run_spec for search in searches for run_spec in run_specs_of(search, stages.own[0], seeds)
+    ]
 
 
 def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
@@ -78,23 +80,25 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     """
     from leaderboards.confirmed import chosen
 
-    keys = {key for unit in plan.units for key in unit.rows.values()}
+    keys = {key for run_spec in plan.run_specs for key in run_spec.rows.values()}
     winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {}, plan.request.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
     for row in winners.to_dict("records"):
         setting = setting_of(row["setting_json"])
         best[row["algorithm"], _without_rate(setting)] = setting.lr
-    units: list[RunSpec] = []
+    run_specs: list[RunSpec] = []
     for stages in planned(plan):
         place = (_leader(plan, stages.search.algorithm), _without_rate(stages.search.setting))
         if place in best:
-            units += _second_units(stages, best[place], plan.request.budget, plan.request.seeds)
-    return replace(plan, units=tuple(distinct_runs(units)), notes=())
+            run_specs += _second_run_specs(
+                stages, best[place], plan.request.budget, plan.request.seeds
+            )
+    return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=())
 
 
 def planned(plan: Plan) -> list[TwoStages]:
     """List the stages whose runs are in the plan; the runs of others are part of another algorithm's."""
-    keys = {unit.key for unit in plan.units}
+    keys = {run_spec.key for run_spec in plan.run_specs}
     return [stages for stages in plan.stages if first_stage(stages, 1)[0].key in keys]
 
 
@@ -126,14 +130,14 @@ def _distance(search: Search, values: Mapping[str, Value]) -> int:
     return distance
 
 
-def _second_units(stages: TwoStages, best: float, budget: int, seeds: int) -> Iterator[RunSpec]:
+def _second_run_specs(stages: TwoStages, best: float, budget: int, seeds: int) -> Iterator[RunSpec]:
     """Yield the runs of other own values at the best rate and, if those are too few, of rates near it."""
     count = budget - len(stages.rates)
     others = stages.own[1 : 1 + count]
     for values in others:
-        yield from units_of(_at_rate(stages.search, best), values, seeds)
+        yield from run_specs_of(_at_rate(stages.search, best), values, seeds)
     for rate in islice(rates_around(best, stages.rates), count - len(others)):
-        yield from units_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+        yield from run_specs_of(_at_rate(stages.search, rate), stages.own[0], seeds)
 
 
 def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:

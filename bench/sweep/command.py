@@ -16,9 +16,9 @@ from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, Unfit
 from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
-from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
+from bench.executors.trials import Outcome, Resources, missing_run_specs, searched_rows, trials_of
 from bench.planning.plan import make_plan
-from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, units_of
+from bench.planning.run_spec import Plan, RunSpec, Search, run_specs_of, setting_identity
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import (
     Resolved,
@@ -149,7 +149,7 @@ def ready(plan: Plan, options: SweepOptions, confirming: Sequence[RunSpec] = ())
         UsageError: this machine lacks what the options ask for, or there is no such model.
     """
     resolved = resolve(options, plan, confirming)
-    everything: list[RunSpec | Search] = [*plan.units, *plan.searches, *confirming]
+    everything: list[RunSpec | Search] = [*plan.run_specs, *plan.searches, *confirming]
     check_start(everything, resolved.out)
     check_track(everything, options.track)
     return Prepared(plan, resolved, tuple(confirming))
@@ -182,7 +182,11 @@ def _run_mirrored(prepared: Prepared, options: SweepOptions, command: str) -> Sw
     plan = prepared.plan
     out = prepared.resolved.out
     check_out(out)
-    keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
+    keys = (
+        None
+        if plan.searches or plan.request.confirm
+        else {run_spec.key for run_spec in plan.run_specs}
+    )
     with mirrored(mirror, out, keys):
         return _run_stages(prepared, options, command)
 
@@ -199,7 +203,7 @@ def _run_stages(prepared: Prepared, options: SweepOptions, command: str) -> Swep
         from bench.planning.two_stage import second_stage
 
         second = second_stage(plan, _selecting(plan, store))
-        if second.units:
+        if second.run_specs:
             status = _train(second, options, command, resolved, spent=monotonic() - began) or status
     confirmed_at = None
     if plan.request.confirm:
@@ -207,9 +211,9 @@ def _run_stages(prepared: Prepared, options: SweepOptions, command: str) -> Swep
 
         confirmed_at = tuned_at(plan)
         plan = confirmation(plan, _selecting(plan, store))
-        if plan.units and status in (EXIT_OK, EXIT_FAILED):
+        if plan.run_specs and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, options, command, resolved, spent=monotonic() - began) or status
-        if not plan.units:
+        if not plan.run_specs:
             say("no configuration has finished on seed 0 yet: there is none to confirm")
     _rebuild(store)
     return Swept(status, plan, store, confirmed_at)
@@ -235,18 +239,18 @@ def _train(
     out = resolved.out
     data_hashes = _data_hashes(plan, options, out)
     store = Store(out, data_hashes)
-    units = missing_units(plan, store)
-    saved = sum((out / "state" / unit.key / "manifest.json").exists() for unit in units)
-    _announce(plan, units, 0 if options.force else saved)
+    run_specs = missing_run_specs(plan, store)
+    saved = sum((out / "state" / run_spec.key / "manifest.json").exists() for run_spec in run_specs)
+    _announce(plan, run_specs, 0 if options.force else saved)
     say(*other_data_notes(plan, out, data_hashes))
-    say(*track_notes(plan, units, out, options.track))
+    say(*track_notes(plan, run_specs, out, options.track))
     logs: AbstractContextManager[list[Observer]] = nullcontext([])
     if options.log:
         from bench.executors.logs import logged
 
-        logs = logged(options.log, plan, units, store, options.offline)
+        logs = logged(options.log, plan, run_specs, store, options.offline)
     with logs as observers:
-        if not (units or plan.searches):
+        if not (run_specs or plan.searches):
             return EXIT_OK
         execution = Execution(
             out=str(out),
@@ -267,7 +271,7 @@ def _train(
             executor=options.executor,
             concurrent=options.max_concurrent,
             cpus=options.cpus_per_trial,
-            gpus=trial_share(options, resolved, plan, units),
+            gpus=trial_share(options, resolved, plan, run_specs),
             address=options.address,
             time_budget=None
             if options.time_budget is None
@@ -276,17 +280,17 @@ def _train(
             verbose=options.verbose,
         )
         if not options.uncertified:
-            execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
-        prepare_data(plan, [*units, *confirming], execution)
-        count, work = _trials_and_work(plan, units, out, resources.pack, data_hashes)
+            execution = replace(execution, certified=check_algorithms([*run_specs, *plan.searches]))
+        prepare_data(plan, [*run_specs, *confirming], execution)
+        count, work = _trials_and_work(plan, run_specs, out, resources.pack, data_hashes)
         display = make_display(count, work, options.quiet)
         try:
-            outcome = run_plan(plan, units, execution, resources, display, observers)
+            outcome = run_plan(plan, run_specs, execution, resources, display, observers)
         finally:
             display.close()
         _report_outcome(outcome, options)
-    rest = replace(plan, request=replace(plan.request, force=False), units=tuple(units))
-    vanished = missing_units(rest, Store(out))  # another machine may have trained on other data
+    rest = replace(plan, request=replace(plan.request, force=False), run_specs=tuple(run_specs))
+    vanished = missing_run_specs(rest, Store(out))  # another machine may have trained on other data
     if outcome.exit_status == EXIT_OK and vanished:
         raise EnvironmentProblem(
             f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was deleted or changed "
@@ -306,17 +310,17 @@ def _data_hashes(plan: Plan, options: SweepOptions, out: Path) -> dict[str, str]
     found = data.hashes(plan.datasets, options.data_dir)
     store = Store(out, found)
     if store.begun:
-        to_do = replace(plan, units=tuple(missing_units(plan, store)))
+        to_do = replace(plan, run_specs=tuple(missing_run_specs(plan, store)))
         for name in sorted({*to_do.datasets} - found.keys()):
             found[name] = data.load(name, options.data_dir, options.offline).hash
     return found
 
 
 def _trials_and_work(
-    plan: Plan, units: Sequence[RunSpec], out: Path, pack: int, data_hashes: Mapping[str, str]
+    plan: Plan, run_specs: Sequence[RunSpec], out: Path, pack: int, data_hashes: Mapping[str, str]
 ) -> tuple[int, float]:
     """Count the trials to run, and sum up their work (`work_of`)."""
-    trials = trials_of(plan, units, pack)
+    trials = trials_of(plan, run_specs, pack)
     count, work = len(trials), sum(map(work_of, trials))
     if plan.searches:
         from bench.executors.optuna_search import histories, remaining
@@ -326,21 +330,21 @@ def _trials_and_work(
             wanted = remaining(plan, search, past.known)
             count, work = (
                 count + wanted,
-                work + wanted * work_of(units_of(search, {}, plan.request.seeds)),
+                work + wanted * work_of(run_specs_of(search, {}, plan.request.seeds)),
             )
     return count, work
 
 
-def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
+def _announce(plan: Plan, run_specs: Sequence[RunSpec], saved: int) -> None:
     """Report how many runs there are to do; `saved` of them continue from a saved state."""
     say(*plan.notes)
-    done = len(plan.units) - len(units)
-    if plan.units:
+    done = len(plan.run_specs) - len(run_specs)
+    if plan.run_specs:
         stored = f", {done:,} already stored" if done else ""
         rest = f" ({saved} from where it was saved)" if saved else ""
         searched = f", and the trials of {', '.join(sorted({search.algorithm for search in plan.searches}))}"
-        to_do = f"{len(units):,} to do{rest}{searched if plan.searches else ''}"
-        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
+        to_do = f"{len(run_specs):,} to do{rest}{searched if plan.searches else ''}"
+        sys.stderr.write(f"{counted(len(plan.run_specs), 'run')}{stored}, {to_do}\n")
 
 
 def _report_outcome(outcome: Outcome, options: SweepOptions) -> None:
@@ -376,12 +380,12 @@ def contests_of(swept: Swept) -> set[Contest]:
     plan = swept.plan
     settings = {
         setting: canonical_json(setting_identity(setting))
-        for setting in {unit.setting for unit in plan.units}
+        for setting in {run_spec.setting for run_spec in plan.run_specs}
     }
     rows: set[tuple[str, str]] = set()
-    for unit in plan.units:
-        for name in unit.row_names.values():
-            rows.add((name, settings[unit.setting]))
+    for run_spec in plan.run_specs:
+        for name in run_spec.row_names.values():
+            rows.add((name, settings[run_spec.setting]))
     if plan.searches:
         searched = searched_rows(plan, swept.store)
         rows |= set(zip(searched.algorithm, searched.setting_json, strict=True))
@@ -422,7 +426,7 @@ def _print_board(swept: Swept, as_json: bool) -> None:
     plan = swept.plan
     board, runs = board_of(swept)
     metrics = [number_named(name) for name in shown_of(board)]
-    algorithms = {unit.algorithm for unit in plan.units}
+    algorithms = {run_spec.algorithm for run_spec in plan.run_specs}
     algorithms |= {search.algorithm for search in plan.searches}
     tables = tables_of(
         with_seeds(board, runs, metrics, plan.tuned),

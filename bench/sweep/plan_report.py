@@ -18,7 +18,7 @@ from algorithms import entry
 from bench.data import hashes, info, read
 from bench.errors import UsageError
 from bench.execution import count_gpus, cpu_count
-from bench.executors.trials import missing_units, trials_of
+from bench.executors.trials import missing_run_specs, trials_of
 from bench.models import has_batchnorm, num_parameters
 from bench.planning.cost_model import (
     Time,
@@ -33,8 +33,8 @@ from bench.planning.run_spec import (
     RunSpec,
     Search,
     Varied,
+    run_specs_of,
     trial_name,
-    units_of,
     varied_names,
 )
 from bench.planning.tables import name_in_print
@@ -85,7 +85,7 @@ def make_report(
     """
     data_hashes = hashes(plan.datasets, options.data_dir)
     store = Store(resolved.out, data_hashes)
-    missing = missing_units(plan, store)
+    missing = missing_run_specs(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
     if mirror:
         check_place(mirror, resolved.out)
@@ -97,23 +97,24 @@ def make_report(
         from bench.executors.optuna_search import histories
 
         pasts = histories(plan, plan.searches, str(resolved.out), data_hashes)
-    sample_times = [times[unit.key] for unit in samples]
+    sample_times = [times[run_spec.key] for run_spec in samples]
     searches = _search_reports(plan, pasts, sample_times, options.data_dir)
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     sizes = [len(trial) for trial in trials_of(plan, missing, resolved.pack)]
     largest = max([*sizes, *[plan.request.seeds] * bool(searches)], default=1)
-    to_do = [(unit, 1) for unit in missing]
+    to_do = [(run_spec, 1) for run_spec in missing]
     to_do += [
-        (unit, search["runs_at_most"]) for unit, search in zip(samples, searches, strict=True)
+        (run_spec, search["runs_at_most"])
+        for run_spec, search in zip(samples, searches, strict=True)
     ]
-    known_times = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
+    known_times = [times[run_spec.key] for run_spec, _ in to_do if times[run_spec.key].known]
     trials = len(sizes) + sum(search["runs_at_most"] for search in searches) // plan.request.seeds
     at_once = min(concurrent, max(1, trials))
     parts = {
         which: [
-            (getattr(times[unit.key], which), count)
-            for unit, count in to_do
-            if times[unit.key].known
+            (getattr(times[run_spec.key], which), count)
+            for run_spec, count in to_do
+            if times[run_spec.key].known
         ]
         for which in ("low", "middle", "high")
     }
@@ -127,16 +128,18 @@ def make_report(
         for part in parts.values()
     )
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
-    untimed = [unit.setting for unit, count in to_do if count and not times[unit.key].known]
+    untimed = [
+        run_spec.setting for run_spec, count in to_do if count and not times[run_spec.key].known
+    ]
     unknown = {setting.client_models or setting.model for setting in untimed}
     second = _second_stage(plan, store) if plan.stages and not missing else None
     searched = not (missing or searches or second)
     return {
         **({"table": plan.cells[0].printed.table, **_counts(plan)} if plan.cells else {}),
         "paper": plan.paper,  # that the setting is from
-        "runs": len(plan.units),
+        "runs": len(plan.run_specs),
         "to_do": len(missing),  # of these, not stored
-        "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
+        "seeds": len({run_spec.seed for run_spec in plan.run_specs}) or plan.request.seeds,
         "packs": sizes if resolved.pack > 1 else [],  # runs of each trial, if trials hold several
         "concurrent_trials": concurrent,  # that have room
         "trials_at_once": at_once,
@@ -205,14 +208,14 @@ def _times(
     are used.
     """
     rates = recorded_rates(Store(resolved.out), resolved.device)
-    times = {unit.key: recorded_time(rates, unit) for unit in missing}
-    unknown = [unit for unit in missing if not times[unit.key].known]
+    times = {run_spec.key: recorded_time(rates, run_spec) for run_spec in missing}
+    unknown = [run_spec for run_spec in missing if not times[run_spec.key].known]
     measurable = resolved.device == "cpu" and options.backend != "stacked" and not options.address
     paces = measured_paces(unknown, options.cpus_per_trial) if measurable else {}
-    for unit in unknown:
-        pace = paces.get(program_of(unit))
-        times[unit.key] = (
-            estimated_time(unit, pace) if pace else recorded_time(rates, unit, of_all=True)
+    for run_spec in unknown:
+        pace = paces.get(program_of(run_spec))
+        times[run_spec.key] = (
+            estimated_time(run_spec, pace) if pace else recorded_time(rates, run_spec, of_all=True)
         )
     return times
 
@@ -224,22 +227,22 @@ def _configuration_reports(
 
     `times`: of runs to do, by run key.
     """
-    varied = varied_names(plan.units)
+    varied = varied_names(plan.run_specs)
     configurations = []
-    for _, members in groupby(plan.units, key=_configuration):
-        units = list(members)
-        unit, keys = units[0], [member.key for member in units]
+    for _, members in groupby(plan.run_specs, key=_configuration):
+        run_specs = list(members)
+        run_spec, keys = run_specs[0], [member.key for member in run_specs]
         to_do = [key for key in keys if key in times]
         time = times[to_do[0]] if to_do else Time(0.0, 0.0)
         configurations.append(
             {
-                "name": trial_name([unit], varied).removesuffix(f" seed {unit.seed}"),
-                "algorithm": unit.algorithm,
-                "hyperparameters": dict(unit.hyperparameters),
-                "setting": unit.setting.as_dict(),
+                "name": trial_name([run_spec], varied).removesuffix(f" seed {run_spec.seed}"),
+                "algorithm": run_spec.algorithm,
+                "hyperparameters": dict(run_spec.hyperparameters),
+                "setting": run_spec.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition_status(unit, _partition_seeds(units), data_dir),
+                "partition": _partition_status(run_spec, _partition_seeds(run_specs), data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
@@ -252,7 +255,7 @@ def _second_stage(plan: Plan, store: Store) -> list[RunSpec]:
     """List the runs of the second stage that are not stored; all runs of the first are."""
     from bench.planning.two_stage import second_stage
 
-    return missing_units(second_stage(plan, store.runs()), store)
+    return missing_run_specs(second_stage(plan, store.runs()), store)
 
 
 def _second_stage_runs(plan: Plan) -> int:
@@ -265,31 +268,39 @@ def _second_stage_runs(plan: Plan) -> int:
     return configurations * plan.request.seeds
 
 
-def _configuration(unit: RunSpec) -> tuple[Any, ...]:
+def _configuration(run_spec: RunSpec) -> tuple[Any, ...]:
     """Return all that the seeds and replicates of a configuration share."""
-    return unit.algorithm, unit.hyperparameters, replace(unit.setting, partition_seed=None)
+    return (
+        run_spec.algorithm,
+        run_spec.hyperparameters,
+        replace(run_spec.setting, partition_seed=None),
+    )
 
 
-def _partition_seeds(units: Sequence[RunSpec]) -> list[int]:
+def _partition_seeds(run_specs: Sequence[RunSpec]) -> list[int]:
     """List the seeds of the partitions of some runs, each once."""
-    return list(dict.fromkeys(unit.setting.partition_seed_of(unit.seed) for unit in units))
+    return list(
+        dict.fromkeys(run_spec.setting.partition_seed_of(run_spec.seed) for run_spec in run_specs)
+    )
 
 
 def _confirming_to_do(plan: Plan, store: Store) -> int:
     """Count the runs that confirm what a search chose, all of which is stored, and are not stored themselves."""
     from bench.planning.confirm import confirmation
 
-    return len(missing_units(confirmation(plan, store.runs()), store))
+    return len(missing_run_specs(confirmation(plan, store.runs()), store))
 
 
 def _infeasible_confirmations(confirming: Sequence[RunSpec], data_dir: str | None) -> Iterator[str]:
     """Describe the partitions of runs that may follow the search which cannot be drawn."""
     groups: dict[tuple[str, Setting], list[RunSpec]] = {}
-    for unit in confirming:
-        groups.setdefault((unit.algorithm, unit.setting), []).append(unit)
+    for run_spec in confirming:
+        groups.setdefault((run_spec.algorithm, run_spec.setting), []).append(run_spec)
     statuses = []
-    for units in groups.values():
-        statuses.append(_partition_status(units[0], [unit.seed for unit in units], data_dir))
+    for run_specs in groups.values():
+        statuses.append(
+            _partition_status(run_specs[0], [run_spec.seed for run_spec in run_specs], data_dir)
+        )
     yield from dict.fromkeys(
         f"confirming runs are {status}" for status in statuses if status.startswith("NOT")
     )
@@ -343,7 +354,7 @@ def _search_reports(
 def _sample_run(search: Search) -> RunSpec:
     """Make one run of a search; its time is the estimate for all of them."""
     values = {name: grid.values[0] for name, grid in search.values.items()}
-    return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
+    return run_specs_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
 def _partition_status(item: RunSpec | Search, seeds: Sequence[int], data_dir: str | None) -> str:
@@ -425,8 +436,15 @@ def _memory(setting: Setting, pack: int = 1) -> float:
 
 def _counts(plan: Plan) -> dict[str, int]:
     """Count the printed cells, the models evaluated for them, and the runs that train these models."""
-    models = len({unit.key for cell in plan.cells for unit in cell.units}) * plan.request.seeds
-    return {"printed_cells": len(plan.cells), "models_evaluated": models, "runs": len(plan.units)}
+    models = (
+        len({run_spec.key for cell in plan.cells for run_spec in cell.run_specs})
+        * plan.request.seeds
+    )
+    return {
+        "printed_cells": len(plan.cells),
+        "models_evaluated": models,
+        "runs": len(plan.run_specs),
+    }
 
 
 def _table_sentence(plan: Plan) -> str:
@@ -435,7 +453,9 @@ def _table_sentence(plan: Plan) -> str:
     figures = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
     text = f"{title}: {figures} ({counted(plan.request.seeds, 'seed')})"
-    ambiguous = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
+    ambiguous = dict.fromkeys(
+        cell.printed.algorithm for cell in plan.cells if len(cell.run_specs) > 1
+    )
     if ambiguous:
         text += f"; of {', '.join(ambiguous)} everything that the paper tried is run"
     return text
@@ -448,10 +468,10 @@ def _print_text(plan: Plan, report: Report) -> None:
     out = console()
     if plan.cells:
         out.print(_table_sentence(plan), soft_wrap=True)
-    if plan.units or plan.searches:
+    if plan.run_specs or plan.searches:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report["notes"]]
-    if plan.units or plan.searches:
+    if plan.run_specs or plan.searches:
         lines += [
             _cost_line(report),
             *_second_stage_lines(report),
@@ -469,7 +489,11 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     preset = f"preset {plan.paper}" if plan.paper else "default"
     names = dict.fromkeys(name for setting in plan.settings for name in setting.as_dict())
     for name in names:
-        settings = [unit.setting for unit in plan.units] if name in plan.tuned else plan.settings
+        settings = (
+            [run_spec.setting for run_spec in plan.run_specs]
+            if name in plan.tuned
+            else plan.settings
+        )
         values = dict.fromkeys(typed(getattr(setting, name)) for setting in settings)
         values |= dict.fromkeys(
             str(search.tuned[name]) for search in plan.searches if name in search.tuned
@@ -477,9 +501,9 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     out.print(table)
     hyper: dict[tuple[str, str], dict[str, None]] = {}
-    for unit in plan.units:
-        for name, value in unit.hyperparameters.items():
-            hyper.setdefault((unit.algorithm, name), {})[typed(value)] = None
+    for run_spec in plan.run_specs:
+        for name, value in run_spec.hyperparameters.items():
+            hyper.setdefault((run_spec.algorithm, name), {})[typed(value)] = None
     table = Table("algorithm", "hyper-parameter", "value", "default")
     for (algorithm, name), texts in hyper.items():
         default = typed(entry(algorithm).defaults()[name])

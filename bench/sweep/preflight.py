@@ -146,20 +146,22 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
         )
     device, gpus = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
-    settings = [*plan.settings, *(unit.setting for unit in confirming)]
+    settings = [*plan.settings, *(run_spec.setting for run_spec in confirming)]
     if device == "cpu" and any(setting.precision == "tf32" for setting in settings):
         raise UsageError(
             "precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32"
         )
-    runs = len(plan.units) if plan.request.scheduler == "none" else None
+    runs = len(plan.run_specs) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, plan.request, pack)
     _check_own_draws(settings, device, options.backend, pack)
-    trials = trials_of(plan, plan.units, pack) if options.scheduler != "none" and pack > 1 else []
+    trials = (
+        trials_of(plan, plan.run_specs, pack) if options.scheduler != "none" and pack > 1 else []
+    )
     if (
         trials
         and not plan.searches
-        and max(map(len, trials)) <= plan.request.seeds < len(plan.units)
+        and max(map(len, trials)) <= plan.request.seeds < len(plan.run_specs)
     ):
         say(
             "no pack holds two configurations of one setting, so that --scheduler stops none: they differ in a whole "
@@ -245,11 +247,11 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
 
 
 def trial_share(
-    options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]
+    options: SweepOptions, resolved: Resolved, plan: Plan, run_specs: Sequence[RunSpec]
 ) -> float:
     """Return each trial's share of a GPU: as given, or by the size of the largest trial.
 
-    `units`: the runs to do.
+    `run_specs`: the runs to do.
 
     A pack has a GPU to itself; trials of one run share it, because a small model does not fill it.
     """
@@ -257,7 +259,7 @@ def trial_share(
         return resolved.gpus
     # A configuration that Optuna chooses is one trial with all its seeds.
     sizes = [plan.request.seeds] * bool(plan.searches)
-    runs = max([*sizes, *map(len, trials_of(plan, units, resolved.pack))], default=1)
+    runs = max([*sizes, *map(len, trials_of(plan, run_specs, resolved.pack))], default=1)
     return (
         1.0
         if runs > 1 and packs_train_together(resolved.device, options.backend)
@@ -359,7 +361,7 @@ def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str,
     return tuple(problems), tuple(remarks)
 
 
-def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> None:
+def prepare_data(plan: Plan, run_specs: Sequence[RunSpec], execution: Execution) -> None:
     """Fetch each data set once, before all workers need it at once, and refuse partitions that cannot be drawn.
 
     Raises Unfit if some algorithms cannot run on these partitions, UsageError if none can;
@@ -367,7 +369,7 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
     """
     from bench.models import weights
 
-    items: list[RunSpec | Search] = [*units, *plan.searches]
+    items: list[RunSpec | Search] = [*run_specs, *plan.searches]
     names: dict[str, None] = {}
     for item in items:
         names |= dict.fromkeys(item.setting.models)
@@ -376,7 +378,7 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
     load = partial(data.load, folder=execution.data_dir, offline=execution.offline)
     for name in {item.setting.public_set[0] for item in items if item.setting.public_set}:
         load(name)
-    needs = unmet_needs(plan, units, load)
+    needs = unmet_needs(plan, run_specs, load)
     if needs:
         algorithms = dict.fromkeys(item.algorithm for item in items)
         raise Unfit(needs, [name for name in algorithms if name not in needs])
@@ -391,7 +393,7 @@ def fitting_plan(request: Request, data_dir: str | None) -> Plan:
     while request.algorithms == ("all",):
         needs: dict[str, str] = {}
         with suppress(UsageError, EnvironmentProblem):  # whoever trains gets the error
-            needs = unmet_needs(plan, plan.units, partial(data.read, folder=data_dir))
+            needs = unmet_needs(plan, plan.run_specs, partial(data.read, folder=data_dir))
         if not needs:
             break
         request = replace(request, left_out={**request.left_out, **needs})
@@ -401,14 +403,14 @@ def fitting_plan(request: Request, data_dir: str | None) -> Plan:
 
 def unmet_needs(
     plan: Plan,
-    units: Sequence[RunSpec],
+    run_specs: Sequence[RunSpec],
     read: Callable[[str], Dataset | None],
 ) -> dict[str, str]:
     """Find the algorithms that cannot run on the data, while others can.
 
     Args:
-        plan: whose searches are checked beside `units`.
-        units: the runs to check.
+        plan: whose searches are checked beside `run_specs`.
+        run_specs: the runs to check.
         read: returns a data set, or None if it is not here: then nothing is said about it.
 
     Returns:
@@ -420,7 +422,7 @@ def unmet_needs(
     from bench.data.splits import split_like
     from bench.models import has_batchnorm
 
-    cases = [(unit.algorithm, unit.setting, unit.seed) for unit in units]
+    cases = [(run_spec.algorithm, run_spec.setting, run_spec.seed) for run_spec in run_specs]
     seeds = range(plan.request.seeds)
     cases += [(one.algorithm, one.setting, seed) for one in plan.searches for seed in seeds]
     cases.sort(key=lambda case: case[1].dataset)  # few are in memory at once
@@ -486,20 +488,20 @@ def _owners_of_auxiliary(
 
 
 def track_notes(
-    plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]
+    plan: Plan, run_specs: Sequence[RunSpec], out: Path, track: Sequence[str]
 ) -> Iterator[str]:
     """Note what `--track` would add to a printed table and to stored runs.
 
-    `units`: the runs to do.
+    `run_specs`: the runs to do.
     """
     if "local" not in track and any(
         cell.printed.quantity == "local_accuracy" for cell in plan.cells
     ):
         yield "some printed numbers are of clients' own models, which only --track local measures"
-    to_do = {unit.key for unit in units}
-    stored = [unit for unit in plan.units if unit.key not in to_do] if track else []
+    to_do = {run_spec.key for run_spec in run_specs}
+    stored = [run_spec for run_spec in plan.run_specs if run_spec.key not in to_do] if track else []
     tracked = artifacts.Tracked(out) if stored else None
-    lacking = sum(not set(track) <= tracked.names(unit.key) for unit in stored if tracked)
+    lacking = sum(not set(track) <= tracked.names(run_spec.key) for run_spec in stored if tracked)
     if lacking:
         yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
 

@@ -91,10 +91,10 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         )
     if arguments.dataset:
         _check_data(row, arguments.dataset, arguments.label)
-    unit = unit_of_row(row)
-    data.info(unit.setting.dataset)  # raises if nobody says where data known by content lie
-    if unit.setting.start_from:
-        artifacts.copy([out], into, unit.setting.start_from)
+    run_spec = run_spec_of_row(row)
+    data.info(run_spec.setting.dataset)  # raises if nobody says where data known by content lie
+    if run_spec.setting.start_from:
+        artifacts.copy([out], into, run_spec.setting.start_from)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
         out=str(into),
@@ -108,8 +108,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         certified=bool(row["certified"]),
         provenance=command_columns(shell_command("bench.sweep", "reproduce", row["run_key"])),
     )
-    sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
-    trial = RunGroup([unit], execution)
+    sys.stderr.write(f"{run_spec.label}: {counted(run_spec.setting.rounds, 'round')}\n")
+    trial = RunGroup([run_spec], execution)
     report = trial.report()
     while not report["done"]:
         report = trial.step()
@@ -137,7 +137,7 @@ def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
         )
 
 
-def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
+def run_spec_of_row(row: Mapping[str, Any]) -> RunSpec:
     """Rebuild the run of a row; raises UsageError if its algorithm is unknown here, or is another version by now."""
     setting = setting_of(row["setting_json"])
     name = row["algorithm"]
@@ -146,8 +146,8 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     found = find_algorithm(algorithm_of(name))
     name = found.name
     values = {**found.defaults(), **json.loads(row["hp_json"])}
-    unit = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
-    if row["run_key"] not in unit.rows.values():
+    run_spec = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
+    if row["run_key"] not in run_spec.rows.values():
         commit = row["git_commit"]
         advice = (
             ""
@@ -156,9 +156,9 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
         )
         raise UsageError(
             f"the row was made by another version of {name}, or of its data, model or settings: its key is "
-            f"{row['run_key'][:16]}, that of the same values is {unit.key[:16]} here{advice}"
+            f"{row['run_key'][:16]}, that of the same values is {run_spec.key[:16]} here{advice}"
         )
-    return unit
+    return run_spec
 
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:

@@ -78,7 +78,7 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
     names, dataset = list(plan.request.algorithms), plan.request.dataset
     everything = names == ["all"]
     if everything:  # an algorithm whose runs are part of another's has its row there
-        names = [name for unit in plan.units for name in unit.row_names.values()]
+        names = [name for run_spec in plan.run_specs for name in run_spec.row_names.values()]
         names += [search.algorithm for search in plan.searches]
     anywhere = [
         (paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names

@@ -64,7 +64,7 @@ def by_configuration(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Group runs by configuration; those of a configuration are its seeds."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(replace(run.unit, seed=0).key, []).append(run)
+        groups.setdefault(replace(run.run_spec, seed=0).key, []).append(run)
     return groups
 
 

@@ -40,7 +40,7 @@ def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bo
 
 
 def rows_of(
-    unit: RunSpec,
+    run_spec: RunSpec,
     progress: Progress,
     facts: Mapping[str, Any],
     *,
@@ -56,13 +56,15 @@ def rows_of(
     standard error.
     """
     rows = []
-    short = unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
-    for suffix in unit.rows:
+    short = run_spec.shortened or (
+        run_spec.paper is None and run_spec.setting.rounds < Setting.rounds
+    )
+    for suffix in run_spec.rows:
         curve = progress.curves[suffix]
         results = numbers_of(curve_of(curve))
         final = results["final_accuracy"]
-        reference = row_entry(unit.algorithm, suffix).reference
-        for_itself = suffix in personal and _judged_on_clients(unit, suffix)
+        reference = row_entry(run_spec.algorithm, suffix).reference
+        for_itself = suffix in personal and _judged_on_clients(run_spec, suffix)
         diverged = progress.diverged
         # A client that has one class and nobody to learn from may guess without having diverged,
         # and so may a model for one client alone.
@@ -73,28 +75,28 @@ def rows_of(
             "diverged": diverged,
             "personal": suffix in personal,
         }
-        rows.append(({**_common(unit, suffix), **results, **facts, **outcome}, curve))
+        rows.append(({**_common(run_spec, suffix), **results, **facts, **outcome}, curve))
     return rows
 
 
-def _judged_on_clients(unit: RunSpec, suffix: str) -> bool:
+def _judged_on_clients(run_spec: RunSpec, suffix: str) -> bool:
     """Return whether a personal row is meant for clients' own samples, not for the test set."""
-    return suffix.endswith(FINETUNED) or selected_on(unit.setting.as_dict()) == CLIENTS
+    return suffix.endswith(FINETUNED) or selected_on(run_spec.setting.as_dict()) == CLIENTS
 
 
-def failed_rows(unit: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def failed_rows(run_spec: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Make the rows of a run that failed, without results. `facts`: as of `rows_of`."""
     outcome = {"error": error, "diverged": False, "personal": None}
-    return [{**_common(unit, suffix), **outcome, **facts} for suffix in unit.rows]
+    return [{**_common(run_spec, suffix), **outcome, **facts} for suffix in run_spec.rows]
 
 
-def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
+def _common(run_spec: RunSpec, suffix: str) -> dict[str, Any]:
     """Return the identity columns, and the columns that plan and schema decide."""
     return {
-        **identity_columns(*unit.identity(row_entry(unit.algorithm, suffix))),
-        "paper": unit.paper,
-        "shortened": unit.shortened,
-        "selected_on": selected_on(unit.setting.as_dict()),
+        **identity_columns(*run_spec.identity(row_entry(run_spec.algorithm, suffix))),
+        "paper": run_spec.paper,
+        "shortened": run_spec.shortened,
+        "selected_on": selected_on(run_spec.setting.as_dict()),
         "schema_version": SCHEMA_VERSION,
     }
 

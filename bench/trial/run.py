@@ -54,8 +54,8 @@ class Run:
         complaint: which value stopped being finite.
     """
 
-    def __init__(self, unit: RunSpec, execution: Execution, here: bool = True) -> None:
-        self.unit = unit
+    def __init__(self, run_spec: RunSpec, execution: Execution, here: bool = True) -> None:
+        self.run_spec = run_spec
         self.execution = execution
         self._here = here
         self.status = "running"
@@ -67,7 +67,9 @@ class Run:
         self.pack = 1
         self._saved_round = 0
         self.store = Store(Path(execution.out), execution.data_hashes)
-        self.folder = StateFolder(Path(execution.out) / states.FOLDER / unit.key, unit.named_by)
+        self.folder = StateFolder(
+            Path(execution.out) / states.FOLDER / run_spec.key, run_spec.named_by
+        )
         # Any thread may end the run.
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)
         self._started = datetime.now(UTC)
@@ -97,10 +99,10 @@ class Run:
 
     def _recall(self) -> None:
         """Read the curve of the stored run, and whether it diverged: samplers and rungs need it."""
-        curve = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
+        curve = self.store.curves([self.run_spec.key]).sort_values("round", kind="stable")
         rounds = curve["round"].astype(int)
         self._recalled = list(zip(rounds, curve["metric"], curve["value"], strict=True))
-        rows = self.store.runs(columns=["status", "diverged"], keys=[self.unit.key])
+        rows = self.store.runs(columns=["status", "diverged"], keys=[self.run_spec.key])
         self.diverged = bool(rows.loc[rows["status"] == "finished", "diverged"].any())
 
     def save_or_finish(self) -> None:
@@ -142,7 +144,7 @@ class Run:
         self.status = "failed"
         self.error = describe(error)
         self.traceback = "".join(traceback.format_exception(error))
-        for row in failed_rows(self.unit, self.error, self._facts("failed")):
+        for row in failed_rows(self.run_spec, self.error, self._facts("failed")):
             self.store.write(row, [])
 
     def give_claim(self) -> None:
@@ -169,8 +171,8 @@ class Run:
         """The points (round, metric, value) of the run's own row so far; all of a stored run."""
         if self.simulation is None:
             return self._recalled
-        suffixes = {name: suffix for suffix, name in self.unit.row_names.items()}
-        own = suffixes.get(self.unit.algorithm, "")
+        suffixes = {name: suffix for suffix, name in self.run_spec.row_names.items()}
+        own = suffixes.get(self.run_spec.algorithm, "")
         return self.simulation.progress.curves.get(own, [])
 
     @property
@@ -191,7 +193,7 @@ class Run:
         With `keep_stopped`, rows that a scheduler stopped count as well.
         """
         needless = enough(self.execution.keep_stopped)
-        keys = list(self.unit.rows.values())
+        keys = list(self.run_spec.rows.values())
         statuses = self.store.status(keys)
         return all(statuses.get(key) in needless for key in keys)
 
@@ -207,7 +209,7 @@ class Run:
     @property
     def selecting_number(self) -> str:
         """The number of `NUMBERS` by which configurations are selected."""
-        samples = selected_on(self.unit.setting.as_dict(), self.execution.select_on)
+        samples = selected_on(self.run_spec.setting.as_dict(), self.execution.select_on)
         return selecting_number(self.execution.chosen_by, samples)
 
     def _claim(self) -> bool:
@@ -222,22 +224,22 @@ class Run:
             if time.monotonic() > patient_until:
                 patient_until = math.inf
                 warnings.warn(
-                    f"{self.unit.label} is already running in another sweep or trial "
+                    f"{self.run_spec.label} is already running in another sweep or trial "
                     f"on {self.execution.out}: waiting until it is done there",
                     Waiting,
                     stacklevel=2,
                 )
 
     def _build(self) -> None:
-        unit = self.unit
+        run_spec = self.run_spec
         execution = self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
-        dataset = data.load(unit.setting.dataset, directory, execution.offline)
-        for model in unit.setting.models:
+        dataset = data.load(run_spec.setting.dataset, directory, execution.offline)
+        for model in run_spec.setting.models:
             weights.provide(model, directory, execution.offline)
-        shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
+        shares = split(run_spec.setting, dataset.train_y, run_spec.seed, dataset.train_groups)
         load = partial(data.load, folder=directory, offline=execution.offline)
-        public = public_set(unit.setting, unit.seed, load)
+        public = public_set(run_spec.setting, run_spec.seed, load)
         self._split_hash = shares.hash
         if public is not None:
             self._split_hash = sha256(f"{shares.hash}/{public.hash}".encode()).hexdigest()
@@ -246,18 +248,18 @@ class Run:
         self._chance = float(np.bincount(dataset.test_y).max()) / self._test_samples
         # Another file of weights, or another w_0, counts as another environment: its results are
         # stored beside others.
-        for model in unit.setting.models:
+        for model in run_spec.setting.models:
             self._started_from |= weights.versions(model)
         initial = None
-        if unit.setting.start_from:
-            initial = load_model(execution.out, unit.setting.start_from)
+        if run_spec.setting.start_from:
+            initial = load_model(execution.out, run_spec.setting.start_from)
             self._started_from["start_from"] = fingerprint(initial)
         self.simulation = Simulation(
-            build(unit.algorithm, **unit.hyperparameters),
-            unit.setting,
-            unit.seed,
+            build(run_spec.algorithm, **run_spec.hyperparameters),
+            run_spec.setting,
+            run_spec.seed,
             dataset,
-            data.info(unit.setting.dataset),
+            data.info(run_spec.setting.dataset),
             shares,
             device=execution.device,
             backend=execution.backend,
@@ -281,12 +283,12 @@ class Run:
         if status == "finished":
             # Before the rows, so that a finished row always has its tracked data.
             out = self.execution.out
-            tracked = write_tracked(simulation, out, self.unit.rows, self.unit.row_names)
+            tracked = write_tracked(simulation, out, self.run_spec.rows, self.run_spec.row_names)
         # A row of other data gives way to this one, whatever environment it is of.
-        keys = list(self.unit.rows.values())
+        keys = list(self.run_spec.rows.values())
         of_other_data = Store(self.store.out).finished(keys) - self.store.finished(keys)
         rows = rows_of(
-            self.unit,
+            self.run_spec,
             progress,
             facts,
             personal=simulation.personal,
@@ -296,7 +298,7 @@ class Run:
         for row, curve in rows:
             replaces = self.execution.force or row["run_key"] in of_other_data
             self.store.write(row, curve, replaces, tracked.get(row["run_key"], ()))
-            if status == "finished" and row["run_key"] == self.unit.key:
+            if status == "finished" and row["run_key"] == self.run_spec.key:
                 self.diverged = row["diverged"]
         self.status = status
 
@@ -327,7 +329,7 @@ class Run:
             "samples_per_second": speed,
             "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
-            "certified": self.unit.algorithm in ALGORITHMS or execution.certified,
+            "certified": self.run_spec.algorithm in ALGORITHMS or execution.certified,
             "backend": self.backend,
             "pack": self.pack,
             "started": started,
@@ -351,7 +353,7 @@ class Run:
         return largest_resident(resource.getrusage(resource.RUSAGE_SELF))
 
 
-def record_failure(unit: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:
+def record_failure(run_spec: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:
     """Write the failed rows of a run whose process is gone, unless its rows are stored already.
 
     The rows give way to those of a later success. `together`: runs of its trial.
@@ -359,7 +361,7 @@ def record_failure(unit: RunSpec, execution: Execution, reason: str, together: i
     Raises:
         OSError: the rows cannot be written.
     """
-    run = Run(unit, execution, here=False)
+    run = Run(run_spec, execution, here=False)
     run.pack = together if run.backend == "stacked" else 1
     if not run.has_rows():
         run.fail(RuntimeError(reason))

@@ -32,15 +32,15 @@ class RunGroup:
         problem: why the machine is not ready; empty if it is.
     """
 
-    def __init__(self, units: Sequence[RunSpec], execution: Execution) -> None:
+    def __init__(self, run_specs: Sequence[RunSpec], execution: Execution) -> None:
         prepare_process(execution.threads)
         self.execution = execution
-        self.runs = [Run(unit, execution) for unit in units]
+        self.runs = [Run(run_spec, execution) for run_spec in run_specs]
         self.problem = ""
         if not execution.stopping:
             # In the same order everywhere, so that two sweeps that share a folder do not wait for
             # each other.
-            for run in sorted(self.runs, key=lambda run: run.unit.key):
+            for run in sorted(self.runs, key=lambda run: run.run_spec.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
         self._reported: dict[str, int] = {}  # by run key, number of points that reports had
@@ -70,7 +70,7 @@ class RunGroup:
         """Return the points that each row's curve gained since the last step, by run key."""
         points: dict[str, list[Point]] = {}
         for run in self.runs:
-            for suffix, key in run.unit.rows.items():
+            for suffix, key in run.run_spec.rows.items():
                 curve = run.simulation.progress.curves.get(suffix, []) if run.simulation else []
                 points[key] = curve[self._reported.get(key, 0) :]
                 self._reported[key] = len(curve)
@@ -146,7 +146,7 @@ class RunGroup:
         if self.execution.report_curves:
             rows: dict[str, str] = {}
             for run in self.runs:
-                rows |= dict.fromkeys(run.unit.rows.values(), run.status)
+                rows |= dict.fromkeys(run.run_spec.rows.values(), run.status)
             report["statuses"] = rows
         return report
 
