@@ -43,7 +43,7 @@ from algorithms.plugins import read_entry
 from bench.compare.command import main as compare
 from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
-from bench.models.table import MODELS
+from bench.models.registry import MODELS
 from bench.sweep.show import tried
 from leaderboards.numbers import FORMS, METRICS, NUMBERS
 from leaderboards.published import PUBLISHED, PrintedCell, printed_cells

@@ -451,7 +451,7 @@ def warm_up() -> None:
 
     for module in (
         "sklearn.datasets",
-        "bench.figures.runs",
+        "bench.figures.stored_runs",
         "bench.report.page",
         "bench.sync.mirror",
         "bench.trial.trial",

@@ -11,26 +11,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithms import plugins
+from algorithms import plugins as outside_algorithms
 from bench import data
 from bench.data import partition
 from bench.data import plugins as outside_data
 from bench.engine import own_draws
-from bench.models import outside
-from bench.models import table as outside_models
+from bench.models import plugins as outside_models
+from bench.models import registry
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
 EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
 CACHES = (
-    plugins.find,
+    outside_algorithms.find,
     outside_data.find,
     outside_data.source,
     outside_data.version,
-    outside_models.info,
-    outside_models.source_version,
+    registry.info,
+    registry.source_version,
     partition.partition,
     partition.version,
-    outside.examined,
+    outside_models.examined,
     own_draws.drawing_layer,
     data._read,
 )

@@ -13,7 +13,7 @@ from test_backends import naive_fedavg
 from torch import Tensor, nn
 
 from bench.engine.dropout import Dropout, Masks, mix, replace_dropout, step_keys
-from bench.models.table import MODELS, ModelInfo
+from bench.models.registry import MODELS, ModelInfo
 
 CPU = torch.device("cpu")
 KINDS = [

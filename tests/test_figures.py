@@ -20,10 +20,10 @@ from bench.charts.panels import print_config
 from bench.charts.theme import LIGHT, SHAPES
 from bench.data.splits import split
 from bench.engine.tracking import load_model
+from bench.figures.catalogue import FIGURES
 from bench.figures.command import main
 from bench.figures.planes import classified, embedded, rectangles
-from bench.figures.runs import read
-from bench.figures.table import FIGURES
+from bench.figures.stored_runs import read
 from bench.stored.groups import labels_of
 from bench.sweep import command as sweep
 from leaderboards.board import leaderboard, with_seeds

@@ -17,8 +17,8 @@ from bench import artifacts
 from bench.engine.simulation import Simulation
 from bench.engine.tracking import fingerprint, load_model
 from bench.execution import Execution, command_columns
-from bench.figures.runs import read
-from bench.figures.table import FIGURES
+from bench.figures.catalogue import FIGURES
+from bench.figures.stored_runs import read
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.selftest.toy import make
 from bench.sweep import command as sweep

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import data
-from bench.charts.classes import holdings
+from bench.charts.class_panels import holdings
 from bench.charts.panels import WIDE_SIDE, drawn, picture, renderer
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split

@@ -20,7 +20,7 @@ from bench.engine.dropout import replace_dropout
 from bench.engine.network import make_module
 from bench.engine.rng import global_states, seeded
 from bench.errors import UsageError
-from bench.models.table import KIND
+from bench.models.registry import KIND
 
 SAMPLES = 4  # of the passes; a layer may drop whole samples
 CLASSES = 2  # the head draws nothing, however many classes it has

@@ -18,13 +18,13 @@ from bench.charts.panels import drawn, renderer
 from bench.compare.filters import filter_options, filters, selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.execution import default_out
-from bench.figures.table import FIGURES, Figure
+from bench.figures.catalogue import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.words import IMPORT, OUTS, counted, folders_of, some_of, split_list
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
-    from bench.figures.runs import Found
+    from bench.figures.stored_runs import Found
 
 _EPILOG = """\
 examples:
@@ -86,7 +86,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     drawing = bool(arguments.names or arguments.all)
     if drawing and not arguments.dry_run:
         renderer()  # reports a missing package before any work is done
-    from bench.figures.runs import read
+    from bench.figures.stored_runs import read
 
     outs = folders_of(arguments.out)
     runs = read(outs, where, *selection(arguments), stated=arguments.board_metrics)

@@ -1,6 +1,6 @@
 """Figures of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps.
 
-The instances at the end are the figures; `bench.figures.table` names them.
+The instances at the end are the figures; `bench.figures.catalogue` names them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.charts.lines import MARKED, Axis, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further, seeds_said
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.stored_runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of, on_clients
 from bench.stored.results import Record
 from leaderboards.numbers import METRICS, VARIANCE

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.charts.classes import holdings
+from bench.charts.class_panels import holdings
 from bench.charts.lines import Axis, Keys, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons, file_name, further, others, seeds_said
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.stored_runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Run
 from leaderboards.problems import Cell, Problem

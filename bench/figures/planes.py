@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from bench import artifacts
 from bench.artifacts import Arrays
-from bench.charts.classes import points
+from bench.charts.class_panels import points
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import further
-from bench.figures.runs import Found, Runs, picture_of_each, untracked
+from bench.figures.stored_runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bench.data.dataset import PAD
 from bench.errors import EnvironmentProblem
 from bench.models import weights
-from bench.models.table import TOKENS, WORDS
+from bench.models.registry import TOKENS, WORDS
 
 if TYPE_CHECKING:
     from transformers import DistilBertConfig

@@ -16,15 +16,15 @@ from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
 from bench.planning.tables import candidates_of, cells_of, title_of
-from bench.report.board import (
+from bench.report.charts import Charts
+from bench.report.leaderboard import (
     board_section,
     difference_sections,
     matrix_sections,
     short_text,
 )
-from bench.report.charts import Charts
 from bench.report.learning import COSTS, POINTS, learning_sections
-from bench.report.runs import facts, runs_section, states_of
+from bench.report.run_list import facts, runs_section, states_of
 from bench.report.standings import winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number

@@ -25,10 +25,10 @@ NOT_APPLICABLE = "not applicable"
 # finding.
 CHECKS = {
     "contract": "contract",
-    "backends": "runs",
-    "reductions": "runs",
-    "resume": "runs",
-    "learns": "runs",
+    "backends": "whole_runs",
+    "reductions": "whole_runs",
+    "resume": "whole_runs",
+    "learns": "whole_runs",
     "communication": "communication",
     "hyperparameters": "hyperparameters",
     "memory": "communication",

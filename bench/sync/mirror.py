@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from bench import artifacts
 from bench.errors import UsageError
+from bench.sync.mirrored_states import States
 from bench.sync.place import MirrorProblem, Place, first_line, local_folder, open_place
-from bench.sync.states import States
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import StoreError

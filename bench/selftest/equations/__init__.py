@@ -1,7 +1,7 @@
 """The `equations` check: each algorithm's numbers against the printed formulas.
 
 The formulas are implemented a second time. A comparison uses only the hooks of the contract. It
-drives rounds (`run.py`) in a laboratory in which every number is known (`lab.py`), and compares
+drives rounds (`lab_run.py`) in a laboratory in which every number is known (`lab.py`), and compares
 losses, gradients, broadcast and evaluated models with plain tensor arithmetic in float64
 (`formulas.py`), which shares no code with `algorithms/` but the contract's types.
 
@@ -17,7 +17,7 @@ import pkgutil
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding, NotApplicable, compared
 from bench.selftest.equations.checks import TOLERANCE, Check, Limit
-from bench.selftest.equations.run import Make
+from bench.selftest.equations.lab_run import Make
 
 CHECKS: dict[str, tuple[Check, ...]] = {}
 LIMITS: dict[str, tuple[Limit, ...]] = {}

@@ -27,7 +27,15 @@ from bench.selftest.equations.checks import (
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
 from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
-from bench.selftest.equations.run import History, Loss, Run, ce, fedavg_loss, local_gap, run_rounds
+from bench.selftest.equations.lab_run import (
+    History,
+    Loss,
+    Run,
+    ce,
+    fedavg_loss,
+    local_gap,
+    run_rounds,
+)
 from bench.selftest.toy import gap
 
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm

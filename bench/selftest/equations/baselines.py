@@ -18,7 +18,14 @@ from bench.selftest.equations.averaging import TRAINED
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
-from bench.selftest.equations.run import History, Run, ce, fedavg_loss, local_gap, loss_and_grad_of
+from bench.selftest.equations.lab_run import (
+    History,
+    Run,
+    ce,
+    fedavg_loss,
+    local_gap,
+    loss_and_grad_of,
+)
 from bench.selftest.toy import gap
 
 STEPS = {0: 3.0, 1: 4.0, 2: 7.0, 3: 2.0, 4: 5.0}  # tau_k

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
-from bench.selftest.equations.run import Loss, Make, Run, local_gap, run_rounds
+from bench.selftest.equations.lab_run import Loss, Make, Run, local_gap, run_rounds
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 

@@ -31,7 +31,7 @@ from bench.selftest.equations.lab import (
     model,
     server_samples,
 )
-from bench.selftest.equations.run import History, Loss, Run, ce, fedavg_loss, local_gap
+from bench.selftest.equations.lab_run import History, Loss, Run, ce, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
 FEDLSD = "FedCAD, Eq. 4"

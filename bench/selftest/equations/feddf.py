@@ -20,8 +20,8 @@ from algorithms.base import Data, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward, moved_statistics
+from bench.selftest.equations.lab_run import Run, fedavg_loss, loss_and_grad_of
 from bench.selftest.equations.observe import Adam, unwrapped
-from bench.selftest.equations.run import Run, fedavg_loss, loss_and_grad_of
 
 SOURCE = "Lin et al. 2020, Algorithm 1"
 

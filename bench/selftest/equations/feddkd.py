@@ -18,7 +18,7 @@ from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, share
 from bench.selftest.equations.checks import MEAN_SOURCE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
-from bench.selftest.equations.run import Run, fedavg_loss
+from bench.selftest.equations.lab_run import Run, fedavg_loss
 
 
 @dataclass(frozen=True)

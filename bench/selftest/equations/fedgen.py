@@ -39,6 +39,14 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
+from bench.selftest.equations.lab_run import (
+    LossAndGrad,
+    Run,
+    ce,
+    fedavg_loss,
+    loss_and_grad_of,
+    run_rounds,
+)
 from bench.selftest.equations.observe import (
     Adam,
     Draws,
@@ -46,14 +54,6 @@ from bench.selftest.equations.observe import (
     observe,
     shapes_gap,
     unwrapped,
-)
-from bench.selftest.equations.run import (
-    LossAndGrad,
-    Run,
-    ce,
-    fedavg_loss,
-    loss_and_grad_of,
-    run_rounds,
 )
 from bench.selftest.toy import gap
 

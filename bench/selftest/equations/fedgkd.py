@@ -16,7 +16,7 @@ from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, plain, softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, FIVE, ONE, THREE, TWO, forward, server_samples
-from bench.selftest.equations.run import History, Loss, ce, fedavg_loss
+from bench.selftest.equations.lab_run import History, Loss, ce, fedavg_loss
 
 EQ_4 = "FedGKD, Eq. 4"
 EQ_5 = "FedGKD, Eq. 5"

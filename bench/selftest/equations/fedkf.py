@@ -33,8 +33,7 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
-from bench.selftest.equations.observe import Adam, Observation, observe, shapes_gap, unwrapped
-from bench.selftest.equations.run import (
+from bench.selftest.equations.lab_run import (
     LossAndGrad,
     Run,
     ce,
@@ -42,6 +41,7 @@ from bench.selftest.equations.run import (
     loss_and_grad_of,
     run_rounds,
 )
+from bench.selftest.equations.observe import Adam, Observation, observe, shapes_gap, unwrapped
 from bench.selftest.toy import gap
 
 SOURCE = "FedKF, Eqs. 1-7 and Algorithm 1"

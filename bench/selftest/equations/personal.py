@@ -26,7 +26,15 @@ from bench.selftest.equations.lab import (
     model,
     moved_statistics,
 )
-from bench.selftest.equations.run import History, Loss, Objective, Run, ce, fedavg_loss, local_gap
+from bench.selftest.equations.lab_run import (
+    History,
+    Loss,
+    Objective,
+    Run,
+    ce,
+    fedavg_loss,
+    local_gap,
+)
 from bench.selftest.toy import gap
 
 FD = "Jeong et al. 2018, Algorithm 1"

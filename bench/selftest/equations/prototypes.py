@@ -26,8 +26,8 @@ from bench.selftest.equations.lab import (
     model,
     samples,
 )
+from bench.selftest.equations.lab_run import History, Loss, Run, ce, local_gap
 from bench.selftest.equations.personal import passes_of
-from bench.selftest.equations.run import History, Loss, Run, ce, local_gap
 from bench.selftest.toy import gap
 
 STEPS = 3  # local steps of a client in a round

@@ -17,9 +17,9 @@ from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import log_softmax, softmax, sum_of
 from bench.selftest.equations.lab import SIZES, TWO, forward, moved_statistics
+from bench.selftest.equations.lab_run import History, Run, fedavg_loss, local_gap
 from bench.selftest.equations.observe import Adam
 from bench.selftest.equations.personal import personal_rows
-from bench.selftest.equations.run import History, Run, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
 DSFL = "Itahara et al. 2021, entropy reduction aggregation"

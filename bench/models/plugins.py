@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bench.models.table import KIND, parse
+from bench.models.registry import KIND, parse
 
 BATCH = 2  # more than one, to detect a body that flattens too much
 

@@ -16,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.artifacts import Arrays
-from bench.charts.classes import DARK, label_width, strips
+from bench.charts.class_panels import DARK, label_width, strips
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import further
-from bench.figures.runs import Found, Runs, picture_of_each, untracked
+from bench.figures.stored_runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from leaderboards.problems import Problem
 from leaderboards.tables.captions import title

@@ -12,7 +12,7 @@ from bench.charts.lines import Axis, fronts, mean_and_spread, own_colours
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further
-from bench.figures.runs import Found, Runs, Sketch
+from bench.figures.stored_runs import Found, Runs, Sketch
 from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem

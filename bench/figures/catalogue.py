@@ -15,7 +15,7 @@ from leaderboards.shell_text import shell_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.figures.runs import Found, Runs
+    from bench.figures.stored_runs import Found, Runs
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ _ALL = (
         "board-differences",
         "differences from fedavg over all cells, with simultaneous intervals and costs",
         _BOARD,
-        "board:differences",
+        "any_board:differences",
     ),
     Figure(
         "board-costs",
         "final accuracy against traffic and against time, for each alpha",
         _BOARD,
-        "board:costs",
+        "any_board:costs",
     ),
     Figure(
         "fedgkd-2",
@@ -117,7 +117,7 @@ _ALL = (
         "fedcad-1",
         "accuracy by class of global and local models, beside the client's data",
         f"{_CAD} --rounds 11 --track classes",
-        "classes:find",
+        "accuracy_by_class:find",
     ),
     Figure(
         "fedcad-3",
