@@ -13,9 +13,9 @@ from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
 from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, holds, names_in
 from search_spaces.setting import (
     Paper,
+    PaperTable,
     Setting,
     Space,
-    Table,
     combinations,
     crossed,
     setting_defaults,
@@ -27,7 +27,7 @@ _MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {}
 SPACES: dict[tuple[str, str, str], Space] = {}
-TABLES: dict[tuple[str, str], Table] = {}
+TABLES: dict[tuple[str, str], PaperTable] = {}
 for _module in _MODULES:
     _paper = _module.PAPER.key
     SETTINGS |= {(_paper, setting.dataset): setting for setting in _module.SETTINGS}
@@ -48,7 +48,7 @@ def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
     return spaces.get(dataset) or next(iter(spaces.values()), None)
 
 
-def find_table(paper: str, name: str) -> tuple[str, Table] | None:
+def find_table(paper: str, name: str) -> tuple[str, PaperTable] | None:
     """Return the table `name` (`3`, `IV` or alike) of a paper, and the key of its spaces.
 
     None if there is no such table. `paper` is in `PAPERS`.
@@ -68,10 +68,10 @@ __all__ = [
     "Bounds",
     "Grid",
     "Paper",
+    "PaperTable",
     "Range",
     "Setting",
     "Space",
-    "Table",
     "Value",
     "cast",
     "check",

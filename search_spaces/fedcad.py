@@ -27,7 +27,7 @@ from dataclasses import replace
 from itertools import chain
 
 from search_spaces.bounds import Grid
-from search_spaces.setting import Paper, Setting, Space, Table, crossed
+from search_spaces.setting import Paper, PaperTable, Setting, Space, crossed
 
 PAPER = Paper(
     key="fedcad",
@@ -100,8 +100,8 @@ SPACES = tuple(chain.from_iterable(map(_spaces, SETTINGS)))
 
 _ALL = ("fedavg", "fedprox", "fedlsd", "fedcad")
 TABLES = (
-    Table("1", _PRINTED, _ALL),
-    Table("2", crossed(CIFAR10, alpha=(0.1, 0.5, 5.0, 10.0)), _ALL),
-    Table("3", crossed(CIFAR10, num_clients=(100,), participation=(0.1, 0.3, 0.5)), _ALL),
-    Table("4", crossed(CIFAR10, local_epochs=(1, 10, 20, 50)), _ALL),
+    PaperTable("1", _PRINTED, _ALL),
+    PaperTable("2", crossed(CIFAR10, alpha=(0.1, 0.5, 5.0, 10.0)), _ALL),
+    PaperTable("3", crossed(CIFAR10, num_clients=(100,), participation=(0.1, 0.3, 0.5)), _ALL),
+    PaperTable("4", crossed(CIFAR10, local_epochs=(1, 10, 20, 50)), _ALL),
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.bounds import Grid, Value
-from search_spaces.setting import Paper, Setting, Space, Table, crossed
+from search_spaces.setting import Paper, PaperTable, Setting, Space, crossed
 
 PAPER = Paper(
     key="feddkd",
@@ -161,9 +161,9 @@ _CELLS = (
 )
 _FEMNIST_ALL = ("fedavg", "fedprox", "fedmax", "feddkd", "feddkd_max")
 TABLES = (
-    Table("I", _CELLS, _FEMNIST_ALL, runs=3),  # Section IV-A
-    Table("II", _CELLS, _FEMNIST_ALL, runs=3),
-    Table("III", (CIFAR10,), ("fedavg", "fedprox", "feddkd")),
-    Table("IV", (CIFAR100,), ("fedavg", "fedprox", "feddkd")),
-    Table("VI", (DIGITS,), ("fedavg", "fedprox", "fedbn", "feddkd", "feddkd_bn")),
+    PaperTable("I", _CELLS, _FEMNIST_ALL, runs=3),  # Section IV-A
+    PaperTable("II", _CELLS, _FEMNIST_ALL, runs=3),
+    PaperTable("III", (CIFAR10,), ("fedavg", "fedprox", "feddkd")),
+    PaperTable("IV", (CIFAR100,), ("fedavg", "fedprox", "feddkd")),
+    PaperTable("VI", (DIGITS,), ("fedavg", "fedprox", "fedbn", "feddkd", "feddkd_bn")),
 )

@@ -24,7 +24,7 @@ from dataclasses import replace
 from search_spaces.bounds import Value
 from search_spaces.feddkd import PAPER as MAIN
 from search_spaces.feddkd import distillation
-from search_spaces.setting import Setting, Space, Table, crossed
+from search_spaces.setting import PaperTable, Setting, Space, crossed
 
 PAPER = replace(
     MAIN, key="feddkd_emnist", title=f"{MAIN.title} (Table V, FedGen's EMNIST)", part_of=MAIN.key
@@ -84,4 +84,4 @@ SPACES = (
     ),
 )
 _ALL = ("fedavg", "fedprox", "feddistill", "fedgen", "feddkd")
-TABLES = (Table("V", crossed(EMNIST, alpha=(0.05, 0.1)), _ALL, runs=10),)  # Section IV-C
+TABLES = (PaperTable("V", crossed(EMNIST, alpha=(0.05, 0.1)), _ALL, runs=10),)  # Section IV-C

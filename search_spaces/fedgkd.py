@@ -26,7 +26,7 @@ from dataclasses import replace
 from itertools import chain
 
 from search_spaces.bounds import Grid, Value
-from search_spaces.setting import Paper, Setting, Space, Table, crossed
+from search_spaces.setting import Paper, PaperTable, Setting, Space, crossed
 
 PAPER = Paper(
     key="fedgkd",
@@ -216,23 +216,23 @@ _ALPHAS = (1.0, 0.5, 0.1)
 _SKEWED = tuple(replace(setting, alpha=0.1) for setting in (CIFAR10, CIFAR100, SST5))
 _RUNS = 3  # Section 5.1; the figure shows one
 TABLES = (
-    Table(
+    PaperTable(
         "3",
         tuple(chain.from_iterable(crossed(setting, alpha=_ALPHAS) for setting in SETTINGS[:3])),
         _ALL,
         {"fedavg": _RATES},
         _RUNS,
     ),
-    Table("4", (AG_NEWS, SST5), _ALL, runs=_RUNS),
-    Table("5", crossed(CIFAR10, participation=(0.1, 0.2, 0.3, 0.4)), _ALL, runs=_RUNS),
-    Table("6", _SKEWED[:1], _ALL, runs=_RUNS),
-    Table(
+    PaperTable("4", (AG_NEWS, SST5), _ALL, runs=_RUNS),
+    PaperTable("5", crossed(CIFAR10, participation=(0.1, 0.2, 0.3, 0.4)), _ALL, runs=_RUNS),
+    PaperTable("6", _SKEWED[:1], _ALL, runs=_RUNS),
+    PaperTable(
         "7",
         (*crossed(CIFAR10, alpha=_ALPHAS), *crossed(CIFAR100, alpha=_ALPHAS)),
         ("fedgkd",),
         runs=_RUNS,
     ),
-    Table("8", crossed(CIFAR10, alpha=_ALPHAS), ("fedgkd_vote",), runs=_RUNS),
-    Table("9", _SKEWED, ("fedavg", "fedgkd_mse", "fedgkd"), runs=_RUNS),
-    Table("fig2", _SKEWED[:1], ("fedavg", "fedprox", "fedgkd")),
+    PaperTable("8", crossed(CIFAR10, alpha=_ALPHAS), ("fedgkd_vote",), runs=_RUNS),
+    PaperTable("9", _SKEWED, ("fedavg", "fedgkd_mse", "fedgkd"), runs=_RUNS),
+    PaperTable("fig2", _SKEWED[:1], ("fedavg", "fedprox", "fedgkd")),
 )

@@ -28,7 +28,7 @@ from itertools import chain
 from types import SimpleNamespace
 
 from search_spaces.bounds import Grid, Value
-from search_spaces.setting import Paper, Setting, Space, Table, crossed
+from search_spaces.setting import Paper, PaperTable, Setting, Space, crossed
 
 PAPER = Paper(
     key="fedkf",
@@ -133,7 +133,7 @@ SPACES = tuple(chain.from_iterable(map(_spaces, SETTINGS)))
 
 _ALL = ("fedavg", "fedprox", "fedgkd", "qffl", "fedavg_t1", "fedprox_t1", "fedgkd_t1", "fedkf")
 TABLES = tuple(
-    Table(name, crossed(setting, alpha=(1.0, 0.1, 0.01)), _ALL)
+    PaperTable(name, crossed(setting, alpha=(1.0, 0.1, 0.01)), _ALL)
     for name, setting in zip("345", SETTINGS, strict=True)
 )
 

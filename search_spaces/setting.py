@@ -1,4 +1,4 @@
-"""A federated problem (`Setting`), the values that a paper tried (`Space`), its tables (`Table`).
+"""A federated problem (`Setting`), the values a paper tried (`Space`), its tables (`PaperTable`).
 
 A setting is everything that decides a run's numbers except the algorithm and the seed.
 """
@@ -433,7 +433,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """One table of a paper's results: every setting with every algorithm.
 
     An algorithm runs with the values that its `Space` reports, and on its `Space`'s model if that

@@ -23,7 +23,7 @@ from bench.engine.server_context import ServerSteps
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.stack import _Active
 from bench.engine.stacked.steps import Steps
-from bench.selftest import runs
+from bench.selftest import whole_runs
 from bench.selftest.candidate import Candidate, candidate
 from bench.selftest.certify import CHECKS, Finding, compared, run_check
 from bench.selftest.command import main
@@ -289,7 +289,7 @@ def test_rounding_differently_is_no_fault(
             advance(run, rounds)
 
     monkeypatch.setattr(Simulation, "advance", advance_elsewhere)
-    difference, bound = runs.float32_distance(candidate(name), Finding())
+    difference, bound = whole_runs.float32_distance(candidate(name), Finding())
     assert 0 < difference <= bound
 
 
@@ -336,7 +336,7 @@ def test_a_fault_of_one_backend_shows_in_float32(
     right = getattr(place, part)
     wrong: Any = lambda *arguments, **parts: fault(right, *arguments, **parts)  # noqa: E731
     monkeypatch.setattr(place, part, property(wrong) if isinstance(right, property) else wrong)
-    difference, bound = runs.float32_distance(candidate(name), Finding())
+    difference, bound = whole_runs.float32_distance(candidate(name), Finding())
     assert 0 < bound < difference
 
 
@@ -344,8 +344,8 @@ def test_a_fault_of_one_backend_shows_in_float32(
 def test_most_seeds_decide_in_float32(found: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances by seed, all with a bound of 1; seeds that cannot change the verdict are left out."""
     distances = itertools.chain.from_iterable((value, 1.0) for value in found)
-    monkeypatch.setattr(runs, "distance", lambda *_: next(distances))
-    difference, bound = runs.float32_distance(candidate("fedavg"), Finding())
+    monkeypatch.setattr(whole_runs, "distance", lambda *_: next(distances))
+    difference, bound = whole_runs.float32_distance(candidate("fedavg"), Finding())
     within = sum(value <= 1 for value in found)
     assert (difference <= bound) == (within > len(found) / 2)
     assert next(distances, None) is None

@@ -1,11 +1,9 @@
-"""FedCAD's Fig.
+"""One client's data, and accuracy by class of global models and of its local models, as strips.
 
-1: one client's data, and accuracy by class of global models and of its local models, as strips.
-
-In print, all local models are trained from one global model, FedAvg's after ten rounds. Here this
-holds for runs of one round that `--start-from` begins with a stored model; in other runs each local
-model is trained from the global model of its own algorithm in the last round, because a run keeps
-only these.
+This is Figure 1 of FedCAD. In print, all local models are trained from one global model, FedAvg's
+after ten rounds. Here this holds for runs of one round that `--start-from` begins with a stored
+model. In other runs each local model is trained from the global model of its own algorithm in the
+last round, because a run keeps no other.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from bench.charts.class_panels import DARK, label_width, strips
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import further
-from bench.figures.stored_runs import Found, Runs, picture_of_each, untracked
+from bench.figures.stored_runs import Drawable, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from leaderboards.problems import Problem
 from leaderboards.tables.captions import title
@@ -34,54 +32,44 @@ _LACKING = untracked("accuracies by class", "classes")
 _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "clients", "local"))
 
 
-def find(runs: Runs, figure: str) -> Found:
+def find(runs: Runs, figure: str) -> Drawable:
     """Find the pictures that the runs allow, one for each setting."""
     return picture_of_each(runs, figure, partial(_runs_to_show, runs), spec, _LACKING)
 
 
-def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
-    """Draw one picture. `kept`: label -> run whose accuracies are shown."""
-    arrays_of = {name: runs.arrays(run, _NEEDED) for name, run in kept.items()}
-    first, seed = next(iter(arrays_of.values())), next(iter(kept.values()))["seed"]
+def spec(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `run_of`: label -> run whose accuracies are shown."""
+    arrays_of = {name: runs.arrays(run, _NEEDED) for name, run in run_of.items()}
+    first = next(iter(arrays_of.values()))
+    seed = next(iter(run_of.values()))["seed"]
     client = int(first["classes/clients"][0])
     counts = first["classes/counts"][client]
-    samples = [
-        _field(f"samples of client {client}", at, int(count), f"{count:,}")
-        for at, count in enumerate(counts)
-    ]
+    classes = len(counts)
+    samples_name = f"samples of client {client}"
+    samples = []
+    for label, count in enumerate(counts):
+        samples.append(_field(samples_name, label, int(count), f"{count:,}"))
     start = _start_strip(runs, comparison)
-    rows = [
-        *start,
-        *(
-            row
-            for name, arrays in arrays_of.items()
-            for row in _accuracies(name, arrays, client, bool(start))
-        ),
-    ]
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    margin = label_width([*names, samples[0]["name"]])
-    largest, sample_names, classes = max(1, int(counts.max())), [samples[0]["name"]], len(counts)
+    accuracies = [*start]
+    for name, arrays in arrays_of.items():
+        accuracies += _accuracies(name, arrays, client, common_start=bool(start))
+    names = list(dict.fromkeys(field["name"] for field in accuracies))
+    margin = label_width([*names, samples_name])
     above = strips(
         samples,
-        sample_names,
+        [samples_name],
         classes,
         "samples",
-        largest,
+        max(1, int(counts.max())),
         dark=DARK,
         numbered=False,
         label_width=margin,
     )
-    below = strips(rows, names, classes, "accuracy, %", 100, label_width=margin)
-    origin = "the global model of its own algorithm; in print, all from one of FedAvg"
-    if _starts_alike(comparison):
-        origin = (
-            "the one global model above, as in print"
-            if start
-            else "one stored model, which was not tracked"
-        )
+    below = strips(accuracies, names, classes, "accuracy, %", 100, label_width=margin)
     notes = [
-        f"Test accuracy by class, %, and the data of client {client}, whose local models these are; seed {seed}",
-        f"Each local model is trained from {origin}",
+        f"Test accuracy by class, %, and the data of client {client}, whose local models these "
+        f"are; seed {seed}",
+        f"Each local model is trained from {_origin(comparison, bool(start))}",
         *further(comparison, arrays_of, "not tracked, or on pooled data"),
     ]
     return picture(
@@ -93,17 +81,28 @@ def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     )
 
 
+def _origin(comparison: Problem, start_is_shown: bool) -> str:
+    """Say from which model each local model is trained."""
+    if not _starts_alike(comparison):
+        return "the global model of its own algorithm; in print, all from one of FedAvg"
+    if start_is_shown:
+        return "the one global model above, as in print"
+    return "one stored model, which was not tracked"
+
+
 def _runs_to_show(runs: Runs, comparison: Problem) -> dict[str, Run]:
-    """Return label -> run that keeps the arrays needed; none on pooled data, which belong to no client."""
+    """Return label -> run that keeps the needed arrays.
+
+    Runs on pooled data are left out, because these belong to no client.
+    """
     tracked = runs.keeping(comparison.records, "classes")
-    clients = {
-        name: len(runs.arrays(run, _NEEDED)["classes/counts"]) for name, run in tracked.items()
-    }
-    return {
-        name: tracked[name]
-        for name in runs.labels
-        if clients.get(name) == comparison.setting["num_clients"]
-    }
+    shown = {}
+    for name in runs.labels:
+        if name in tracked:
+            counts = runs.arrays(tracked[name], _NEEDED)["classes/counts"]
+            if len(counts) == comparison.setting["num_clients"]:
+                shown[name] = tracked[name]
+    return shown
 
 
 def _starts_alike(comparison: Problem) -> bool:
@@ -112,7 +111,10 @@ def _starts_alike(comparison: Problem) -> bool:
 
 
 def _start_strip(runs: Runs, comparison: Problem) -> list[Field]:
-    """Return the strip of the stored model that runs of one round begin with; [] if its accuracies are not kept."""
+    """Return the strip of the stored model that runs of one round begin with.
+
+    It is empty if the accuracies of that model are not kept.
+    """
     run = {"run_key": comparison.setting.get("start_from", "")}
     if not _starts_alike(comparison) or "classes" not in runs.held(run):
         return []
@@ -122,27 +124,29 @@ def _start_strip(runs: Runs, comparison: Problem) -> list[Field]:
 
 
 def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> Iterator[Field]:
-    """Yield a strip of the client's model after the last round; before it, unless `common_start`, of the global one.
+    """Yield strips of the global model, unless there is a `common_start`, and of the client's model.
 
-    That is the global model before the round, or after the round if the former was not evaluated.
+    The client's model is that after the last round. The global model is that before the last round,
+    or after this round if the former was not evaluated.
     """
     rounds = arrays["classes/rounds"].tolist()
-    before = rounds.index(rounds[-1] - 1) if rounds[-1] - 1 in rounds else -1
-    which = "mean of clients" if arrays.get("classes/personal", False) else "global"
-    position = arrays["classes/clients"].tolist().index(client)
+    last = rounds[-1]
     if not common_start:
-        yield from _strip(
-            f"{name}, {which}, round {rounds[before]}", arrays["classes/global"][before]
-        )
-    yield from _strip(f"{name}, local, round {rounds[-1]}", arrays["classes/local"][position])
+        shown = rounds.index(last - 1) if last - 1 in rounds else -1
+        which = "mean of clients" if arrays.get("classes/personal", False) else "global"
+        strip = f"{name}, {which}, round {rounds[shown]}"
+        yield from _strip(strip, arrays["classes/global"][shown])
+    position = arrays["classes/clients"].tolist().index(client)
+    yield from _strip(f"{name}, local, round {last}", arrays["classes/local"][position])
 
 
-def _strip(label: str, values: np.ndarray[Any, Any]) -> Iterator[Field]:
-    for at, value in enumerate(values.tolist()):
-        finite = not math.isnan(value)
-        yield _field(
-            label, at, 100 * value if finite else None, f"{100 * value:.0f}" if finite else ""
-        )
+def _strip(name: str, accuracies: np.ndarray[Any, Any]) -> Iterator[Field]:
+    for label, accuracy in enumerate(accuracies.tolist()):
+        if math.isnan(accuracy):
+            yield _field(name, label, None, "")
+        else:
+            percent = 100 * accuracy
+            yield _field(name, label, percent, f"{percent:.0f}")
 
 
 def _field(name: str, label: int, value: float | None, text: str) -> Field:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from bench.charts.forest import forest
@@ -12,7 +13,7 @@ from bench.charts.lines import Axis, fronts, mean_and_spread, own_colours
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further
-from bench.figures.stored_runs import Found, Runs, Sketch
+from bench.figures.stored_runs import Drawable, Runs, Sketch
 from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
@@ -35,27 +36,27 @@ _COSTS = (
 )
 
 
-def differences(runs: Runs, figure: str) -> Found:
+def differences(runs: Runs, figure: str) -> Drawable:
     """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
     sketches = []
     for comparison in comparisons(runs.records, BY):
         tables = tables_of_records(comparison.records, [runs.primary])
-        found = gains(tables, runs.primary, BASELINE)
-        drawn = [gain for gain in found if gain.pooled.method not in REFERENCES]
+        compared = gains(tables, runs.primary, BASELINE)
+        drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
         if drawn:
             name = file_name(figure, comparison)
             sketches.append(Sketch(name, partial(_differences, runs.primary, comparison, drawn)))
-    return Found(tuple(sketches), f"no setting here has an algorithm beside {BASELINE}")
+    return Drawable(tuple(sketches), f"no setting here has an algorithm beside {BASELINE}")
 
 
-def _differences(metric: Number, comparison: Problem, found: Sequence[Gain]) -> Spec:
-    rows = [_line(gain, metric) for gain in found]
+def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain]) -> Spec:
+    rows = [_line(gain, metric) for gain in drawn]
     columns = {"traffic": "traffic", "time": "time", "diverged": "diverged"}
-    most = max(gain.pooled.cells for gain in found)
+    most = max(gain.pooled.cells for gain in drawn)
     cells = f"the cells that both have, {most} at most" if most > 1 else "one cell"
     axis = f"points over {BASELINE}" if metric.unit.shown == "%" else f"over {BASELINE}"
     intervals = "no intervals, which take six partitions or more"
-    if any(gain.pooled.interval for gain in found):
+    if any(gain.pooled.interval for gain in drawn):
         intervals = "all intervals hold at once with 95 %. Blue: the interval excludes 0"
     notes = [
         f"{metric.short.capitalize()} accuracy ({metric.of}): mean difference from {BASELINE} over "
@@ -70,12 +71,11 @@ def _line(gain: Gain, metric: Number) -> dict[str, Any]:
     """Return a line of the forest plot: numbers as printed."""
     scale = metric.unit.scale
     interval = gain.pooled.interval
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
     return {
         "algorithm": gain.pooled.method,
         "difference": scale * gain.pooled.difference,
-        "low": None if low is None else scale * low,
-        "high": None if high is None else scale * high,
+        "low": None if interval is None else scale * interval.low,
+        "high": None if interval is None else scale * interval.high,
         "told": gain.pooled.separable,
         "traffic": ratio_text(gain.traffic),
         "time": ratio_text(gain.time),
@@ -83,26 +83,33 @@ def _line(gain: Gain, metric: Number) -> dict[str, Any]:
     }
 
 
-def costs(runs: Runs, figure: str) -> Found:
-    """Find a picture of accuracy against traffic and time for each setting with two algorithms in a cell."""
-    sketches = [
-        Sketch(file_name(figure, comparison), partial(_costs, runs, comparison))
-        for comparison in comparisons(runs.records, ("alpha",))
-        if any(len(ranked_runs(cell)) > 1 for cell in comparison.cells)
-    ]
-    return Found(tuple(sketches), "no cell here has two algorithms to compare")
+def costs(runs: Runs, figure: str) -> Drawable:
+    """Find a picture of accuracy against traffic and time for each setting.
+
+    A setting needs two algorithms in one cell.
+    """
+    sketches = []
+    for comparison in comparisons(runs.records, ("alpha",)):
+        most = max(len(ranked_runs(cell)) for cell in comparison.cells)
+        if most > 1:
+            name = file_name(figure, comparison)
+            sketches.append(Sketch(name, partial(_costs, runs, comparison)))
+    return Drawable(tuple(sketches), "no cell here has two algorithms to compare")
 
 
 def _costs(runs: Runs, comparison: Problem) -> Spec:
     cells = [cell for cell in comparison.cells if ranked_runs(cell)]
-    drawn = {name for cell in cells for name in ranked_runs(cell)}
+    drawn = set(chain.from_iterable(map(ranked_runs, cells)))
     keys = own_colours(runs.labels, drawn)
     labels = labels_of(comparison)
     y = _OWN_FINAL if on_clients(comparison.records) else _FINAL
-    panels = [
-        [fronts(list(_points(cell, x, y)), keys, x, y, title=labels[cell.place]) for cell in cells]
-        for x in _COSTS
-    ]
+    panels = []
+    for x in _COSTS:
+        row = []
+        for cell in cells:
+            points = list(_points(cell, x, y))
+            row.append(fronts(points, keys, x, y, title=labels[cell.place]))
+        panels.append(row)
     accuracy = accuracy_of(comparison.records).quantity.capitalize()
     notes = [
         of_whose_models(f"{accuracy}, last round", comparison.records)
@@ -116,19 +123,13 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
 
 def _points(cell: Cell, x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
     """Yield the points of a panel: cost and accuracy of each algorithm that is ranked."""
-    for name, runs in ranked_runs(cell).items():
+    for name, run_of_seed in ranked_runs(cell).items():
+        runs = list(run_of_seed.values())
         if x.field == "seconds":
-            cost = min(
-                run["seconds"] for run in runs.values()
-            )  # disturbances only make a run longer
+            # Disturbances only make a run longer.
+            cost = min(run["seconds"] for run in runs)
         else:
-            cost = (
-                math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs.values())
-                / len(runs)
-                / 1e6
-            )
-        yield {
-            "algorithm": name,
-            "x": cost,
-            **mean_and_spread([run[y.field] for run in runs.values()]),
-        }
+            total = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs)
+            cost = total / len(runs) / 1e6
+        accuracies = mean_and_spread([run[y.field] for run in runs])
+        yield {"algorithm": name, "x": cost, **accuracies}

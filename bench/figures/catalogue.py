@@ -1,6 +1,7 @@
-"""The table of figures, the papers' and any board's: the subject of each, and the command that makes its runs.
+"""The catalogue of figures: what each one shows, and the command that makes its runs.
 
-Imports neither torch nor ray, so that `--help` and a misspelt name are answered at once.
+Some figures are a paper's, others show any board. Imports neither torch nor ray, so that `--help`
+and a misspelt name are answered at once.
 """
 
 from __future__ import annotations
@@ -15,30 +16,39 @@ from leaderboards.shell_text import shell_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.figures.stored_runs import Found, Runs
+    from bench.figures.stored_runs import Drawable, Runs
 
 
 @dataclass(frozen=True)
 class Figure:
     """A figure of a paper, or of any board."""
 
-    name: str  # on the command line and first in the names of its files: paper and number, or `board` and a word
+    # On the command line, and first in the names of its files: paper and number, or `board` and a
+    # word.
+    name: str
     shows: str
     arguments: str  # of `python -m bench.sweep`, for the runs that the paper draws
-    finder: str  # `module:name` of the function that finds its pictures: (runs, the figure's name) -> `Found`
+    # `module:name` of the function that finds its pictures, from the runs and the figure's name.
+    finder: str
 
     def command(self, out: Path) -> str:
         """Return the command that makes the paper's or the board's runs, in a result folder."""
         return shell_command("bench.sweep", *self.arguments.split(), "--out", out)
 
-    def find(self, runs: Runs) -> Found:
-        """Find the pictures of this figure that the runs allow; raises EnvironmentProblem for a damaged file."""
-        finder: Callable[[Runs, str], Found] = resolve_name(f"bench.figures.{self.finder}")
+    def find(self, runs: Runs) -> Drawable:
+        """Find the pictures of this figure that the runs allow.
+
+        Raises EnvironmentProblem for a damaged file.
+        """
+        finder: Callable[[Runs, str], Drawable] = resolve_name(f"bench.figures.{self.finder}")
         return finder(runs, self.name)
 
 
 _BOARD = "--config docs/reference.toml"
-_GKD_3 = "--paper fedgkd --algo fedavg,fedgkd --dataset cifar10 --alpha 0.1 0.5 1 --participation 0.1 0.2 0.3 0.4"
+_GKD_3 = (
+    "--paper fedgkd --algo fedavg,fedgkd --dataset cifar10 --alpha 0.1 0.5 1 "
+    "--participation 0.1 0.2 0.3 0.4"
+)
 _DKD = "--paper feddkd --table I"
 _DKD_5 = f"{_DKD} --local-epochs 5 --participation 0.5 0.75"
 _DKD_15 = f"{_DKD} --local-epochs 15 --participation 0.5 0.75"

@@ -1,4 +1,4 @@
-"""`python -m bench.figures`: the papers' figures and two of any board, from stored runs, as SVG and PNG.
+"""`python -m bench.figures`: draw figures from stored runs, as SVG and PNG.
 
 The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 if
 the request is wrong, or the runs lack data that a figure needs; 3 if a file cannot be read or
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +25,16 @@ from bench.terminal.words import IMPORT, OUTS, counted, folders_of, some_of, spl
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
-    from bench.figures.stored_runs import Found
+    from bench.figures.stored_runs import Drawable
 
 _EPILOG = """\
 examples:
-  python -m bench.figures                              what the runs of ./leaderboards can draw, what others lack
+  python -m bench.figures                              list what ./leaderboards can draw
   python -m bench.figures fedgkd-4 fedcad-4            two figures, a picture for each setting
   python -m bench.figures --all --out A B --to out     whatever can be drawn from two folders
-  python -m bench.figures fedgkd-2 --alpha 0.1 --participation 0.2 --algo fedavg,fedprox,fedgkd --format svg
+  python -m bench.figures fedgkd-2 --alpha 0.1 --algo fedavg,fedgkd --format svg
 
-It needs the package vl-convert-python: pip install "fedkd-bench[report]".
+The command needs the package vl-convert-python: pip install "fedkd-bench[report]".
 """
 _INDENT = " " * 15
 FORMATS = ("svg", "png")
@@ -53,11 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.figures",
-        description="Draw the papers' figures, or a board's, from stored runs of whatever settings. Without a figure,\n"
-        "say what these runs can draw, and what makes the runs of the others.",
-        epilog="\n".join(
-            ["figures:", *(f"  {f.name:<13}{f.shows}" for f in FIGURES.values()), "", _EPILOG]
-        ),
+        description="Draw figures of the papers, or of any board, from stored runs. Without the name of a figure,\n"
+        "list the figures that these runs can draw, and the commands that make the missing runs.",
+        epilog="\n".join(["figures:", *map(_line, FIGURES.values()), "", _EPILOG]),
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
@@ -78,11 +77,16 @@ def _parser() -> Parser:
     return parser
 
 
+def _line(figure: Figure) -> str:
+    return f"  {figure.name:<13}{figure.shows}"
+
+
 def _figures(arguments: argparse.Namespace) -> None:
-    figures, where = _requested(arguments), filters(arguments)
+    figures = _requested(arguments)
+    where = filters(arguments)
     target: Path = arguments.to
     if target.exists() and not target.is_dir():
-        raise UsageError(f"--to names a folder, {target} is a file")
+        raise UsageError(f"--to names a folder, but {target} is a file")
     drawing = bool(arguments.names or arguments.all)
     if drawing and not arguments.dry_run:
         renderer()  # reports a missing package before any work is done
@@ -96,8 +100,10 @@ def _figures(arguments: argparse.Namespace) -> None:
         return
     lacking = [figure for figure, pictures in drawable.items() if not pictures.sketches]
     if lacking and (not arguments.all or len(lacking) == len(drawable)):
-        lines = [line for figure in lacking for line in _missing(figure, drawable[figure], outs)]
-        raise UsageError(f"cannot be drawn from {', '.join(map(str, outs))}:\n" + "\n".join(lines))
+        lines = [f"cannot be drawn from {', '.join(map(str, outs))}:"]
+        for figure in lacking:
+            lines += _missing(figure, drawable[figure], outs)
+        raise UsageError("\n".join(lines))
     _draw(drawable, target, arguments.format, arguments.dry_run)
 
 
@@ -109,33 +115,35 @@ def _requested(arguments: argparse.Namespace) -> list[Figure]:
     return [FIGURES[name] for name in names or FIGURES]
 
 
-def _listing(drawable: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
+def _listing(drawable: Mapping[Figure, Drawable], outs: Sequence[Path]) -> Iterator[str]:
     ready = [figure for figure, pictures in drawable.items() if pictures.sketches]
-    yield f"{len(ready)} of {counted(len(drawable), 'figure')} can be drawn from {', '.join(map(str, outs))}"
+    figures = f"{len(ready)} of {counted(len(drawable), 'figure')}"
+    yield f"{figures} can be drawn from {', '.join(map(str, outs))}"
     for figure in ready:
-        names = [sketch.name for sketch in drawable[figure].sketches]
-        yield f"  {figure.name:<13}{figure.shows}"
-        yield f"{_INDENT}{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+        sketches = drawable[figure].sketches
+        more = f" and {len(sketches) - 1} more" if len(sketches) > 1 else ""
+        yield _line(figure)
+        yield f"{_INDENT}{sketches[0].name}{more}"
     if len(ready) < len(drawable):
-        yield "\nthe others lack runs, which these commands make:"
-    for figure in [figure for figure in drawable if figure not in ready]:
-        yield from _missing(figure, drawable[figure], outs)
+        yield "\nthe other figures lack runs, which these commands make:"
+    for figure, pictures in drawable.items():
+        if figure not in ready:
+            yield from _missing(figure, pictures, outs)
 
 
-def _missing(figure: Figure, pictures: Found, outs: Sequence[Path]) -> Iterator[str]:
-    yield f"  {figure.name:<13}{figure.shows}"
+def _missing(figure: Figure, pictures: Drawable, outs: Sequence[Path]) -> Iterator[str]:
+    yield _line(figure)
     yield f"{_INDENT}{pictures.lacking}"
-    folder = next(
-        (out for out in outs if not out.is_file()), default_out()
-    )  # a sweep cannot write into a file of rows
+    # A sweep cannot write into a file of rows.
+    folder = next((out for out in outs if not out.is_file()), default_out())
     yield f"{_INDENT}{figure.command(folder)}"
 
 
 def _draw(
-    drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool
+    drawable: Mapping[Figure, Drawable], target: Path, formats: Sequence[str], dry_run: bool
 ) -> None:
-    """Draw, one picture after another; each file appears whole or not at all."""
-    for sketch in [sketch for pictures in drawable.values() for sketch in pictures.sketches]:
+    """Draw one picture after another; each file appears whole or not at all."""
+    for sketch in chain.from_iterable(pictures.sketches for pictures in drawable.values()):
         paths = [target / f"{sketch.name}.{form}" for form in formats]
         if not dry_run:
             target.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,12 @@
-"""Comparisons: the cells of one picture, which differ only in the fields of its panels, and the notes on them."""
+"""Comparisons: the cells of one picture, and the notes on them.
+
+The cells differ only in the fields of the picture's panels.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.stored.groups import field_words, label_of
@@ -22,7 +25,9 @@ def comparisons(
     where: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
 ) -> list[Problem]:
-    """Group rows of a leaderboard, selected or not, as pictures compare them, without groups that have no finished run.
+    """Group rows of a leaderboard, selected or not, as pictures compare them.
+
+    Groups that have no finished run are left out.
 
     Args:
         records: the rows.
@@ -30,18 +35,16 @@ def comparisons(
         where: only these values of these fields.
         only: the fields that matter; None for all.
     """
-    conditions = (where or {}).items()
-    chosen = [
-        r
-        for r in records
-        if all(setting_of(r["setting_json"]).get(name) == value for name, value in conditions)
-    ]
-    finished = [
-        record
-        for problem in problems(chosen, across, only=only)
-        if any(record["run_of_seed"] for record in problem.records)
-        for record in problem.records
-    ]
+    conditions = dict(where or {})
+    chosen = []
+    for record in records:
+        setting = setting_of(record["setting_json"])
+        if conditions == {name: setting.get(name) for name in conditions}:
+            chosen.append(record)
+    finished: list[Record] = []
+    for problem in problems(chosen, across, only=only):
+        if any(record["run_of_seed"] for record in problem.records):
+            finished += problem.records
     return problems(finished, across, only=only, beside=("dataset",), first=_NAMED)
 
 
@@ -54,60 +57,83 @@ def file_name(figure: str, shown: Problem) -> str:
     """Name a picture of a figure, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
     parts = [str(shown.setting["dataset"])]
     for name in dict.fromkeys((*_NAMED[1:], *shown.differing)):
-        at = shown.by.index(name) if name in shown.by else None
-        values = [shown.setting.get(name) if at is None else place[at] for place in shown.places]
+        if name in shown.by:
+            position = shown.by.index(name)
+            values = [place[position] for place in shown.places]
+        else:
+            values = [shown.setting.get(name)]
+        if len(set(map(repr, values))) > 1:
+            continue  # the picture's panels tell this field
         has_value = values[0] is not None and name != "local_epochs"
-        if len(set(map(repr, values))) == 1 and (
-            has_value or (name in shown.differing and name != "alpha")
-        ):
+        tells_apart = name in shown.differing and name != "alpha"
+        if has_value or tells_apart:
             parts.append(f"{name}{typed(values[0])}")
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
 
 def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
-    """Write the notes of a picture, which include all caveats; docs/figures.md has their meaning.
+    """Write the notes of a picture: other fields, caveats, and algorithms that it does not show.
 
-    `drawn` are the labels of the algorithms that it shows; `why` says why it lacks an algorithm
-    that has a selected configuration.
+    docs/figures.md has the meaning of the caveats.
+
+    Args:
+        shown: the cells of the picture.
+        drawn: the labels of the algorithms that it shows.
+        why: the reason why it lacks an algorithm that has a selected configuration.
     """
-    lines = others(shown)
-    # The record whose reason counts comes last.
-    records = sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0))
+    return [*others(shown), *_caveats(shown, drawn), *_not_shown(shown, drawn, why)]
+
+
+def _caveats(shown: Problem, drawn: Collection[str]) -> Iterator[str]:
+    """Yield each flag that a shown configuration has, with the algorithms and their cells."""
     labels = labels_of(shown)
-    seen = [
-        (label_of(record), labels[cell.place], flags_of(record))
-        for cell in shown.cells
-        for record in cell.records
-        if record["selected"] and label_of(record) in drawn
-    ]
+    configurations = []  # algorithm, cell and flags of each
+    for cell in shown.cells:
+        for record in cell.records:
+            name = label_of(record)
+            if record["selected"] and name in drawn:
+                configurations.append((name, labels[cell.place], flags_of(record)))
     for key in ("shortened", "diverged", "mixed", "data", "uncertified"):
-        flag, places = FLAGS[key], dict[str, list[str]]()
-        for name, place, flags in seen:
+        cells_of: dict[str, list[str]] = {}
+        flagged = 0
+        for name, cell_label, flags in configurations:
             if key in flags:
-                places.setdefault(name, []).append(place)
-        if places:
-            word = flag.word[0].upper() + flag.word[1:]
-            names = [name + f" ({'; '.join(at)})" * (at != [""]) for name, at in places.items()]
-            everywhere = sum(map(len, places.values())) == len(seen) and len(names) > 1
-            lines.append(f"{word}: {'all' if everywhere else ', '.join(names)}")
-    absent = {}
-    for record in records:
+                cells_of.setdefault(name, []).append(cell_label)
+                flagged += 1
+        if not cells_of:
+            continue
+        everywhere = flagged == len(configurations) and len(cells_of) > 1
+        whose = "all" if everywhere else ", ".join(_with_cells(cells_of))
+        word = FLAGS[key].word
+        yield f"{word[0].upper()}{word[1:]}: {whose}"
+
+
+def _with_cells(cells_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield algorithms with their cells in brackets; the only cell of a picture has no label."""
+    for name, cells in cells_of.items():
+        yield name if cells == [""] else f"{name} ({'; '.join(cells)})"
+
+
+def _not_shown(shown: Problem, drawn: Collection[str], why: str) -> Iterator[str]:
+    """Yield the algorithms that a picture lacks, those of one reason together."""
+    reasons: dict[str, str] = {}
+    # The record whose reason counts comes last.
+    for record in sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0)):
         if label_of(record) not in drawn:
             reason = why if record["selected"] else why_not_selected(record)
-            absent[label_of(record)] = "diverged" if record["diverged"] else reason
-    for reason in dict.fromkeys(absent.values()):
-        lines.append(
-            f"Not shown: {', '.join(name for name, cause in absent.items() if cause == reason)} ({reason})"
-        )
-    return lines
+            reasons[label_of(record)] = "diverged" if record["diverged"] else reason
+    for reason in dict.fromkeys(reasons.values()):
+        names = [name for name, cause in reasons.items() if cause == reason]
+        yield f"Not shown: {', '.join(names)} ({reason})"
 
 
 def seeds_said(counts: Collection[int]) -> str:
     """Describe how many seeds are behind lines and their bands."""
-    fewest, most = min(counts), max(counts)
+    fewest = min(counts)
+    most = max(counts)
     if most == 1:
         return "1 seed"
-    several = (
-        f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds, not the same for all"
-    )
+    several = f"{most} seeds"
+    if fewest < most:
+        several = f"{fewest} to {most} seeds, not the same for all"
     return f"mean of {several}, band from the lowest to the highest"

@@ -1,4 +1,4 @@
-"""Figures of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps.
+"""Figures of curves: accuracy, loss and FedKF's measures over rounds, communications and steps.
 
 The instances at the end are the figures; `bench.figures.catalogue` names them.
 """
@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 from bench.charts.lines import MARKED, Axis, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, file_name, further, seeds_said
-from bench.figures.stored_runs import Found, Runs, Sketch, untracked
+from bench.figures.stored_runs import Drawable, Runs, Sketch, untracked
 from bench.stored.groups import label_of, on_clients
 from bench.stored.results import Record
 from leaderboards.numbers import METRICS, VARIANCE
@@ -30,6 +31,14 @@ COMMUNICATIONS = Axis("communications", "communications")
 STEPS = Axis("train_steps", "local steps of a client")
 ACCURACY = Axis("accuracy", "test accuracy, %", 100)
 OWN_ACCURACY = Axis("amp", "accuracy on the clients' own tests, %", 100)
+
+
+class Panel(NamedTuple):
+    """What one panel shows; it is not drawn without points."""
+
+    title: str
+    y: Axis
+    points: list[Row]
 
 
 @dataclass(frozen=True)
@@ -49,102 +58,118 @@ class Curves:
     equal: bool = False  # lines end where the first of them does, so that all have spent the same
     several: bool = False  # nothing is drawn if there is only one panel in a row
 
-    def __call__(self, runs: Runs, figure: str) -> Found:
+    def __call__(self, runs: Runs, figure: str) -> Drawable:
         """Find the pictures of this figure that the runs allow."""
-        sketches = [
-            Sketch(file_name(figure, comparison), partial(self.spec, runs, comparison))
-            for comparison in comparisons(runs.records, self.across, self.where)
-            if self._measured(runs, comparison)
-        ]
-        return Found(tuple(sketches), self.lacking)
+        sketches = []
+        for comparison in comparisons(runs.records, self.across, self.where):
+            if self._measured(runs, comparison):
+                name = file_name(figure, comparison)
+                sketches.append(Sketch(name, partial(self.spec, runs, comparison)))
+        return Drawable(tuple(sketches), self.lacking)
 
     def spec(self, runs: Runs, comparison: Problem) -> Spec:
         """Draw one picture."""
-        what = self.what
-        if on_clients(_selected(comparison)):
-            what = what.replace(_GLOBAL, METRICS["amp"].quantity.capitalize())
-        titles = labels_of(comparison)
-        panels = [
-            [
-                (titles[cell.place], _axis(cell, y), self._lines(runs, cell, _axis(cell, y)))
-                for y in ys
-                for cell in comparison.cells
-            ]
-            for ys in ([(y,) for y in self.ys] if self.across else [self.ys])
-        ]
-        drawn = [points_of for row in panels for _, _, points_of in row if points_of]
-        points = [point for points_of in drawn for point in points_of]
+        panels = self._panels(runs, comparison)
+        panels_drawn = [panel for panel in chain.from_iterable(panels) if panel.points]
+        points = list(chain.from_iterable(panel.points for panel in panels_drawn))
         names = {point["algorithm"] for point in points}
-        longest = max(
-            Counter(point["algorithm"] for point in points_of).most_common(1)[0][1]
-            for points_of in drawn
-        )
+        longest = max(_longest_line(panel.points) for panel in panels_drawn)
         keys = own_colours(runs.labels, names, signs=longest <= MARKED)
         width = SIDE if max(map(len, panels)) > 1 else WIDE_SIDE
-        charts = [
-            [
-                lines(points_of, keys, self.x, y, title=title, width=width)
-                for title, y, points_of in row
-                if points_of
-            ]
-            for row in panels
-        ]
-        what = of_whose_models(what, _selected(comparison))
-        notes = [f"{what}; {seeds_said({point['n'] for point in points})}"]
-        notes += [
-            f"As many {self.x.title} for all: lines end where the first of them does"
-        ] * self.equal
-        notes += further(
-            comparison, names, "no round of it lies within these" if self.equal else "not measured"
-        )
-        return picture(title(comparison), notes, [row for row in charts if row])
+        rows = []
+        for row in panels:
+            specs = []
+            for panel in row:
+                if panel.points:
+                    spec = lines(
+                        panel.points, keys, self.x, panel.y, title=panel.title, width=width
+                    )
+                    specs.append(spec)
+            if specs:
+                rows.append(specs)
+        return picture(title(comparison), self._notes(comparison, points, names), rows)
+
+    def _panels(self, runs: Runs, comparison: Problem) -> list[list[Panel]]:
+        """Return the rows of panels, those without points among them."""
+        titles = labels_of(comparison)
+        rows_of_axes = [(y,) for y in self.ys] if self.across else [self.ys]
+        rows = []
+        for axes in rows_of_axes:
+            row = []
+            for y, cell in product(axes, comparison.cells):
+                axis = _axis(cell, y)
+                row.append(Panel(titles[cell.place], axis, self._lines(runs, cell, axis)))
+            rows.append(row)
+        return rows
+
+    def _notes(
+        self, comparison: Problem, points: Sequence[Row], names: Collection[str]
+    ) -> list[str]:
+        records = _selected(comparison)
+        what = self.what
+        if on_clients(records):
+            what = what.replace(_GLOBAL, METRICS["amp"].quantity.capitalize())
+        seeds = seeds_said({point["n"] for point in points})
+        notes = [f"{of_whose_models(what, records)}; {seeds}"]
+        why = "not measured"
+        if self.equal:
+            notes.append(f"As many {self.x.title} for all: lines end where the first of them does")
+            why = "no round of it lies within these"
+        return notes + further(comparison, names, why)
 
     def _measured(self, runs: Runs, comparison: Problem) -> bool:
-        """Tell whether all of `ys` are measured."""
-        counts = [
-            sum(bool(self._lines(runs, cell, _axis(cell, y))) for cell in comparison.cells)
-            for y in self.ys
-        ]
-        return min(counts) >= (2 if self.several else 1)
+        """Tell whether all of `ys` are measured, each in as many cells as the figure needs."""
+        needed = 2 if self.several else 1
+        for y in self.ys:
+            measured = [
+                cell for cell in comparison.cells if self._lines(runs, cell, _axis(cell, y))
+            ]
+            if len(measured) < needed:
+                return False
+        return True
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
         """Return the points of a panel."""
-        # A diverged run's loss would set the scale of all, and its end the end of lines of equal
-        # cost.
-        sound = self.equal or y.field == "train_loss"
-        records = [record for record in cell.selected if not (sound and record["diverged"])]
-        points = {label_of(record): list(self._line(runs, record, y)) for record in records}
-        if self.equal:
-            # An algorithm that never communicates has no cost at which it could be compared.
-            points = {name: line for name, line in points.items() if line and line[-1]["x"] > 0}
-            end = min((line[-1]["x"] for line in points.values()), default=0.0)
-            points = {
-                name: [row for row in line if row["x"] <= end] for name, line in points.items()
-            }
-        return [row for line in points.values() for row in line]
+        records = list(cell.selected)
+        # The loss of a diverged run would set the scale of all lines, and where it ends all lines
+        # of equal cost would end.
+        if self.equal or y.field == "train_loss":
+            records = [record for record in records if not record["diverged"]]
+        line_of = {label_of(record): list(self._line(runs, record, y)) for record in records}
+        if not self.equal:
+            return list(chain.from_iterable(line_of.values()))
+        # An algorithm that never communicates has no cost at which it could be compared.
+        costly = [line for line in line_of.values() if line and line[-1]["x"] > 0]
+        end = min((line[-1]["x"] for line in costly), default=0.0)
+        return [point for point in chain.from_iterable(costly) if point["x"] <= end]
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
         """Yield the points of one algorithm: the rounds that all its seeds have."""
         seed_runs = list(record["run_of_seed"].values())
         values = [runs.curve(run, y.field) for run in seed_runs]
-        places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seed_runs]
-        for at in sorted(set.intersection(*map(set, values), *map(set, places))):
+        rounds = set.intersection(*map(set, values))
+        costs = []
+        if self.x != ROUND:
+            costs = [runs.curve(run, self.x.field) for run in seed_runs]
+            rounds.intersection_update(*costs)
+        for at in sorted(rounds):
             yield {
                 "algorithm": label_of(record),
                 "round": at,
-                "x": at
-                if self.x == ROUND
-                else math.fsum(curve[at] for curve in places) / len(places),
+                "x": math.fsum(curve[at] for curve in costs) / len(costs) if costs else at,
                 **mean_and_spread([curve[at] for curve in values]),
             }
 
 
+def _longest_line(points: Sequence[Row]) -> int:
+    """Return the number of points of the algorithm that has most."""
+    counts = Counter(point["algorithm"] for point in points)
+    return max(counts.values())
+
+
 def _selected(comparison: Problem) -> list[Record]:
     """List the records that a picture may show."""
-    records: list[Record] = []
-    for cell in comparison.cells:
-        records += cell.selected
-    return records
+    return list(chain.from_iterable(cell.selected for cell in comparison.cells))
 
 
 def _axis(cell: Cell, y: Axis) -> Axis:
@@ -193,7 +218,8 @@ training_loss = Curves(
 )
 
 global_and_local = Curves(
-    "Accuracy on the test set of the global model, and of its round's clients' own models, mean over these",
+    "Accuracy on the test set of the global model, and of its round's clients' own models, "
+    "mean over these",
     untracked("the accuracy of the clients' own models", "local"),
     ys=(
         Axis("accuracy", "global accuracy, %", 100),
@@ -202,8 +228,8 @@ global_and_local = Curves(
 )
 
 fairness = Curves(
-    "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
-    "client's accuracy",
+    "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between "
+    "clients; WLP, the worst client's accuracy",
     "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
     ys=(
         Axis("amp", "AMP, %", 100),

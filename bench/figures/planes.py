@@ -1,6 +1,6 @@
-"""Points in the plane by class: FedGKD's Fig.
+"""Points in the plane by class: Figures 2 and 5 of FedGKD.
 
-2, t-SNE of penultimate features, and Fig. 5, the classes of a plane.
+They show t-SNE of penultimate features, and the classes that models give to a plane.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import further
-from bench.figures.stored_runs import Found, Runs, picture_of_each, untracked
+from bench.figures.stored_runs import Drawable, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
-from bench.terminal.words import counted
+from bench.terminal.words import counted, listed
 from leaderboards.problems import Problem
 from leaderboards.tables.captions import title
 
@@ -32,49 +32,47 @@ _NO_FEATURES = untracked("features", "local,features")
 _NO_MODELS = untracked("the model of a task in the plane, such as toy2d", "models")
 _NEEDED = ("features/labels", "features/client", "features/local")
 _PERPLEXITY = 30.0  # the default of scikit-learn
-_EMBEDDED, _PLANES = 6, 4  # panels beside each other
+# Panels beside each other.
+_EMBEDDED = 6
+_PLANES = 4
 _FINE = 160  # fields along each side of a plane
 _POINTS = 400
 _AGAIN = "delete it; --track models with --force makes it again"
 
 
-def features(runs: Runs, figure: str) -> Found:
+def features(runs: Runs, figure: str) -> Drawable:
     """Find the pictures that the runs allow, one for each setting."""
-    return picture_of_each(
-        runs, figure, lambda each: runs.keeping(each.records, "features"), _features, _NO_FEATURES
-    )
+
+    def choose(comparison: Problem) -> dict[str, Run]:
+        return runs.keeping(comparison.records, "features")
+
+    return picture_of_each(runs, figure, choose, _features, _NO_FEATURES)
 
 
-def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
-    """Draw one picture. `kept`: label -> run whose features are shown."""
-    arrays_of = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
-    say(
-        f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each"
-    )
+def _features(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `run_of`: label -> run whose features are shown."""
+    arrays_of = {name: runs.arrays(run_of[name], _NEEDED) for name in runs.labels if name in run_of}
+    algorithms = counted(len(arrays_of), "algorithm")
+    say(f"placing the features of {algorithms} by t-SNE, which takes some seconds for each")
     classes = 1 + max(int(arrays["features/labels"].max()) for arrays in arrays_of.values())
-    scores = {
-        name: f"global: {100 * kept[name]['final_accuracy']:.2f} %"
-        if "features/global" in arrays
-        else "no global model"
-        for name, arrays in arrays_of.items()
-    }
-    above = [
-        _panel(arrays, "global", f"{name}, {scores[name]}", classes)
-        for name, arrays in arrays_of.items()
-    ]
-    below = [
-        _panel(arrays, "local", _local_title(name, arrays), classes)
-        for name, arrays in arrays_of.items()
-    ]
+    above = []
+    below = []
+    for name, arrays in arrays_of.items():
+        score = "no global model"
+        if "features/global" in arrays:
+            score = f"global: {100 * run_of[name]['final_accuracy']:.2f} %"
+        above.append(_panel(arrays, "global", f"{name}, {score}", classes))
+        below.append(_panel(arrays, "local", _local_title(name, arrays), classes))
     rows = []
     for start in range(0, len(arrays_of), _EMBEDDED):
-        rows += [above[start : start + _EMBEDDED], below[start : start + _EMBEDDED]]
+        shown = slice(start, start + _EMBEDDED)
+        rows += [above[shown], below[shown]]
     count = max(len(arrays["features/labels"]) for arrays in arrays_of.values())
-    clients = sorted({int(arrays["features/client"]) for arrays in arrays_of.values()})
-    seed = next(iter(kept.values()))["seed"]
-    whose = f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
+    whose = listed("client", {int(arrays["features/client"]) for arrays in arrays_of.values()})
+    seed = next(iter(run_of.values()))["seed"]
     notes = [
-        f"Penultimate features of {count:,} test samples at the end, by t-SNE, and test accuracy; seed {seed}",
+        f"Penultimate features of {count:,} test samples at the end, by t-SNE, and test accuracy; "
+        f"seed {seed}",
         f"Local: the model of {whose} as the last round's training left it",
         *further(comparison, arrays_of, "not tracked"),
     ]
@@ -82,7 +80,7 @@ def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
 
 
 def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Place (n, D) features at (n, 2) points by t-SNE; the same features always get the same points."""
+    """Place (n, D) features at (n, 2) points by t-SNE; equal features always get equal points."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -93,14 +91,16 @@ def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         init="random" if flat else "pca",
         random_state=0,
     )
-    with threadpool_limits(
-        1
-    ):  # sums of several threads differ in their last bits, which t-SNE amplifies
+    # Sums of several threads differ in their last bits, which t-SNE amplifies.
+    with threadpool_limits(1):
         return np.asarray(tsne.fit_transform(np.asarray(features, np.float32)), np.float64)
 
 
 def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
-    """Draw a panel of features, empty for a global model if each client has a model of its own instead."""
+    """Draw a panel of features.
+
+    That of the global model is empty if each client has a model of its own instead.
+    """
     rows = []
     if f"features/{which}" in arrays:
         places = embedded(arrays[f"features/{which}"])
@@ -114,61 +114,59 @@ def _local_title(name: str, arrays: Arrays) -> str:
     if "local/accuracy" not in arrays:
         return f"{name}, local"
     position = arrays["local/clients"][-1].tolist().index(int(arrays["features/client"]))
-    return f"{name}, local: {100 * arrays['local/accuracy'][-1][position]:.2f} %"
+    accuracy = arrays["local/accuracy"][-1][position]
+    return f"{name}, local: {100 * accuracy:.2f} %"
 
 
-def boundaries(runs: Runs, figure: str) -> Found:
+def boundaries(runs: Runs, figure: str) -> Drawable:
     """Find the pictures that the runs allow, one for each setting."""
 
-    def kept_of(comparison: Problem) -> dict[str, Run]:
-        tracked = (
-            runs.keeping(comparison.records, "models")
-            if _in_plane(comparison.setting["dataset"])
-            else {}
-        )
-        return {
-            name: tracked[name]
-            for name in runs.labels
-            if name in tracked and _has_one_model(runs, tracked[name])
-        }
+    def choose(comparison: Problem) -> dict[str, Run]:
+        if not _in_plane(comparison.setting["dataset"]):
+            return {}
+        chosen = {}
+        tracked = runs.keeping(comparison.records, "models")
+        for name in runs.labels:
+            if name in tracked and _has_one_model(runs, tracked[name]):
+                chosen[name] = tracked[name]
+        return chosen
 
-    return picture_of_each(runs, figure, kept_of, _boundaries, _NO_MODELS)
+    return picture_of_each(runs, figure, choose, _boundaries, _NO_MODELS)
 
 
-def _boundaries(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
-    """Draw one picture. `kept`: label -> run whose model is shown."""
+def _boundaries(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `run_of`: label -> run whose model is shown."""
     from bench import data
 
-    dataset, classes = (
-        data.load(comparison.setting["dataset"]),
-        data.info(comparison.setting["dataset"]).num_classes,
-    )
+    name_of_data = comparison.setting["dataset"]
+    dataset = data.load(name_of_data)
+    classes = data.info(name_of_data).num_classes
     samples = np.concatenate([dataset.train_x, dataset.test_x]).astype(np.float64)
     xs, ys = np.linspace(samples.min(axis=0), samples.max(axis=0), _FINE + 1).T
-    places = zip(
-        dataset.test_x[:_POINTS].round(4).tolist(), dataset.test_y[:_POINTS].tolist(), strict=True
-    )
-    shown = [{"x": x, "y": y, "class": label} for (x, y), label in places]
+    places = dataset.test_x[:_POINTS].round(4).tolist()
+    labels = dataset.test_y[:_POINTS].tolist()
+    pairs = zip(places, labels, strict=True)
+    shown = [{"x": x, "y": y, "class": label} for (x, y), label in pairs]
     panels = []
-    for name, run in kept.items():
+    for name, run in run_of.items():
         regions = list(rectangles(classified(runs, run, xs, ys), xs, ys))
         heading = f"{name}: {100 * run['final_accuracy']:.2f} %"
         panels.append(points(shown, classes, title=heading, regions=regions))
-    seed = next(iter(kept.values()))["seed"]
+    seed = next(iter(run_of.values()))["seed"]
     notes = [
-        f"The class that the final global model gives to each point of the plane, and test accuracy; seed {seed}",
+        "The class that the final global model gives to each point of the plane, and test "
+        f"accuracy; seed {seed}",
         f"Points: {len(shown)} test samples, coloured by their own class",
-        *further(comparison, kept, "no model was kept, or each client has its own"),
+        *further(comparison, run_of, "no model was kept, or each client has its own"),
     ]
-    return picture(
-        title(comparison),
-        notes,
-        [panels[at : at + _PLANES] for at in range(0, len(panels), _PLANES)],
-    )
+    rows = [panels[start : start + _PLANES] for start in range(0, len(panels), _PLANES)]
+    return picture(title(comparison), notes, rows)
 
 
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
-    """Return (rows, columns) the class that a run's final model gives to the middle of each field between edges.
+    """Return the class of each field of a grid, (rows, columns), by a run's final model.
+
+    The edges of the fields are `xs` and `ys`; the model classifies the middle of each field.
 
     Raises EnvironmentProblem if the stored model does not fit the run's setting.
     """
@@ -177,7 +175,8 @@ def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
     from bench import data, models
     from bench.engine.tracking import load_model
 
-    info, folder = data.info(run["dataset"]), runs.model_folder(run)
+    info = data.info(run["dataset"])
+    folder = runs.model_folder(run)
     params = load_model(folder, run["run_key"])
     module = models.make(run["model"], info.input_shape, info.num_classes)
     try:
@@ -188,10 +187,13 @@ def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
             f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}"
         ) from error
     dtype = next(iter(params.values())).dtype
-    middles = np.stack(np.meshgrid(*((edges[1:] + edges[:-1]) / 2 for edges in (xs, ys))), axis=-1)
+    columns, rows = np.meshgrid((xs[1:] + xs[:-1]) / 2, (ys[1:] + ys[:-1]) / 2)
+    middles = np.stack([columns.ravel(), rows.ravel()], axis=-1)
+    model = module.to(dtype).eval()
     with torch.no_grad():
-        logits = module.to(dtype).eval()(torch.tensor(middles.reshape(-1, 2), dtype=dtype)).logits
-    return np.asarray(logits.argmax(1).numpy()).reshape(middles.shape[:2])
+        logits = model(torch.tensor(middles, dtype=dtype)).logits
+    classes = logits.argmax(1).numpy()
+    return np.asarray(classes).reshape(columns.shape)
 
 
 def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]]:
@@ -200,9 +202,8 @@ def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]
         ends = [*np.flatnonzero(np.diff(classes)) + 1, len(classes)]
         for start, end in zip([0, *ends], ends, strict=False):
             corners = {"x": xs[start], "x2": xs[end], "y": ys[row], "y2": ys[row + 1]}
-            yield {name: round(float(value), 4) for name, value in corners.items()} | {
-                "class": int(classes[start])
-            }
+            field = {name: round(float(value), 4) for name, value in corners.items()}
+            yield field | {"class": int(classes[start])}
 
 
 def _has_one_model(runs: Runs, run: Run) -> bool:

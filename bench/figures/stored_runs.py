@@ -1,4 +1,4 @@
-"""Stored runs and their tracked data, for figures, and the pictures that can be drawn from them."""
+"""Stored runs and their tracked data, for figures; the pictures that can be drawn from them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,26 @@ class Sketch:
 def picture_of_each(
     runs: Runs,
     figure: str,
-    kept_of: Callable[[Problem], Mapping[str, Run]],
+    choose: Callable[[Problem], Mapping[str, Run]],
     spec: Callable[..., Spec],
     lacking: str,
-) -> Found:
-    """Find a picture for each setting with runs by `kept_of` (label -> run); `spec` takes `runs`, setting and these."""
-    candidates = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
-    sketches = (
-        Sketch(file_name(figure, each), partial(spec, runs, each, kept))
-        for each, kept in candidates
-        if kept
-    )
-    return Found(tuple(sketches), lacking)
+) -> Drawable:
+    """Find a picture for each setting that has a run to show.
+
+    Args:
+        runs: to choose from.
+        figure: name of the figure.
+        choose: returns label -> run to show, of a setting.
+        spec: draws the picture, of `runs`, a setting and the chosen runs.
+        lacking: what the runs lack if there is no picture.
+    """
+    sketches = []
+    for comparison in comparisons(runs.records, ()):
+        chosen_runs = choose(comparison)
+        if chosen_runs:
+            name = file_name(figure, comparison)
+            sketches.append(Sketch(name, partial(spec, runs, comparison, chosen_runs)))
+    return Drawable(tuple(sketches), lacking)
 
 
 def untracked(what: str, names: str) -> str:
@@ -53,7 +61,7 @@ def untracked(what: str, names: str) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class Drawable:
     """The pictures of a figure that the runs allow, and what the runs lack if there are none."""
 
     sketches: tuple[Sketch, ...]
@@ -76,7 +84,7 @@ class Runs:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Every algorithm of the folders, in the order of the colours, as in the report of the same folders."""
+        """Every algorithm of the folders, in the order of the colours, as in the report."""
         return labels_of(self.results.records)
 
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
@@ -84,22 +92,30 @@ class Runs:
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:
-        """Return the names of `bench.execution.TRACKS` that the run has files for, in any of the folders."""
+        """Return the names of `bench.execution.TRACKS` that the run has files for, in any folder."""
         return set[str]().union(*(tracked.names(run["run_key"]) for tracked in self._tracked))
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
-        """Return label -> run of one cell that keeps `track`, all of the lowest seed that most algorithms have."""
+        """Return label -> run of one cell that keeps `track`.
+
+        All runs have the same seed: the lowest one that most algorithms have.
+        """
         runs_of_seed: dict[int, dict[str, Run]] = {}
         for record in records:
             if record["selected"] and not record["diverged"]:
                 for seed, run in record["run_of_seed"].items():
                     if track in self.held(run):
                         runs_of_seed.setdefault(seed, {})[label_of(record)] = run
-        seeds = sorted(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))
-        return runs_of_seed[seeds[0]] if seeds else {}
+        if not runs_of_seed:
+            return {}
+        seed = min(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))
+        return runs_of_seed[seed]
 
     def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
-        """Read the tracked arrays of a run; raises EnvironmentProblem if a file is damaged, or lacks one of `names`."""
+        """Read the tracked arrays of a run.
+
+        Raises EnvironmentProblem if a file is damaged, or lacks one of `names`.
+        """
         arrays: Arrays = {}
         for tracked in self._tracked:
             if tracked.has(run["run_key"]):
@@ -108,8 +124,8 @@ class Runs:
         if missing:
             path = self._first_file(run, "npz")
             raise EnvironmentProblem(
-                f"{path} lacks {', '.join(missing)}, which a file of tracked data has: delete it; --track with --force "
-                "makes it again"
+                f"{path} lacks {', '.join(missing)}, which a file of tracked data has: delete it; "
+                "--track with --force makes it again"
             )
         return arrays
 
@@ -118,8 +134,9 @@ class Runs:
         return self._first_file(run, "safetensors").parent.parent
 
     def _first_file(self, run: Run, ending: str) -> Path:
-        having = [tracked for tracked in self._tracked if tracked.has(run["run_key"], ending)]
-        return (*having, self._tracked[0])[0].path(run["run_key"], ending)
+        key = run["run_key"]
+        holders = (tracked for tracked in self._tracked if tracked.has(key, ending))
+        return next(holders, self._tracked[0]).path(key, ending)
 
     @cached_property
     def _tracked(self) -> tuple[Tracked, ...]:
@@ -155,9 +172,9 @@ def read(
     frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
     note_superseded(frame, tuned)
     keys = set(frame["run_key"])
-    records = [
-        record
-        for record in results.records
-        if any(run["run_key"] in keys for run in record["runs"])
-    ]
-    return Runs(tuple(outs), results, tuple(records), None if stated is None else tuple(stated))
+    records = []
+    for record in results.records:
+        if not keys.isdisjoint(run["run_key"] for run in record["runs"]):
+            records.append(record)
+    metrics = None if stated is None else tuple(stated)
+    return Runs(tuple(outs), results, tuple(records), metrics)

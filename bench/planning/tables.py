@@ -18,9 +18,9 @@ from leaderboards.published import Candidate, PrintedCell, printed_cells
 from search_spaces import (
     PAPERS,
     SPACES,
+    PaperTable,
     Setting,
     Space,
-    Table,
     Value,
     combinations,
     crossed,
@@ -29,7 +29,7 @@ from search_spaces import (
 )
 
 
-def table_of(paper: str, name: str) -> tuple[str, Table]:
+def table_of(paper: str, name: str) -> tuple[str, PaperTable]:
     """Find a paper's table by its printed name; return the key of its spaces, and the table.
 
     Raises UsageError.
@@ -90,7 +90,7 @@ def cells_of(paper: str, name: str) -> list[Cell]:
     return cells
 
 
-def _setting_of(printed: PrintedCell, table: Table) -> Setting:
+def _setting_of(printed: PrintedCell, table: PaperTable) -> Setting:
     """Find the table's setting that a cell belongs to."""
     wanted = (printed.dataset, printed.model, printed.alpha)
     shape = (printed.num_clients, printed.participation, printed.local_epochs)
@@ -103,7 +103,7 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
 
 
 def _run_specs_of(
-    key: str, table: Table, setting: Setting, printed: PrintedCell
+    key: str, table: PaperTable, setting: Setting, printed: PrintedCell
 ) -> tuple[tuple[RunSpec, ...], tuple[str, ...]]:
     """Return the run specs of a cell, and the names in which they differ."""
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]

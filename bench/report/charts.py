@@ -11,7 +11,7 @@ from bench.charts.theme import Spec, config
 
 
 @dataclass(frozen=True)
-class Column:
+class ChartColumn:
     """A column of the table that can replace a chart."""
 
     field: str
@@ -28,7 +28,7 @@ class Charts:
         self._data: dict[str, int] = {}
         self._charts: list[dict[str, Any]] = []
 
-    def add(self, spec: Spec, description: str, table: Sequence[Column]) -> int:
+    def add(self, spec: Spec, description: str, table: Sequence[ChartColumn]) -> int:
         """Keep a chart and return its number.
 
         `description` is for screen readers, `table` the columns of its data.
@@ -58,7 +58,13 @@ class Charts:
 
 def packed(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
     """Return rows as columns `[name, values]`, so that each name is stored once."""
-    return [[name, [_rounded(row[name]) for row in rows]] for name in (rows[0] if rows else ())]
+    if not rows:
+        return []
+    columns = []
+    for name in rows[0]:
+        values = [_rounded(row[name]) for row in rows]
+        columns.append([name, values])
+    return columns
 
 
 def _rounded(value: Any) -> Any:

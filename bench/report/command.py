@@ -26,7 +26,8 @@ examples:
   python -m bench.report --out runs/a runs/b --to page.html   several folders as one
   python -m bench.report --title "FedCAD on CIFAR-10"
 
-The page needs no network and no other file. It needs the package vl-convert-python: pip install "fedkd-bench[report]".
+The page needs no network and no other file. The command needs the package vl-convert-python:
+pip install "fedkd-bench[report]"
 """
 
 
@@ -43,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.report",
-        description="Write what result folders hold as one self-contained HTML page: leaderboard, winners, learning\n"
-        "curves, costs, hyper-parameters, the papers' numbers beside ours, and every run.",
+        description="Write result folders as one HTML page: leaderboard, winners, learning curves, costs,\n"
+        "hyper-parameters, the papers' numbers beside ours, and every run.",
         epilog=_EPILOG,
     )
     add = parser.add_argument
@@ -68,7 +69,9 @@ def _report(arguments: argparse.Namespace) -> None:
     target: Path = arguments.to
     chosen_by = selection(arguments)
     if target.is_dir():
-        raise UsageError(f"--to names a file, {target} is a folder; try {target / 'report.html'}")
+        raise UsageError(
+            f"--to names a file, but {target} is a folder; try {target / 'report.html'}"
+        )
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import Any
 
 from bench.report.tuning import text_of
@@ -11,7 +12,7 @@ from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.problems import REFERENCES, Cell, differing, sortable
-from leaderboards.tables import Cell as Shown
+from leaderboards.tables import Cell as TableCell
 from leaderboards.tables import Table, state_of
 from leaderboards.tables.model import EXCLUDED
 from leaderboards.tables.model import number as number_text
@@ -38,47 +39,48 @@ def board_section(
         tables: key of a group -> its table, with columns for all of `metrics`.
         metrics: the accuracies of the page, the primary one first.
     """
-    cells = [cell for group in groups for cell in group.cells]
-    records = [record for cell in cells for record in cell.records]
-    names = _worth_showing(records)
+    records = list(chain.from_iterable(group.records for group in groups))
     values = {
         "dataset": {group.setting["dataset"] for group in groups},
         "model": {group.models for group in groups},
     }
-    hidden = [f"one-{name}" for name, distinct in values.items() if len(distinct) == 1]
-    lows = [f"{metric.name}_low" for metric in metrics]
-    if not any(_has_value(record, lows) for record in records):
+    hidden = []
+    common = ""  # what a column would repeat in every row
+    for name, distinct in values.items():
+        if len(distinct) == 1:
+            hidden.append(f"one-{name}")
+            common += f"; {next(iter(distinct))}"
+    if not any(_has_interval(record, metrics) for record in records):
         hidden.append("no-intervals")
+    return {
+        "common": common,
+        "hidden": hidden,
+        "filters": list(_filters(groups, records)),
+        "rows": list(_all_rows(groups, tables, metrics, _worth_showing(records))),
+    }
+
+
+def _has_interval(record: Record, metrics: Sequence[Number]) -> bool:
+    return any(record[f"{metric.name}_low"] is not None for metric in metrics)
+
+
+def _filters(groups: Sequence[Group], records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """Yield `title`, `field` and `values` of each filter that has several values."""
+    places = list(chain.from_iterable(group.places for group in groups))
+    alphas = {alpha for alpha, _ in places}
+    participations = {participation for _, participation in places}
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
         "model": ("model", [group.models for group in groups]),
-        "α": (
-            "alpha",
-            [number(alpha) for alpha in sorted({cell.place[0] for cell in cells}, key=sortable)],
-        ),
-        "participation": (
-            "c",
-            [number(share) for share in sorted({cell.place[1] for cell in cells})],
-        ),
+        "α": ("alpha", map(number, sorted(alphas, key=sortable))),
+        "participation": ("c", map(number, sorted(participations))),
         "algorithm": ("algorithm", sorted({label_of(record) for record in records})),
         "setting": ("set", [group.key for group in groups]),
     }
-    return {
-        "common": "".join(
-            f"; {' / '.join(distinct)}" for distinct in values.values() if len(distinct) == 1
-        ),
-        "hidden": hidden,
-        "filters": [
-            {"title": title, "field": field, "values": list(dict.fromkeys(texts))}
-            for title, (field, texts) in choices.items()
-            if len(set(texts)) > 1
-        ],
-        "rows": list(_all_rows(groups, tables, metrics, names)),
-    }
-
-
-def _has_value(record: Record, columns: Sequence[str]) -> bool:
-    return any(record[column] is not None for column in columns)
+    for title, (field, texts) in choices.items():
+        values = list(dict.fromkeys(texts))
+        if len(values) > 1:
+            yield {"title": title, "field": field, "values": values}
 
 
 def matrix_sections(
@@ -110,11 +112,12 @@ def _matrix(table: Table, metric: Number) -> dict[str, Any]:
     }
 
 
-def short_text(cell: Shown) -> str:
+def short_text(cell: TableCell) -> str:
     """Format a cell of a matrix: its mean, or the word for its state."""
     if cell.state != "value":
         return cell.text()
-    return number_text(cell.statistic("mean"), cell.metric) + (EXCLUDED if cell.excluded else "")
+    mark = EXCLUDED if cell.excluded else ""
+    return number_text(cell.statistic("mean"), cell.metric) + mark
 
 
 def difference_sections(
@@ -125,8 +128,11 @@ def difference_sections(
     for group in groups:
         plots = []
         for metric in metrics:
-            found = gains([tables[group.key]], metric, BASELINE)
-            drawn = [gain for gain in found if gain.pooled.method not in REFERENCES]
+            drawn = [
+                gain
+                for gain in gains([tables[group.key]], metric, BASELINE)
+                if gain.pooled.method not in REFERENCES
+            ]
             if drawn:
                 bounded = any(gain.pooled.interval for gain in drawn)
                 lines = _forest(drawn, metric)
@@ -136,10 +142,10 @@ def difference_sections(
     return sections
 
 
-def _forest(found: Sequence[Gain], metric: Number) -> list[Row]:
+def _forest(drawn: Sequence[Gain], metric: Number) -> list[Row]:
     """Return the lines of a forest plot; the places of whiskers are in percent of the width."""
     ends = [0.0]
-    for gain in found:
+    for gain in drawn:
         interval = gain.pooled.interval
         ends.append(gain.pooled.difference)
         if interval is not None:
@@ -147,11 +153,11 @@ def _forest(found: Sequence[Gain], metric: Number) -> list[Row]:
     scale = (min(ends), max(max(ends), min(ends) + 1e-9))
     zero = _share(0.0, scale)
     lines = []
-    for gain in found:
+    for gain in drawn:
         entry = gain.pooled
-        low, high = (
-            (None, None) if entry.interval is None else (entry.interval.low, entry.interval.high)
-        )
+        interval = entry.interval
+        low = None if interval is None else interval.low
+        high = None if interval is None else interval.high
         lines.append(
             {
                 "label": entry.method,
@@ -179,7 +185,7 @@ def _all_rows(
             yield from _rows(group, cell, names, places, metrics)
 
 
-def _cells_by_record(table: Table) -> dict[Key, Shown]:
+def _cells_by_record(table: Table) -> dict[Key, TableCell]:
     """Return the cells of a table by algorithm, configuration, setting and metric."""
     places = {}
     for row in table.rows:
@@ -197,7 +203,7 @@ def _rows(
     group: Group,
     cell: Cell,
     names: Mapping[str, Sequence[str]],
-    places: Mapping[Key, Shown],
+    places: Mapping[Key, TableCell],
     metrics: Sequence[Number],
 ) -> Iterator[Row]:
     """Yield the rows of a cell: by rank in the primary metric, then the others, references last."""
@@ -215,13 +221,17 @@ def _rows(
     scale = _limits(cell, metrics)
     first = True
     for record in sorted(cell.records, key=order):
-        listed = record["selected"] or (record["algorithm"], record["model"]) not in with_selection
+        method = (record["algorithm"], record["model"])
+        listed = record["selected"] or method not in with_selection
+        kind = "other"
+        if listed:
+            kind = "first" if first else ""
         yield {
             "group": group,
             "cell": cell,
             "record": record,
             "algorithm": label_of(record),
-            "class": ("first" if first else "") if listed else "other",
+            "class": kind,
             "configuration": text_of(record, names[record["algorithm"]]) or "defaults",
             "choice": _choice(record),
             "scores": [
@@ -233,22 +243,22 @@ def _rows(
         first = first and not listed
 
 
-def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[float, float]) -> Row:
-    """Return one metric of a row: `rank`, `value` and `interval` as printed, the numbers to sort by, a whisker."""
-    mean, low, high = (
-        None if record["diverged"] else record[f"{metric.name}_{part}"]
-        for part in ("mean", "low", "high")
-    )
-    state = state_of(record, metric)
+def _score(
+    record: Record, metric: Number, cell: TableCell | None, scale: tuple[float, float]
+) -> Row:
+    """Return one metric of a row, as printed and as numbers to sort by, and its whisker."""
+    mean = _statistic(record, metric, "mean")
+    low = _statistic(record, metric, "low")
+    high = _statistic(record, metric, "high")
     interval = "–"
     if low is not None and high is not None:
-        interval = " – ".join(
-            f"{limit * metric.unit.scale:.{metric.unit.decimals}f}" for limit in (low, high)
-        )
+        interval = f"{number_text(low, metric)} – {number_text(high, metric)}"
+    if cell is None:
+        cell = TableCell(state_of(record, metric), metric, record)
     return {
         "metric": metric.name,
-        **_rank(record, place),
-        "value": (place or Shown(state, metric, record)).text(),
+        **_rank(record, cell),
+        "value": cell.text(),
         "mean": None if mean is None else round(mean, 6),
         "interval": interval,
         "width": None if low is None else round(high - low, 6),
@@ -256,22 +266,26 @@ def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[flo
     }
 
 
-def _rank(record: Record, place: Shown | None) -> Row:
-    if place is None or place.rank is None:
-        why = (
-            "not ranked: a reference to read the others against"
-            if is_reference(record)
-            else "not ranked"
-        )
+def _statistic(record: Record, metric: Number, part: str) -> Any:
+    """Return `mean`, `low` or `high` of a metric; None for a configuration that diverged."""
+    return None if record["diverged"] else record[f"{metric.name}_{part}"]
+
+
+def _rank(record: Record, cell: TableCell) -> Row:
+    if cell.rank is None:
+        why = "not ranked"
+        if is_reference(record):
+            why += ": a reference to read the others against"
         return {"rank": "–", "place": None, "why": why, "best": False}
-    return {"rank": str(place.rank), "place": place.rank, "why": None, "best": place.best}
+    return {"rank": str(cell.rank), "place": cell.rank, "why": None, "best": cell.best}
 
 
 def _whisker(mean: float, low: float | None, high: float | None, scale: tuple[float, float]) -> str:
     """Return CSS properties, in percent of the width: mean, lower and upper end of the interval."""
-    ends = (mean, mean if low is None else low, mean if high is None else high)
-    at = [_share(value, scale) for value in ends]
-    return f"--m:{at[0]};--l:{at[1]};--h:{at[2]}"
+    middle = _share(mean, scale)
+    left = middle if low is None else _share(low, scale)
+    right = middle if high is None else _share(high, scale)
+    return f"--m:{middle};--l:{left};--h:{right}"
 
 
 def _share(value: float, scale: tuple[float, float]) -> float:
@@ -281,20 +295,27 @@ def _share(value: float, scale: tuple[float, float]) -> float:
 
 
 def _limits(cell: Cell, metrics: Sequence[Number]) -> tuple[float, float]:
-    """Return the range of a cell's whiskers, that of all ranked values; references beyond are drawn at its ends."""
-    values = [
-        record[f"{metric.name}_{part}"]
-        for record in cell.selected
-        for metric in metrics
-        for part in ("mean", "low", "high")
-        if not record["diverged"] and not is_reference(record)
+    """Return the range of a cell's whiskers: the least and the largest ranked value.
+
+    References beyond it are drawn at its ends.
+    """
+    columns = [
+        f"{metric.name}_{part}" for metric, part in product(metrics, ("mean", "low", "high"))
     ]
-    numbers = [value for value in values if value is not None] or [0.0]
-    return min(numbers), max(max(numbers), min(numbers) + 1e-9)
+    values = []
+    for record in cell.selected:
+        if not record["diverged"] and not is_reference(record):
+            values += [record[column] for column in columns if record[column] is not None]
+    least = min(values, default=0.0)
+    largest = max(values, default=0.0)
+    return least, max(largest, least + 1e-9)
 
 
 def _choice(record: Record) -> str | None:
-    """Describe how a confirmed configuration was chosen, and the gap from its validation to its test accuracy."""
+    """Describe how a confirmed configuration was chosen; None for one that was not.
+
+    The gap between its validation and its test accuracy is part of the description.
+    """
     if not record.get("chosen_on"):
         return None
     gap = record["validation_gap"]
@@ -303,10 +324,13 @@ def _choice(record: Record) -> str | None:
 
 
 def _worth_showing(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return algorithm -> hyper-parameters that have several values, or one other than the default."""
-    values = [(record["algorithm"], hyperparameters(record)) for record in records]
-    several, first = differing(values), dict(reversed(values))
-    return {
-        name: [key for key in hps if key in worth_saying(name, hps, several)]
-        for name, hps in first.items()
-    }
+    """Return algorithm -> hyper-parameters that have several values, or one off the default."""
+    several = differing((record["algorithm"], hyperparameters(record)) for record in records)
+    shown: dict[str, list[str]] = {}
+    for record in records:
+        algorithm = record["algorithm"]
+        if algorithm not in shown:
+            values = hyperparameters(record)
+            worth = worth_saying(algorithm, values, several)
+            shown[algorithm] = [name for name in values if name in worth]
+    return shown

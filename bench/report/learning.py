@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
-from bench.report.charts import Charts, Column
+from bench.report.charts import ChartColumn, Charts
 from bench.stored.groups import Group, accuracy_of, label_of, number, on_clients
 from bench.stored.results import Results
+from bench.terminal.words import counted
 from leaderboards.flags import why_not_selected
 from leaderboards.problems import Cell
 
@@ -24,23 +26,31 @@ LONG = 12  # characters of a name; three longer ones have no room beside each ot
 _ACCURACY = Axis("accuracy", "test accuracy, %", 100.0)
 _OWN_ACCURACY = Axis("accuracy", "accuracy on the clients' own tests, %", 100.0)
 _PERCENT = (100.0, 2)
-_ALGORITHM, _ROUND = Column("algorithm", "algorithm"), Column("round", "round")
+_ALGORITHM = ChartColumn("algorithm", "algorithm")
+_ROUND = ChartColumn("round", "round")
 _CURVE_TABLE = (
     _ALGORITHM,
     _ROUND,
-    Column("mean", "mean, %", *_PERCENT),
-    Column("low", "lowest seed, %", *_PERCENT),
-    Column("high", "highest seed, %", *_PERCENT),
-    Column("n", "seeds"),
+    ChartColumn("mean", "mean, %", *_PERCENT),
+    ChartColumn("low", "lowest seed, %", *_PERCENT),
+    ChartColumn("high", "highest seed, %", *_PERCENT),
+    ChartColumn("n", "seeds"),
 )
 
 
 def learning_sections(
     groups: Sequence[Group], results: Results, labels: Sequence[str], charts: Charts
 ) -> list[dict[str, Any]]:
-    """Return `group`, `columns` and `cells` of each group: `label`, `remarks`, number of its `chart`, and `costs`.
+    """Return `group`, `columns` and `cells` of each group.
 
-    `labels` are every algorithm, in the order of the colours; new charts are added to `charts`.
+    A cell has `label`, `remarks`, the number of its `chart`, and `costs`: the number of the chart
+    against each of `COSTS`. A number is None if there is nothing to draw.
+
+    Args:
+        groups: of the page.
+        results: with the curves.
+        labels: every algorithm, in the order of the colours.
+        charts: to which new ones are added.
     """
     sections = []
     for group in groups:
@@ -50,16 +60,15 @@ def learning_sections(
             label = "α = {}, C = {}".format(*map(number, cell.place))
             where = f"{group.name}, {label}"
             what = f"Learning curves, {where}. {_ends(rows)}"
-            spec = (
-                live_lines(rows, _keys(rows, labels), Axis("round", "round"), _axis(cell))
-                if rows
-                else None
-            )
+            chart = None
+            if rows:
+                spec = live_lines(rows, _keys(rows, labels), Axis("round", "round"), _axis(cell))
+                chart = charts.add(spec, what, _CURVE_TABLE)
             cells.append(
                 {
                     "label": label,
                     "remarks": list(_remarks(cell, rows)),
-                    "chart": charts.add(spec, what, _CURVE_TABLE) if spec else None,
+                    "chart": chart,
                     "costs": {
                         cost: _add_cost_chart(axis, _axis(cell), where, rows, labels, charts)
                         for cost, axis in COSTS.items()
@@ -75,7 +84,8 @@ def _thin(rounds: Sequence[int]) -> list[int]:
     """Return at most `POINTS` of the rounds, evenly spaced, the first and the last among them."""
     if len(rounds) <= POINTS:
         return list(rounds)
-    return [rounds[round(at * (len(rounds) - 1) / (POINTS - 1))] for at in range(POINTS)]
+    step = (len(rounds) - 1) / (POINTS - 1)
+    return [rounds[round(at * step)] for at in range(POINTS)]
 
 
 def _axis(cell: Cell) -> Axis:
@@ -91,22 +101,27 @@ def _add_cost_chart(
     labels: Sequence[str],
     charts: Charts,
 ) -> int | None:
-    """Add the chart of accuracy against a cost in the cell named `where`; None if no run has that cost."""
+    """Add the chart of accuracy against a cost in the cell named `where`; return its number.
+
+    Return None if no run has that cost.
+    """
     priced = [row for row in rows if row[axis.field] is not None]
     if not priced:
         return None
-    cost = Column(axis.field, axis.title, axis.factor, 2)
+    cost = ChartColumn(axis.field, axis.title, axis.factor, 2)
     spec = live_lines(priced, _keys(priced, labels), axis, accuracy)
     what = f"{accuracy.title.capitalize()}, against {axis.title}, {where}."
     return charts.add(
-        spec, what, (_ALGORITHM, _ROUND, cost, Column("mean", "accuracy, %", *_PERCENT))
+        spec, what, (_ALGORITHM, _ROUND, cost, ChartColumn("mean", "accuracy, %", *_PERCENT))
     )
 
 
 def _keys(rows: Sequence[Row], labels: Sequence[str]) -> Keys:
-    """Return the panel's legend, in columns that its width has room for; each point has its sign if there is room."""
-    few, shown = len({row["round"] for row in rows}) <= MARKED, {row["algorithm"] for row in rows}
-    return Keys(labels, shown, signs=few, columns=3 if max(map(len, shown)) <= LONG else 2)
+    """Return the panel's legend, in as many columns as fit; few points have their signs."""
+    rounds = {row["round"] for row in rows}
+    shown = {row["algorithm"] for row in rows}
+    columns = 3 if max(map(len, shown)) <= LONG else 2
+    return Keys(labels, shown, signs=len(rounds) <= MARKED, columns=columns)
 
 
 def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
@@ -128,10 +143,14 @@ def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
 def _mean_at(
     curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metrics: str
 ) -> float | None:
-    """Return the sum of metrics at a round, mean over seeds; None if one of them was not recorded."""
-    values = [curve.get(metric, {}).get(at) for curve in curves for metric in metrics]
-    recorded = [value for value in values if value is not None]
-    return math.fsum(recorded) / len(curves) if len(recorded) == len(values) else None
+    """Return the sum of metrics at a round, mean over seeds; None if one was not recorded."""
+    values = []
+    for curve, metric in product(curves, metrics):
+        value = curve.get(metric, {}).get(at)
+        if value is None:
+            return None
+        values.append(value)
+    return math.fsum(values) / len(curves)
 
 
 def _ends(rows: Sequence[Row]) -> str:
@@ -145,10 +164,11 @@ def _ends(rows: Sequence[Row]) -> str:
 def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
     """Yield remarks on what the lines do not show."""
     drawn = {row["algorithm"]: row["n"] for row in rows}
-    counts = sorted(set(drawn.values()))
-    if counts:
-        several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
-        yield f"{several} seed{'s' * (counts[-1] > 1)}"
+    if drawn:
+        fewest = min(drawn.values())
+        most = max(drawn.values())
+        seeds = counted(most, "seed")
+        yield seeds if fewest == most else f"{fewest} to {seeds}"
     diverged = []
     for record in cell.selected:
         if record["diverged"]:
@@ -158,7 +178,8 @@ def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
         yield f"DIVERGED: {', '.join(diverged)}"
     reasons: dict[str, str] = {}
     for record in cell.records:
-        if (name := label_of(record)) not in drawn:
+        name = label_of(record)
+        if name not in drawn:
             if record["selected"]:
                 reasons[name] = "no curve is stored"
             elif record["n"] or name not in reasons:

@@ -1,4 +1,4 @@
-"""The page: its sections, the style sheet and the scripts, all in one file that needs no network."""
+"""The page: its sections, the style sheet and the scripts, in one file that needs no network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -64,11 +64,12 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
         EnvironmentProblem: vl-convert-python is not installed.
     """
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
-    groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
+    groups = groups_of(results.records)
+    labels = labels_of(results.records)
+    charts = Charts()
     metrics = shown_accuracies(results.records, stated)
     tables = {group.key: tables_of_records(group.records, metrics)[0] for group in groups}
-    present = {key for record in results.records for key, _ in flags_to_show(record)}
-    present |= {key for run in results.runs for key, _ in flags_of_run(run)}
+    present = _flags_present(results)
     context = {
         "title": title,
         "made": made,
@@ -116,40 +117,53 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
     return environment.get_template("page.html").render(context)
 
 
+def _flags_present(results: Results) -> set[str]:
+    """Return the keys of all flags that some row or run has."""
+    flags = chain.from_iterable(map(flags_to_show, results.records))
+    flags_of_runs = chain.from_iterable(map(flags_of_run, results.runs))
+    return {key for key, _ in chain(flags, flags_of_runs)}
+
+
 def javascript_bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script without global names; raises as `renderer` does."""
+    """Return Vega, Vega-Lite and vega-embed as one script without global names.
+
+    Raises EnvironmentProblem if vl-convert-python is not installed.
+    """
     bundle = renderer().javascript_bundle()
     # The HTML parser ends a script at the first of these, even inside a string of JavaScript.
     return _wrapped(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
 
 
 def _printed_section(results: Results) -> list[dict[str, Any]]:
-    """Return every printed table that has a run in some cell, and the `places` above its columns with their widths."""
+    """Return `title`, `table` and `places` of every printed table that has a run in some cell.
+
+    The places, with their widths, are above the columns.
+    """
     stored = {(run["dataset"], run["algorithm"]) for run in results.runs}
     printed = {
         (cell.paper, cell.table): None
         for cell in printed_cells()
         if (cell.dataset, cell.algorithm) in stored
     }
-    tables = [cells_of(paper, table) for paper, table in printed]
-    groups = [
-        [candidate for cell in cells for candidate in candidates_of(cell)] for cells in tables
-    ]
-    answers = (
-        iter(replications([c for group in groups for c in group], results.source))
-        if tables
-        else iter(())
-    )
+    titles = []
+    candidates = []  # of each table
+    for paper, table_name in printed:
+        cells = cells_of(paper, table_name)
+        titles.append(title_of(cells[0]))
+        candidates.append(list(chain.from_iterable(map(candidates_of, cells))))
+    if not titles:
+        return []
+    # All tables at once, because the rows are read once for all of them.
+    answers = iter(replications(list(chain.from_iterable(candidates)), results.source))
     sections = []
-    for cells, group in zip(tables, groups, strict=True):
-        beside_ours = [next(answers) for _ in group]
+    for title, candidates_of_table in zip(titles, candidates, strict=True):
+        beside_ours = list(islice(answers, len(candidates_of_table)))
         if any(answer.state != "missing" for answer in beside_ours):
-            table = replication_sheet(beside_ours, title_of(cells[0])).table
-            places = [
-                (label, len(list(heads)))
-                for label, heads in groupby(table.heads, key=lambda head: head.label)
-            ]
-            sections.append({"title": title_of(cells[0]), "table": table, "places": places})
+            table = replication_sheet(beside_ours, title).table
+            places = []
+            for label, heads in groupby(table.heads, key=lambda head: head.label):
+                places.append((label, len(list(heads))))
+            sections.append({"title": title, "table": table, "places": places})
     return sections
 
 
@@ -166,11 +180,8 @@ def _colours() -> str:
     """Return the colours of `bench.charts.theme` as CSS custom properties, each for both themes."""
     pairs = {f"c{position}": pair for position, pair in enumerate(zip(LIGHT, DARK, strict=True))}
     pairs |= {"ground": BACKGROUNDS, "ink": INKS, "faint": FAINT, "line": GRIDS}
-    return (
-        ":root{"
-        + "".join(f"--{name}:light-dark({a},{b});" for name, (a, b) in pairs.items())
-        + "}\n"
-    )
+    properties = [f"--{name}:light-dark({light},{dark});" for name, (light, dark) in pairs.items()]
+    return f":root{{{''.join(properties)}}}\n"
 
 
 def _metric_rules(metrics: Sequence[Number]) -> str:
@@ -196,10 +207,11 @@ def _quantities(metrics: Sequence[Number], records: Sequence[Record]) -> list[st
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return a content security policy that allows only these scripts, and no fetches."""
-    hashes = [
-        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
-    ]
-    allowed = " ".join(f"'sha256-{text}'" for text in hashes)
+    sources = []
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        sources.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    allowed = " ".join(sources)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
     )

@@ -1,6 +1,7 @@
-"""The sections about runs: times, commits and machines of all of them, and each one with its command.
+"""The sections about runs: times, commits and machines of all runs, and the list of runs.
 
-A single run has results, full configuration, provenance, error, and the command to run it again.
+Each run of the list has its results, full configuration, provenance, error, and the command to run
+it again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from bench.stored.groups import Group
@@ -42,7 +44,8 @@ def states_of(runs: Sequence[Run]) -> str:
     counts = Counter(run["status"] for run in runs)
     diverged = sum(bool(run["diverged"]) for run in runs)
     states = [f"{count:,} {status}" for status, count in sorted(counts.items())]
-    states += [f"{diverged:,} of them DIVERGED"] * bool(diverged)
+    if diverged:
+        states.append(f"{diverged:,} of them DIVERGED")
     return f"{counted(len(runs), 'run')}: {', '.join(states)}"
 
 
@@ -52,56 +55,65 @@ def facts(
     """Yield names and values of the facts about the runs. `labels`: every algorithm."""
     yield "algorithms", f"{len(labels)}: {', '.join(labels)}"
     yield "seeds", ", ".join(map(str, sorted({run["seed"] for run in runs})))
-    records = [record for group in groups for cell in group.cells for record in cell.records]
-    if chosen := sorted(
-        {str(record["chosen_on"]) for record in records if record.get("chosen_on")}
-    ):
-        yield "chosen on", f"{', '.join(chosen)}, which is not shown"
-    first, last = min(run["started"] for run in runs), max(run["finished"] for run in runs)
+    records = chain.from_iterable(group.records for group in groups)
+    chosen_on = {str(record["chosen_on"]) for record in records if record.get("chosen_on")}
+    if chosen_on:
+        yield "chosen on", f"{', '.join(sorted(chosen_on))}, which is not shown"
+    first = min(run["started"] for run in runs)
+    last = max(run["finished"] for run in runs)
+    span = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
     training = duration(sum(run["seconds"] or 0.0 for run in runs))
-    yield (
-        "run",
-        f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {training} of training in all",
-    )
+    yield "run", f"{span}, {training} of training in all"
     yield "commits", ", ".join(_commits(runs))
-    versions: dict[str, set[str]] = {}
-    for run in runs:
-        for name, version in {"fedkd-bench": run["package_version"], **run["versions"]}.items():
-            versions.setdefault(name, set()).add(version)
-    yield (
-        "versions",
-        ", ".join(f"{name} {' / '.join(sorted(releases))}" for name, releases in versions.items()),
-    )
+    yield "versions", ", ".join(_versions(runs))
     yield "machines", ", ".join(_machines(runs))
-    yield "papers", ", ".join(sorted({run["paper"] for run in runs if run["paper"]})) or "none"
+    papers = {run["paper"] for run in runs if run["paper"]}
+    yield "papers", ", ".join(sorted(papers)) or "none"
+
+
+def _versions(runs: Sequence[Run]) -> Iterator[str]:
+    releases: dict[str, set[str]] = {}
+    for run in runs:
+        releases.setdefault("fedkd-bench", set()).add(run["package_version"])
+        for package, version in run["versions"].items():
+            releases.setdefault(package, set()).add(version)
+    for package, versions in releases.items():
+        yield f"{package} {' / '.join(sorted(versions))}"
 
 
 def _commits(runs: Sequence[Run]) -> Iterator[str]:
     counts = Counter((run["git_commit"], run["git_dirty"]) for run in runs)
     for (commit, dirty), count in counts.most_common():
         name = commit[:_SHORT_COMMIT] if commit else "no checkout"
-        yield f"{name}{' with uncommitted changes' if dirty else ''} ({counted(count, 'run')})"
+        if dirty:
+            name += " with uncommitted changes"
+        yield f"{name} ({counted(count, 'run')})"
 
 
 def _machines(runs: Sequence[Run]) -> Iterator[str]:
     counts = Counter((run["device"], run["cpu"], run["backend"], run["threads"]) for run in runs)
     for (device, cpu, backend, threads), count in counts.most_common():
         processor = cpu if device == "cpu" else f"{device}, {cpu}"
-        yield f"{processor}, {backend} backend, {counted(threads, 'thread')} ({counted(count, 'run')})"
+        machine = f"{processor}, {backend} backend, {counted(threads, 'thread')}"
+        yield f"{machine} ({counted(count, 'run')})"
 
 
 def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, Any]:
-    """Return `runs`, failed ones first, their `flags`, and the settings and origins that are `shared`.
+    """Return `runs`, `flags` and `shared` of the list of runs.
 
-    `curves` are by run key.
+    Failed runs come first. Settings and origins are stored once for all runs that share them:
+    `shared` has the anchor, the kind and the values of each.
+
+    Args:
+        runs: of the page.
+        curves: by run key.
     """
     settings: dict[str, str] = {}  # as JSON -> anchor
     origins: dict[str, str] = {}
     entries = []
     for run in sorted(runs, key=_order):
-        origin = canonical_json(
-            {name: run[name] for name in _ORIGIN} | {"versions": dict(run["versions"])}
-        )
+        facts_of_origin = {name: run[name] for name in _ORIGIN}
+        origin = canonical_json(facts_of_origin | {"versions": dict(run["versions"])})
         entries.append(
             {
                 "run": run,
@@ -117,20 +129,16 @@ def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, 
     shared = [(anchor, "setting", json.loads(text)) for text, anchor in settings.items()]
     for text, anchor in origins.items():
         values = json.loads(text)
-        versions = {f"{name} version": version for name, version in values.pop("versions").items()}
-        shared.append(
-            (
-                anchor,
-                "origin",
-                {name.replace("_", " "): value for name, value in values.items()} | versions,
-            )
-        )
-    flags = sorted({key for run in runs for key, _ in flags_of_run(run)})
-    return {"runs": entries, "flags": flags, "shared": shared}
+        versions = values.pop("versions")
+        shown = {name.replace("_", " "): value for name, value in values.items()}
+        shown |= {f"{package} version": version for package, version in versions.items()}
+        shared.append((anchor, "origin", shown))
+    flags = {key for key, _ in chain.from_iterable(map(flags_of_run, runs))}
+    return {"runs": entries, "flags": sorted(flags), "shared": shared}
 
 
 def _results(run: Run, curve: Curve) -> Iterator[tuple[str, str]]:
-    """Yield names and values of what came out: every number of the run, and its algorithm's own metrics."""
+    """Yield names and values: every number of the run, and its algorithm's own metrics."""
     yield "run key", run["run_key"]
     for name, metric in NUMBERS.items():
         if run[name] is not None:
@@ -166,11 +174,11 @@ def _commands(run: Run) -> Iterator[str]:
     models = dict.fromkeys(base_model(name) for name in (run["model"], *client_models))
     public, _, _ = setting.get("public", "").rpartition(":")
     algorithm = run["algorithm"]
-    if setting.get("finetune_steps"):  # a row after further steps is of the same run
+    if setting.get("finetune_steps"):  # the run also yields the row without further steps
         algorithm = algorithm.removesuffix(FINETUNED)
     names = (algorithm, run["dataset"], *models, run["partition"], public)
     outside = [name for name in names if ":" in name]
-    allowed = ["--import", *outside] * bool(outside)
+    allowed = ["--import", *outside] if outside else []
     yield shell_command(
         "bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], *allowed, "--out", run["out"]
     )

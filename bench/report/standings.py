@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.charts.theme import Spec, colour, whole
-from bench.report.charts import Charts, Column
+from bench.report.charts import ChartColumn, Charts
 from bench.stored.groups import Group
 from bench.stored.groups import number as value_text
 from bench.terminal.words import counted
@@ -17,12 +17,12 @@ from leaderboards.tables.model import number
 from leaderboards.tables.over_cells import BASELINE, over_cells
 
 _TABLE = (
-    Column("metric", "metric"),
-    Column("alpha", "alpha"),
-    Column("participation", "participation"),
-    Column("algorithm", "best algorithm"),
-    Column("numbers", "accuracy and margin over the second"),
-    Column("verdict", "can it be told from chance"),
+    ChartColumn("metric", "metric"),
+    ChartColumn("alpha", "alpha"),
+    ChartColumn("participation", "participation"),
+    ChartColumn("algorithm", "best algorithm"),
+    ChartColumn("numbers", "accuracy and margin over the second"),
+    ChartColumn("verdict", "can it be told from chance"),
 )
 _FROM_ALL = "all others are excluded from being best"
 _CELL = {"width": 188, "height": 78}  # pixels
@@ -109,8 +109,11 @@ def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
     means = [float(ranked[label].statistic("mean") or 0.0) for label in order[:2]]
     numbers = f"{number(means[0], metric)} %"
     if len(order) > 1:
-        margin = f"{number(means[0] - means[1], metric, sign=True)} points"
-        numbers += f", {margin if means[0] > means[1] else f'as {order[1]}'}"
+        margin = means[0] - means[1]
+        if margin > 0:
+            numbers += f", {number(margin, metric, sign=True)} points"
+        else:
+            numbers += f", as {order[1]}"
     verdict = _verdict([ranked[label] for label in order])
     return {
         "algorithm": best,

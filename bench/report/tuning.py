@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.charts.theme import Spec, colour, dash, whole
-from bench.report.charts import Charts, Column
+from bench.report.charts import ChartColumn, Charts
 from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
 from leaderboards.problems import differing, sortable
@@ -14,39 +14,36 @@ from leaderboards.selection import selecting_number
 
 _DISCRETE = 12  # number of different values beyond which they are on a continuous scale
 _RESPONSE_TABLE = (
-    Column("configuration", "configuration"),
-    Column("alpha", "alpha"),
-    Column("participation", "participation"),
-    Column("accuracy", "validation accuracy, %", 100.0, 2),
-    Column("n", "seeds"),
+    ChartColumn("configuration", "configuration"),
+    ChartColumn("alpha", "alpha"),
+    ChartColumn("participation", "participation"),
+    ChartColumn("accuracy", "validation accuracy, %", 100.0, 2),
+    ChartColumn("n", "seeds"),
 )
-_LOGARITHMIC = (
-    50.0  # ratio of the largest to the smallest value from which a continuous axis is logarithmic
-)
+# Ratio of the largest to the smallest value from which a continuous axis is logarithmic.
+_LOGARITHMIC = 50.0
 
 
 def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, Any]]:
-    """Return every algorithm with several configurations: its `figures`, and how many configurations are `left` out.
+    """Return `heading`, `figures` and `left` of every algorithm with several configurations.
 
-    New charts are added to `charts`.
+    `left` is the number of configurations without a figure. New charts are added to `charts`.
     """
     sections = []
     for group in groups:
-        records = [record for cell in group.cells for record in cell.records]
-        for label in sorted({label_of(record) for record in records}):
-            tried = [record for record in records if label_of(record) == label]
+        for label in sorted({label_of(record) for record in group.records}):
+            tried = [record for record in group.records if label_of(record) == label]
             finished = [record for record in tried if record["n"] and not record["diverged"]]
             usable = [record for record in finished if _validation(record) is not None]
-            figures = [
-                figure
-                for name in _varied(tried)
-                if (figure := _response(group, label, name, usable, charts))
-            ]
+            figures = []
+            for name in _varied(tried):
+                figure = _response(group, label, name, usable, charts)
+                if figure:
+                    figures.append(figure)
             if figures:
                 heading = f"{label}, {group.name}" if len(groups) > 1 else label
-                sections.append(
-                    {"heading": heading, "figures": figures, "left": len(tried) - len(usable)}
-                )
+                left = len(tried) - len(usable)
+                sections.append({"heading": heading, "figures": figures, "left": left})
     return sections
 
 
@@ -59,10 +56,11 @@ def _validation(record: Record) -> float | None:
 
 def _varied(records: Sequence[Record]) -> list[str]:
     """Return the hyper-parameters that have several values in a cell."""
-    places = (
-        ((record["alpha"], record["participation"]), hyperparameters(record)) for record in records
-    )
-    return sorted(set().union(*differing(places).values()))
+    in_cells = []
+    for record in records:
+        cell = (record["alpha"], record["participation"])
+        in_cells.append((cell, hyperparameters(record)))
+    return sorted(set().union(*differing(in_cells).values()))
 
 
 def text_of(record: Record, names: Sequence[str]) -> str:
@@ -77,25 +75,30 @@ def _response(
     values = sorted({hyperparameters(record).get(name) for record in records}, key=sortable)
     if len(values) < 2:
         return None
-    continuous = len(values) > _DISCRETE and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in values
-    )
+    continuous = len(values) > _DISCRETE and all(map(_is_number, values))
+    if not continuous:
+        values = list(map(number, values))
     names = _varied(records)
-    rows = [
-        {
-            "value": value if continuous else number(value),
-            "alpha": number(record["alpha"]),
-            "participation": number(record["participation"]),
-            "accuracy": _validation(record),
-            "configuration": text_of(record, names),
-            "n": record["n"],
-        }
-        for record in records
-        for value in [hyperparameters(record).get(name)]
-    ]
-    spec = _spec(name, rows, values if continuous else list(map(number, values)), continuous, group)
+    rows = []
+    for record in records:
+        value = hyperparameters(record).get(name)
+        rows.append(
+            {
+                "value": value if continuous else number(value),
+                "alpha": number(record["alpha"]),
+                "participation": number(record["participation"]),
+                "accuracy": _validation(record),
+                "configuration": text_of(record, names),
+                "n": record["n"],
+            }
+        )
+    spec = _spec(name, rows, values, continuous, group)
     what = f"Validation accuracy of {label} against {name}, {group.name}."
     return {"caption": name, "chart": charts.add(spec, what, _RESPONSE_TABLE)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _spec(
@@ -105,10 +108,10 @@ def _spec(
     continuous: bool,
     group: Group,
 ) -> Spec:
-    """Draw a point per configuration, and a line through the mean at each value of the hyper-parameter `name`.
+    """Draw a point per configuration, and a line through the mean at each value of `name`.
 
-    Alphas are in the order of the colours, participations in that of the dashes. `values` that are
-    `continuous` are on a scale, without a line, because those of a random search never coincide.
+    Alphas are in the order of the colours, participations in the order of the dashes. Values of a
+    random search are `continuous`: they have no line, because no two of them coincide.
     """
     wide = continuous and min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC
     scale = {"type": "log"} if wide else {"zero": False}

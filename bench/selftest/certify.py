@@ -102,7 +102,7 @@ class NotApplicable(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """One line of a certificate."""
 
     check: str
@@ -121,7 +121,7 @@ class Certificate:
     algorithm: str
     factory: str
     version: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CheckOutcome, ...]
 
     @property
     def passed(self) -> bool:
@@ -145,7 +145,7 @@ def certify(
     Stop after an error in `contract`, which all others would raise too. `verbose` adds the errors'
     tracebacks to the problems.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[CheckOutcome] = []
     for name in checks:
         outcomes.append(run_check(candidate, name, verbose))
         if name == "contract" and outcomes[-1].raised:
@@ -154,7 +154,7 @@ def certify(
     return Certificate(candidate.name, entry.factory, entry.version, tuple(outcomes))
 
 
-def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome:
+def run_check(candidate: Candidate, name: str, verbose: bool = False) -> CheckOutcome:
     """Run one check of `CHECKS`.
 
     An error inside it is a failure whose problem names the error's origin.
@@ -167,11 +167,11 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome
             check = getattr(module, name)
             check(candidate, finding)
     except NotApplicable as reason:
-        return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
+        return CheckOutcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
     seconds = time.perf_counter() - began
     problems = finding.problems
     if not problems:
-        return Outcome(name, PASSED, finding.measured, seconds=seconds)
+        return CheckOutcome(name, PASSED, finding.measured, seconds=seconds)
     if verbose:
         for error in finding.errors:
             problems.append("".join(traceback.format_exception(error)).rstrip())
@@ -179,4 +179,4 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome
     look = LOOK[name]
     if name == "contract" and raised:
         look += "; no further checks run after an error here"
-    return Outcome(name, FAILED, finding.measured, tuple(problems), look, raised, seconds)
+    return CheckOutcome(name, FAILED, finding.measured, tuple(problems), look, raised, seconds)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from bench import artifacts
 from bench.errors import UsageError
-from bench.sync.mirrored_states import States
+from bench.sync.mirrored_states import MirroredStates
 from bench.sync.place import MirrorProblem, Place, first_line, local_folder, open_place
 from bench.terminal.console import say
 from bench.terminal.words import counted
@@ -52,7 +52,7 @@ class Mirror:
         self.out = out
         self.place = place
         self._folder = Folder(out)
-        self._states = States(out, place)
+        self._states = MirroredStates(out, place)
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
         """Fetch the files that the folder lacks.

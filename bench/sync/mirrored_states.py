@@ -26,7 +26,7 @@ from leaderboards import Store, StoreError
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 
 
-class States:
+class MirroredStates:
     """The states of a result folder and those of its mirror."""
 
     def __init__(self, out: Path, place: Place) -> None:

@@ -46,6 +46,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def listed(noun: str, numbers: Collection[int]) -> str:
+    """List numbers after their noun, in ascending order: `seed 0`, `seeds 0, 1`."""
+    plural = noun if len(numbers) == 1 else f"{noun}s"
+    return f"{plural} {', '.join(map(str, sorted(numbers)))}"
+
+
 def duration(seconds: float) -> str:
     """Format seconds: `90 s`, `12 min`, `3.4 h`, `2.1 days`."""
     for size, unit, top in ((1, "s", 120), (60, "min", 7200)):

@@ -28,9 +28,9 @@ from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
 from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
 from bench.selftest.equations.lab_run import (
-    History,
+    FedAvgRecord,
+    LabRun,
     Loss,
-    Run,
     ce,
     fedavg_loss,
     local_gap,
@@ -53,7 +53,7 @@ LACKING = 3  # a client that has half of the classes, although its batches conta
 def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
     """Return CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         per_tensor = prox_reduction == "mean_per_tensor"
         squares = [(w[name] - history.received[name]) ** 2 for name in TRAINED]
         return ce(w, samples) + mu / 2 * sum_of(
@@ -84,7 +84,7 @@ def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **oth
     a is the softmax of the last layer's input, U is uniform over its D entries.
     """
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         a = forward(w, samples.x).features
         log_u = -math.log(FEATURES)
         if fedmax_direction == "a_u":
@@ -132,7 +132,7 @@ def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: s
     return z * torch.tensor(scales, dtype=z.dtype)
 
 
-def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
+def counted(run: LabRun, logits: Any, **options: Any) -> Iterator[float]:
     """Compare two clients' losses in rounds 1 and 3.
 
     `logits` makes logits (B, C) that depend on their samples of each class.
@@ -151,7 +151,7 @@ def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
             counts = [labels.count(c) for c in range(CLASSES)]
 
             def loss(
-                w: Params, samples: Batch, history: History, counts: list[int] = counts
+                w: Params, samples: Batch, history: FedAvgRecord, counts: list[int] = counts
             ) -> Tensor:
                 return cross_entropy(
                     logits(forward(w, samples.x).logits, counts, **options), samples.y
@@ -165,7 +165,7 @@ def shared(params: Params) -> Params:
     return {name: params[name] for name in SHAPES}
 
 
-def personal(run: Run, **options: Any) -> Iterator[float]:
+def personal(run: LabRun, **options: Any) -> Iterator[float]:
     """Compare FedBN's broadcast and evaluated models and clients' starts.
 
     They are compared before the first round and after each.
@@ -178,7 +178,7 @@ def personal(run: Run, **options: Any) -> Iterator[float]:
         mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
         yield run.model_gap(mean)
         for k in SIZES:
-            yield local_gap(run, History([local_models[k] | mean]), k, fedavg_loss())
+            yield local_gap(run, FedAvgRecord([local_models[k] | mean]), k, fedavg_loss())
 
 
 def fedbn_check(**options: Any) -> Check:
@@ -187,7 +187,7 @@ def fedbn_check(**options: Any) -> Check:
     return Check(title, FEDBN, personal, options)
 
 
-def alone(run: Run) -> Iterator[float]:
+def alone(run: LabRun) -> Iterator[float]:
     """Compare each client's start with its last model.
 
     The gap is inf if the server sends or evaluates anything.
@@ -199,7 +199,7 @@ def alone(run: Run) -> Iterator[float]:
         is_silent = is_silent and run.algorithm.evaluated(run.server) == {"": {}}
         yield 0.0 if is_silent else math.inf
         for k in SIZES:
-            yield local_gap(run, History([local_models[k]]), k, fedavg_loss())
+            yield local_gap(run, FedAvgRecord([local_models[k]]), k, fedavg_loss())
 
 
 ALONE = Check(
@@ -207,7 +207,7 @@ ALONE = Check(
 )
 
 
-def latest(run: Run, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
+def latest(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
     """Compare T1's evaluated models after each round.
 
     These are the base's mean, and the mean of all clients' latest models.

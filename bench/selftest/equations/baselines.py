@@ -19,8 +19,8 @@ from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
 from bench.selftest.equations.lab_run import (
-    History,
-    Run,
+    FedAvgRecord,
+    LabRun,
     ce,
     fedavg_loss,
     local_gap,
@@ -52,7 +52,7 @@ def inner(left: Params, right: Params) -> Tensor:
     return sum_of((left[name] * right[name]).sum() for name in TRAINED)
 
 
-def scaffold(run: Run, server_lr: float) -> Iterator[float]:
+def scaffold(run: LabRun, server_lr: float) -> Iterator[float]:
     """Check y <- y - eta_l (g(y) - c_k + c), option II for c_k, and the server's two updates.
 
     Only the gradient is compared, because the paper prints a step without an objective.
@@ -80,7 +80,7 @@ def scaffold(run: Run, server_lr: float) -> Iterator[float]:
         yield run.model_gap(w)
 
 
-def fednova(run: Run) -> Iterator[float]:
+def fednova(run: LabRun) -> Iterator[float]:
     """Check w - tau_eff sum p_k d_k, with d_k = (w - w_k) / a_k and tau_eff = sum p_k a_k."""
     momentum = run.momentum
 
@@ -100,7 +100,7 @@ def fednova(run: Run) -> Iterator[float]:
         yield run.model_gap(w)
 
 
-def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
+def feddyn(run: LabRun, alpha_dyn: float) -> Iterator[float]:
     """Check F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2.
 
     h_k and the server's h follow the local models.
@@ -110,7 +110,7 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
     h_k = {k: zero(w) for k in SIZES}
 
     def loss(k: int) -> Any:
-        def of_client(v: Params, samples: Batch, history: History) -> Tensor:
+        def of_client(v: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
             risk = masked(ce(v, samples), samples.weight)
             moved = minus(v, history.received)
             return risk - inner(h_k[k], v) + alpha_dyn / 2 * inner(moved, moved)
@@ -119,7 +119,7 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
 
     for clients in THREE:
         for k in SIZES:
-            yield local_gap(run, History([w]), k, loss(k))
+            yield local_gap(run, FedAvgRecord([w]), k, loss(k))
         ended = run.round(clients)
         for k, y in ended.items():
             move = scaled(alpha_dyn, minus(y, w))
@@ -130,7 +130,7 @@ def feddyn(run: Run, alpha_dyn: float) -> Iterator[float]:
         yield run.model_gap(w)
 
 
-def fedavgm(run: Run, server_lr: float, server_momentum: float) -> Iterator[float]:
+def fedavgm(run: LabRun, server_lr: float, server_momentum: float) -> Iterator[float]:
     """Check v <- beta v + sum p_k (w_t - w_k); w <- w - eta v."""
     w = run.initial
     v = zero(run.initial)
@@ -141,7 +141,9 @@ def fedavgm(run: Run, server_lr: float, server_momentum: float) -> Iterator[floa
         yield run.model_gap(w)
 
 
-def fedadam(run: Run, server_lr: float, beta1: float, beta2: float, tau: float) -> Iterator[float]:
+def fedadam(
+    run: LabRun, server_lr: float, beta1: float, beta2: float, tau: float
+) -> Iterator[float]:
     """Check w <- w + eta m / (sqrt(v) + tau).
 
     m and v are uncorrected moments of Delta = sum p_k (w_k - w_t); v begins at tau^2.
@@ -158,7 +160,7 @@ def fedadam(run: Run, server_lr: float, beta1: float, beta2: float, tau: float) 
         yield run.model_gap(w)
 
 
-def qffl(run: Run, q: float) -> Iterator[float]:
+def qffl(run: LabRun, q: float) -> Iterator[float]:
     """Check w - sum_k F_k^q d_k / sum_k (q F_k^(q-1) ||d_k||^2 + L F_k^q).
 
     Here d_k = L (w - w_k) and L = 1 / lr. The local risk F_k is the mean cross entropy on all of a

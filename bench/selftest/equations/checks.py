@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
-from bench.selftest.equations.lab_run import Loss, Make, Run, local_gap, run_rounds
+from bench.selftest.equations.lab_run import LabRun, Loss, Make, local_gap, run_rounds
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 
@@ -40,7 +40,7 @@ class Check:
 
         `make(**hyperparameters)` builds the algorithm.
         """
-        run = Run(make, self.options, self.norm, self.lrs, self.momentum)
+        run = LabRun(make, self.options, self.norm, self.lrs, self.momentum)
         return max(self.gaps(run, **self.options))
 
 
@@ -104,7 +104,7 @@ def loss_check(
     its own server step, leave `cohorts` out, and check that step by a `Check` with its own gaps.
     """
 
-    def gaps(run: Run, **options: Any) -> Iterator[float]:
+    def gaps(run: LabRun, **options: Any) -> Iterator[float]:
         yield local_gap(run, run_rounds(run, cohorts), client, loss(**options))
 
     return Check(title, source, gaps, options, norm)
@@ -116,7 +116,7 @@ def mean_check(**options: Any) -> Check:
     The mean is weighted by examples.
     """
 
-    def gaps(run: Run, **options: Any) -> Iterator[float]:
+    def gaps(run: LabRun, **options: Any) -> Iterator[float]:
         for clients in TWO:
             yield run.model_gap(weighted(run.round(clients), SIZES))
 

@@ -31,7 +31,7 @@ from bench.selftest.equations.lab import (
     model,
     server_samples,
 )
-from bench.selftest.equations.lab_run import History, Loss, Run, ce, fedavg_loss, local_gap
+from bench.selftest.equations.lab_run import FedAvgRecord, LabRun, Loss, ce, fedavg_loss, local_gap
 from bench.selftest.toy import gap
 
 FEDLSD = "FedCAD, Eq. 4"
@@ -60,7 +60,7 @@ def fedlsd_loss(
     class.
     """
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         a = distillation_weight
         a = a[samples.y] if isinstance(a, Tensor) else a
         term = kl(teacher(history.received, samples), student(w, samples), temperature)
@@ -93,7 +93,7 @@ def fedcad_loss(
 ) -> Loss:
     """Return Eq. 5: FedLSD's objective with the weights of Eq. 6 of the received model."""
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         weights = printed_weights(history.received, beta, gamma, phi_temperature or temperature)
         return fedlsd_loss(weights, temperature, kd_t_squared)(w, samples, history)
 
@@ -106,7 +106,7 @@ def fedntd_loss(beta: float, temperature: float) -> Loss:
     p^g and p are over the C - 1 classes other than the true one.
     """
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         is_other = torch.arange(CLASSES) != samples.y[:, None]
         others = is_other.nonzero()[:, 1].view(-1, CLASSES - 1)
         term = kl(
@@ -120,7 +120,7 @@ def fedntd_loss(beta: float, temperature: float) -> Loss:
 
 
 @dataclass
-class Table:
+class LogitTable:
     """A client's logit sums (C, C) and counts (C,) by label."""
 
     sums: Tensor = field(default_factory=lambda: torch.zeros(CLASSES, CLASSES, dtype=torch.float64))
@@ -134,7 +134,7 @@ class Table:
             self.counts[label] += weight
 
 
-def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) -> Loss:
+def from_tables(tables: Mapping[int, LogitTable], weight: float, temperature: float) -> Loss:
     """Return the objective CE + lambda T^2 KL( softmax(Zbar_y / T) || softmax(z / T) ).
 
     The mean logits Zbar of the clients of `tables` are the teacher; a label that none of them has
@@ -151,7 +151,7 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
             return torch.zeros((), dtype=torch.float64)
         return kl(torch.stack(means).mean(0), z, temperature)
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         z = forward(w, samples.x).logits
         terms = torch.stack(
             [term(label, row) for label, row in zip(samples.y.tolist(), z, strict=True)]
@@ -162,7 +162,7 @@ def from_tables(tables: Mapping[int, Table], weight: float, temperature: float) 
 
 
 def table_gaps(
-    run: Run,
+    run: LabRun,
     distillation_weight: float,
     temperature: float,
     fd_exclude_self: bool = True,
@@ -172,13 +172,13 @@ def table_gaps(
 
     The formula uses an independent record of clients' latest tables.
     """
-    history = History([run.initial])
-    tables = dict[int, Table]()
+    history = FedAvgRecord([run.initial])
+    tables = dict[int, LogitTable]()
     for clients in TWO:
         visits = {k: run.visit(k) for k in clients}
         number = run.number
         for k, visit in visits.items():
-            tables[k] = tables[k] if fd_cumulative and k in tables else Table()
+            tables[k] = tables[k] if fd_cumulative and k in tables else LogitTable()
             for i in range(PASSES):
                 w = model(run.net, "pass", number, k, i)
                 samples = batch("tables", number, k, i)
@@ -206,14 +206,14 @@ def table_check(title: str, weight: float, temperature: float, **others: bool) -
 
 
 def moon_loss(
-    previous: Callable[[History], Params], mu: float, temperature: float = 0.5, **others: Any
+    previous: Callable[[FedAvgRecord], Params], mu: float, temperature: float = 0.5, **others: Any
 ) -> Loss:
     """Return Eq. 3: CE - mu log(e^(s(z,z_g)/tau) / (e^(s(z,z_g)/tau) + e^(s(z,z_prev)/tau))).
 
     s is the cosine of features.
     """
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         z = forward(w, samples.x).features
         frozen = [
             forward(v, samples.x, training=False).features.detach()
@@ -229,10 +229,10 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(1) / ((left**2).sum(1) * (right**2).sum(1)).sqrt()
 
 
-def random_previous(run: Run, mu: float, **options: Any) -> Iterator[float]:
+def random_previous(run: LabRun, mu: float, **options: Any) -> Iterator[float]:
     """Check two clients in round 1: their previous models differ, and neither is w_0."""
     drawn = list[Params]()
-    history = History([run.initial])
+    history = FedAvgRecord([run.initial])
     for client in (0, CLIENT):
         run.visit(client)
         drawn.append(run.fed.drawn_models[-1])

@@ -20,7 +20,7 @@ from algorithms.base import Data, Params
 from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward, moved_statistics
-from bench.selftest.equations.lab_run import Run, fedavg_loss, loss_and_grad_of
+from bench.selftest.equations.lab_run import LabRun, fedavg_loss, loss_and_grad_of
 from bench.selftest.equations.observe import Adam, unwrapped
 
 SOURCE = "Lin et al. 2020, Algorithm 1"
@@ -70,7 +70,7 @@ def _divergence(ended: Mapping[int, Params], x: Tensor, w: Params) -> Tensor:
     return kl(mean, forward(w, x).logits).mean()
 
 
-def distilled(run: Run, peak: int, **hyperparameters: Any) -> Iterator[float]:
+def distilled(run: LabRun, peak: int, **hyperparameters: Any) -> Iterator[float]:
     """Compare the model after each round's distillation.
 
     The validation labels are the student's own predictions after `peak` steps of round 1.
@@ -88,7 +88,7 @@ def distilled(run: Run, peak: int, **hyperparameters: Any) -> Iterator[float]:
         yield run.model_gap(student.kept(path, validation))
 
 
-def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
+def small_batches(run: LabRun, **hyperparameters: Any) -> Iterator[float]:
     """Check batches of 5 of the 12 auxiliary samples, whichever samples they hold."""
     student = Student(**hyperparameters)
     batches = list[Tensor]()

@@ -18,7 +18,7 @@ from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, share
 from bench.selftest.equations.checks import MEAN_SOURCE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
-from bench.selftest.equations.lab_run import Run, fedavg_loss
+from bench.selftest.equations.lab_run import LabRun, fedavg_loss
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Requests:
     dkd_dropout: float = 0.0
     dkd_augmented: bool = False
 
-    def distil(self, run: Run, round: int, start: Params, ended: Mapping[int, Params]) -> Params:
+    def distil(self, run: LabRun, round: int, start: Params, ended: Mapping[int, Params]) -> Params:
         """Move wbar_{t,0} to wbar_{t,J} by plain gradients of the soft cross entropy.
 
         They are summed by q_k over clients.
@@ -57,7 +57,7 @@ class Requests:
             w = w | {n: w[n] - lr * mean[n] for n in mean}
         return w
 
-    def complete(self, run: Run, round: int, ended: Mapping[int, Params]) -> bool:
+    def complete(self, run: LabRun, round: int, ended: Mapping[int, Params]) -> bool:
         """Return whether the round had its J requests, answered as `dkd_dropout` says.
 
         The share of answers may be 4 standard errors off. The algorithm draws the clients that
@@ -95,7 +95,7 @@ def sent(params: Params, personal: bool) -> Params:
     return shared(params) if personal else params
 
 
-def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Iterator[float]:
+def distilled(run: LabRun, cohorts: Cohorts, personal: bool, **options: Any) -> Iterator[float]:
     """Compare the model after each round's requests."""
     requests = Requests(**{item.name: options[item.name] for item in fields(Requests)})
     for round, clients in enumerate(cohorts, start=1):
@@ -105,7 +105,7 @@ def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Ite
         yield run.model_gap(requests.distil(run, round, mean, ended))
 
 
-def equals(run: Run, personal: bool, **options: Any) -> Iterator[float]:
+def equals(run: LabRun, personal: bool, **options: Any) -> Iterator[float]:
     """Check equal local models: their mean is the same model, every request's gradient zero."""
     same = model(run.net, "same")
     run.close({k: run.visit(k) for k in TWO[0]}, dict.fromkeys(TWO[0], same))

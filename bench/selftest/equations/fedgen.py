@@ -40,8 +40,8 @@ from bench.selftest.equations.lab import (
     model,
 )
 from bench.selftest.equations.lab_run import (
+    LabRun,
     LossAndGrad,
-    Run,
     ce,
     fedavg_loss,
     loss_and_grad_of,
@@ -115,7 +115,7 @@ def fit_labels(
     return labels, gap(computed, expected)
 
 
-def fit_steps(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
+def fit_steps(run: LabRun, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
     """Take a client's steps in the coming round; return the best fit of each.
 
     Each step has its own noise.
@@ -135,14 +135,14 @@ def fit_steps(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, floa
     return results
 
 
-def client_gaps(run: Run, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
+def client_gaps(run: LabRun, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
     """Compare a client's loss and gradient in the round after `cohorts`."""
     run_rounds(run, cohorts)
     for _, difference in fit_steps(run, weights, steps=3):
         yield difference
 
 
-def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> Iterator[float]:
+def labels_of_the_last_round(run: LabRun, hard_weight: float, **options: Any) -> Iterator[float]:
     """Check that if a round's clients hold one class, labels of the next round are that class."""
     for clients, label in (((0, 1), 1), ((2, 3), 3)):
         for client in clients:
@@ -152,7 +152,7 @@ def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> It
             yield difference if (labels == label).all() else math.inf
 
 
-def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
+def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
     """Check that labels of 200 generated samples occur as often as expected.
 
     The bound is five standard deviations. The last round's only client has 6, 3, 3 and 0 samples of
@@ -168,7 +168,7 @@ def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) ->
     yield 0.0 if close.all() else math.inf
 
 
-def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
+def soft_features_follow_the_batch(run: LabRun, **options: Any) -> Iterator[float]:
     """Check that other labels for samples 3 to 5 change the soft term's features of these alone."""
     calls = []
     run_rounds(run, ONE)
@@ -250,7 +250,7 @@ class Step:
 
 
 def one_round(
-    run: Run, heads: dict[int, Params], steps: int
+    run: LabRun, heads: dict[int, Params], steps: int
 ) -> tuple[list[Observation], list[Tensor]]:
     """Let the server take its step; return the generator's outputs, and the noise of them."""
     observations: list[Observation] = []
@@ -275,8 +275,8 @@ def one_round(
     return observations, noises
 
 
-def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[Step]:
-    """Run two rounds of different clients; return every generator step."""
+def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> list[Step]:
+    """LabRun two rounds of different clients; return every generator step."""
     run.fed.batch_size = BATCH
     steps = []
     for clients in TWO:
@@ -291,7 +291,7 @@ def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[St
 
 
 def server_gaps(
-    run: Run, label: int | None, objective: str = "intended", **options: Any
+    run: LabRun, label: int | None, objective: str = "intended", **options: Any
 ) -> Iterator[float]:
     """Compare every generator step of two rounds.
 
@@ -311,7 +311,7 @@ def server_gaps(
         yield gap(updated, adam.step(leaves, best))
 
 
-def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> Iterator[float]:
+def layers(run: LabRun, hidden_dim: int, label_embedding: bool, **options: Any) -> Iterator[float]:
     """Check the generator's layers.
 
     eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features.

@@ -16,7 +16,7 @@ from algorithms.base import Batch, Params
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, plain, softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, FIVE, ONE, THREE, TWO, forward, server_samples
-from bench.selftest.equations.lab_run import History, Loss, ce, fedavg_loss
+from bench.selftest.equations.lab_run import FedAvgRecord, Loss, ce, fedavg_loss
 
 EQ_4 = "FedGKD, Eq. 4"
 EQ_5 = "FedGKD, Eq. 5"
@@ -34,7 +34,7 @@ def teacher(w: Params, given: Batch) -> Tensor:
     return forward(w, given.x, training=False).logits
 
 
-def buffered(history: History, buffer: int, buffer_start: str) -> Params:
+def buffered(history: FedAvgRecord, buffer: int, buffer_start: str) -> Params:
     """Return the mean wbar_t of the last M global models.
 
     w_0 is one of them if the buffer starts with it.
@@ -46,7 +46,7 @@ def buffered(history: History, buffer: int, buffer_start: str) -> Params:
 def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
     """Return Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         wbar = buffered(history, buffer, buffer_start)
         return ce(w, samples) + gamma / 2 * kl(teacher(wbar, samples), student(w, samples))
 
@@ -56,7 +56,7 @@ def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
 def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
     """Return Eq. 4 with squares in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         difference = student(w, samples) - teacher(buffered(history, buffer, buffer_start), samples)
         return ce(w, samples) + gamma / 2 * (difference**2).sum(1) / CLASSES
 
@@ -112,7 +112,7 @@ def vote_loss(
     gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta).
     """
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         models = history.globals if buffer_start == "w0" else history.globals[1:]
         data = server_samples("validation")
         voters = models[-buffer:]

@@ -34,8 +34,8 @@ from bench.selftest.equations.lab import (
     model,
 )
 from bench.selftest.equations.lab_run import (
+    LabRun,
     LossAndGrad,
-    Run,
     ce,
     fedavg_loss,
     loss_and_grad_of,
@@ -109,7 +109,7 @@ class RecordedRun:
     The record has the slots, and the means of the round (ACA) and of all slots (OCA).
     """
 
-    def __init__(self, run: Run, **options: Any) -> None:
+    def __init__(self, run: LabRun, **options: Any) -> None:
         self.run = run
         self.losses = Losses(**options)
         self.aca = self.oca = run.initial
@@ -191,7 +191,7 @@ class RecordedRun:
         return generated.observations[0].leaves
 
 
-def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
+def as_printed(run: LabRun, cohorts: Cohorts, **options: Any) -> Iterator[float]:
     """Compare a client's steps before and after these rounds, and the server's models."""
     recorded = RecordedRun(run, **options)
     yield recorded.steps_gap(2)
@@ -200,7 +200,7 @@ def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
         yield recorded.steps_gap(2)
 
 
-def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
+def as_in_the_code(run: LabRun, **options: Any) -> Iterator[float]:
     """Compare rounds 2 and 3 of a client that trained in round 1.
 
     First the student, then the generator through it. The generator and Adam's state persist over
@@ -240,7 +240,7 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
         yield recorded.add({CLIENT: ended})
 
 
-def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
+def initialised_every_round(run: LabRun, **options: Any) -> Iterator[float]:
     """Check steps c1-c2: a client's earlier rounds leave no trace in its generator.
 
     Clients draw different generators.
@@ -255,7 +255,7 @@ def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
     yield 0.0 if gap(generator, other) > 0 else math.inf
 
 
-def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
+def layers(run: LabRun, noise_dim: int, **options: Any) -> Iterator[float]:
     """Check the generator's layers.
 
     Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution.
@@ -280,7 +280,7 @@ def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
     yield shapes_gap(RecordedRun(run).first_generator(CLIENT), shapes)
 
 
-def first_weights(run: Run, **options: Any) -> Iterator[float]:
+def first_weights(run: LabRun, **options: Any) -> Iterator[float]:
     """Check that initial convolutions are N(0, 2 / (k k outputs)), the rest torch's default.
 
     Images must have contrast. Standard deviations must lie within five standard errors; that of all
@@ -298,7 +298,7 @@ def first_weights(run: Run, **options: Any) -> Iterator[float]:
     yield 0.0 if contrast > LEAST_CONTRAST else math.inf
 
 
-def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
+def one_first_generator(run: LabRun, **options: Any) -> Iterator[float]:
     """Check that round 1 trains no generators, and that all clients begin with the same one."""
     recorded = RecordedRun(run, **options)
     run_rounds(run, ONE)

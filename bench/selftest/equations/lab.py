@@ -57,7 +57,7 @@ def draw(*keys: str | int) -> torch.Generator:
 
 
 def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> Outputs:
-    """Run the network: z = W2 h + b2, h = relu(norm(W1 x + b1)).
+    """LabRun the network: z = W2 h + b2, h = relu(norm(W1 x + b1)).
 
     norm is BatchNorm if `params` has it.
     """
@@ -107,7 +107,7 @@ class LabNet:
         return self
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
-        """Run in training mode; the running statistics in `params` change in place."""
+        """LabRun in training mode; the running statistics in `params` change in place."""
         self._check(params)
         if self.on_train:
             self.on_train(x)
@@ -119,7 +119,7 @@ class LabNet:
         return out
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Run in evaluation mode."""
+        """LabRun in evaluation mode."""
         self._check(params)
         # Copies of the statistics: a training pass may move them before the backward pass reads
         # them again.

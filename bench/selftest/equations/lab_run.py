@@ -50,7 +50,7 @@ class LossAndGrad(NamedTuple):
 
 
 @dataclass
-class Run:
+class LabRun:
     """The rounds of one algorithm; the arguments are those of `checks.Check`.
 
     Attributes:
@@ -124,7 +124,7 @@ class Run:
     def round(
         self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None
     ) -> dict[int, Params]:
-        """Run a round in which each client takes one step; return the models.
+        """LabRun a round in which each client takes one step; return the models.
 
         Each client ends at `local(client)`.
         """
@@ -163,7 +163,9 @@ class Run:
 class Visit:
     """One client in one round of `run`."""
 
-    def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
+    def __init__(
+        self, run: LabRun, client: int, message: Message, memory: Memory, plan: Plan
+    ) -> None:
         self.run = run
         self.client = client
         self.message = message
@@ -252,7 +254,7 @@ def loss_and_grad_of(net: LabNet, objective: Objective, params: Params) -> LossA
 
 
 @dataclass(frozen=True)
-class History:
+class FedAvgRecord:
     """An independent record of FedAvg's server."""
 
     globals: list[Params]  # w_0, w_1, ..., the last being the start of the coming round
@@ -265,7 +267,7 @@ class History:
         return self.globals[-1]
 
 
-Loss = Callable[[Params, Batch, History], Tensor]  # (B,) nats of each sample, or a scalar
+Loss = Callable[[Params, Batch, FedAvgRecord], Tensor]  # (B,) nats of each sample, or a scalar
 
 
 def ce(w: Params, given: Batch) -> Tensor:
@@ -278,16 +280,16 @@ def fedavg_loss(**options: Any) -> Loss:
     return lambda w, samples, history: ce(w, samples)
 
 
-def run_rounds(run: Run, cohorts: lab.Cohorts) -> History:
-    """Run these cohorts' rounds, and return an independent record of FedAvg's server."""
-    history = History([run.initial])
+def run_rounds(run: LabRun, cohorts: lab.Cohorts) -> FedAvgRecord:
+    """LabRun these cohorts' rounds, and return an independent record of FedAvg's server."""
+    history = FedAvgRecord([run.initial])
     for clients in cohorts:
         history.locals.append(run.round(clients))
         history.globals.append(weighted(history.locals[-1], SIZES))
     return history
 
 
-def local_gap(run: Run, history: History, client: int, loss: Loss) -> float:
+def local_gap(run: LabRun, history: FedAvgRecord, client: int, loss: Loss) -> float:
     """Return the largest gap of one client's start, loss and gradient in the coming round."""
     # With these keys no sample's features are all zero, where the cosine that MOON prints is
     # undefined.

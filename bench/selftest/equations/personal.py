@@ -27,10 +27,10 @@ from bench.selftest.equations.lab import (
     moved_statistics,
 )
 from bench.selftest.equations.lab_run import (
-    History,
+    FedAvgRecord,
+    LabRun,
     Loss,
     Objective,
-    Run,
     ce,
     fedavg_loss,
     local_gap,
@@ -53,7 +53,7 @@ class Sgd:
         params: the model to begin with.
     """
 
-    def __init__(self, run: Run, params: Params) -> None:
+    def __init__(self, run: LabRun, params: Params) -> None:
         self.run = run
         self.params = params
         self.momenta = {name: torch.zeros_like(params[name]) for name in run.net.trainable}
@@ -77,7 +77,7 @@ def mean_of(loss: Callable[..., Tensor], samples: Batch, w: Params) -> Tensor:
     return masked(loss(w, samples), samples.weight)
 
 
-def personal_rows(run: Run) -> float:
+def personal_rows(run: LabRun) -> float:
     """Return 0 if the clients' own models are evaluated, and nothing of the server's; else inf."""
     return 0.0 if run.algorithm.evaluated(run.server) == {"": {}} else math.inf
 
@@ -85,14 +85,14 @@ def personal_rows(run: Run) -> float:
 def ditto_loss(received: Params, names: tuple[str, ...], mu: float) -> Loss:
     """Return CE(v) + lambda/2 ||v - w_t||^2."""
 
-    def loss(v: Params, samples: Batch, history: History) -> Tensor:
+    def loss(v: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         squares = [((v[name] - received[name]) ** 2).sum() for name in names]
         return ce(v, samples) + mu / 2 * sum_of(squares)
 
     return loss
 
 
-def ditto_gaps(run: Run, mu: float) -> Iterator[float]:
+def ditto_gaps(run: LabRun, mu: float) -> Iterator[float]:
     """Compare two rounds of FedAvg's steps on w, each client's v_k, its loss and its gradient."""
     received = run.initial
     personal = dict.fromkeys(SIZES, run.initial)
@@ -113,7 +113,7 @@ def ditto_gaps(run: Run, mu: float) -> Iterator[float]:
         yield personal_rows(run)
         for k in SIZES:
             loss = ditto_loss(received, run.net.trainable, mu)
-            yield local_gap(run, History([personal[k]]), k, loss)
+            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
 
 
 def fd_loss(tables: Mapping[int, Tensor], gamma: float) -> Loss:
@@ -123,7 +123,7 @@ def fd_loss(tables: Mapping[int, Tensor], gamma: float) -> Loss:
     sample whose label none has is without that term.
     """
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         log_p = log_softmax(forward(w, samples.x).logits)
         terms = []
         for label, row in zip(samples.y.tolist(), log_p, strict=True):
@@ -148,7 +148,9 @@ def mean_outputs(passes: list[tuple[Params, Batch]]) -> Tensor:
     return torch.stack([p[y == label].mean(0) for label in range(CLASSES)])
 
 
-def fd_gaps(run: Run, distillation_weight: float, fd_exclude_self: bool = True) -> Iterator[float]:
+def fd_gaps(
+    run: LabRun, distillation_weight: float, fd_exclude_self: bool = True
+) -> Iterator[float]:
     """Compare each client's start, loss and gradient before and after two rounds."""
     personal = dict.fromkeys(SIZES, run.initial)
     tables: dict[int, Tensor] = {}
@@ -165,10 +167,10 @@ def fd_gaps(run: Run, distillation_weight: float, fd_exclude_self: bool = True) 
         for k in SIZES:
             others = {j: rows for j, rows in tables.items() if j != k or not fd_exclude_self}
             loss = fd_loss(others, distillation_weight)
-            yield local_gap(run, History([personal[k]]), k, loss)
+            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
 
 
-def fml_gaps(run: Run, ce_weight: float, meme_ce_weight: float) -> Iterator[float]:
+def fml_gaps(run: LabRun, ce_weight: float, meme_ce_weight: float) -> Iterator[float]:
     """Compare two rounds of the meme's steps, each private model, its loss and its gradient."""
     received = run.initial
     personal = dict.fromkeys(SIZES, run.initial)
@@ -191,20 +193,20 @@ def fml_gaps(run: Run, ce_weight: float, meme_ce_weight: float) -> Iterator[floa
         yield gap(dict(run.message()["params"]), received)
         for k in SIZES:
             loss = mutual(received, ce_weight)
-            yield local_gap(run, History([personal[k]]), k, loss)
+            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
 
 
 def mutual(teacher: Params, own: float) -> Loss:
     """Return own CE(w) + (1 - own) KL(p_teacher || p_w)."""
 
-    def loss(w: Params, samples: Batch, history: History | None = None) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord | None = None) -> Tensor:
         term = kl(forward(teacher, samples.x).logits, forward(w, samples.x).logits)
         return own * ce(w, samples) + (1 - own) * term
 
     return loss
 
 
-def lg_gaps(run: Run) -> Iterator[float]:
+def lg_gaps(run: LabRun) -> Iterator[float]:
     """Compare the averaged head, each client's start, loss and gradient in two rounds."""
     personal = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
@@ -214,10 +216,10 @@ def lg_gaps(run: Run) -> Iterator[float]:
         head = {name: averaged[name] for name in HEAD}
         yield run.model_gap(head)
         for k in SIZES:
-            yield local_gap(run, History([personal[k] | head]), k, fedavg_loss())
+            yield local_gap(run, FedAvgRecord([personal[k] | head]), k, fedavg_loss())
 
 
-def passes_of(run: Run, client: int, steps: int = PASSES) -> list[tuple[Params, Batch]]:
+def passes_of(run: LabRun, client: int, steps: int = PASSES) -> list[tuple[Params, Batch]]:
     """Return the models and the batches of a client's coming round; it holds some labels only."""
     held = torch.tensor(LABELS[client])
     passes = []

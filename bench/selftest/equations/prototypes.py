@@ -26,7 +26,7 @@ from bench.selftest.equations.lab import (
     model,
     samples,
 )
-from bench.selftest.equations.lab_run import History, Loss, Run, ce, local_gap
+from bench.selftest.equations.lab_run import FedAvgRecord, LabRun, Loss, ce, local_gap
 from bench.selftest.equations.personal import passes_of
 from bench.selftest.toy import gap
 
@@ -107,30 +107,30 @@ def proto_loss(prototypes: Mapping[int, Tensor], weight: float, distance: str) -
     """Return CE + lambda R."""
     term = sample_term if distance == "squared_error" else class_term
 
-    def loss(w: Params, samples: Batch, history: History) -> Tensor:
+    def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         h = forward(w, samples.x).features
         return ce(w, samples) + weight * term(prototypes, samples, h)
 
     return loss
 
 
-def of_last_steps(run: Run, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
+def of_last_steps(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
     """Return the means of the last epoch's passes."""
     steps = ceil(SIZES[client] / BATCH_SIZE)
     return means_of_passes([counted(*each) for each in passes[-steps:]])
 
 
-def of_all_steps(run: Run, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
+def of_all_steps(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
     """Return the means of all passes of the round."""
     return means_of_passes([counted(*each) for each in passes])
 
 
-def of_final_model(run: Run, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
+def of_final_model(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
     """Return the means of the client's samples under the model that it ends the round with."""
     return of_ended_model(run, client, run.local(client))
 
 
-def of_ended_model(run: Run, client: int, w: Params) -> ClientMeans:
+def of_ended_model(run: LabRun, client: int, w: Params) -> ClientMeans:
     """Return the means of the client's samples under the model w."""
     data = run.clients[client]
     kept = data.weight > 0
@@ -140,7 +140,7 @@ def of_ended_model(run: Run, client: int, w: Params) -> ClientMeans:
 FROM = {"last_epoch": of_last_steps, "all_epochs": of_all_steps, "after": of_final_model}
 
 
-def nearest_gap(run: Run, prototypes: Mapping[int, Tensor]) -> float:
+def nearest_gap(run: LabRun, prototypes: Mapping[int, Tensor]) -> float:
     """Compare the predicted classes of 40 samples with those of the nearest prototypes."""
     x, _ = samples(40, "predicted")
     w = model(run.net, "predicting")
@@ -153,7 +153,7 @@ def nearest_gap(run: Run, prototypes: Mapping[int, Tensor]) -> float:
 
 
 def fedproto_gaps(
-    run: Run,
+    run: LabRun,
     proto_weight: float,
     proto_distance: str = "squared_error",
     proto_mean: str = "plain",
@@ -175,7 +175,7 @@ def fedproto_gaps(
         yield nearest_gap(run, prototypes) if prototypes else 0.0
         for k in SIZES:
             loss = proto_loss(prototypes, proto_weight, proto_distance)
-            yield local_gap(run, History([personal[k]]), k, loss)
+            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
 
 
 def trained(
@@ -221,7 +221,7 @@ def network_output(tgp: Params) -> Tensor:
 
 
 def fedtgp_gaps(
-    run: Run,
+    run: LabRun,
     proto_weight: float,
     server_epochs: int,
     server_lr: float,
@@ -245,11 +245,11 @@ def fedtgp_gaps(
         yield nearest_gap(run, prototypes)
         for k in SIZES:
             loss = proto_loss(prototypes, proto_weight, "squared_error")
-            yield local_gap(run, History([personal[k]]), k, loss)
+            yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
 
 
 def one_by_one(
-    run: Run, server_epochs: int, server_lr: float, server_batch_size: int
+    run: LabRun, server_epochs: int, server_lr: float, server_batch_size: int
 ) -> Iterator[float]:
     """Compare the prototypes after a step on each of a client's prototypes, in some order."""
     client = 1

@@ -17,7 +17,7 @@ from algorithms.base import Params
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import log_softmax, softmax, sum_of
 from bench.selftest.equations.lab import SIZES, TWO, forward, moved_statistics
-from bench.selftest.equations.lab_run import History, Run, fedavg_loss, local_gap
+from bench.selftest.equations.lab_run import FedAvgRecord, LabRun, fedavg_loss, local_gap
 from bench.selftest.equations.observe import Adam
 from bench.selftest.equations.personal import personal_rows
 from bench.selftest.toy import gap
@@ -35,7 +35,7 @@ class Lesson:
     optimizer: Callable[[], Step]
 
     def learnt(
-        self, run: Run, w: Params, x: Tensor, targets: Tensor, steps: Sequence[Sequence[int]]
+        self, run: LabRun, w: Params, x: Tensor, targets: Tensor, steps: Sequence[Sequence[int]]
     ) -> Params:
         """Return the model after steps on the samples at these places."""
         names = run.net.trainable
@@ -62,7 +62,7 @@ def step_orders(count: int, size: int, epochs: int) -> list[list[Sequence[int]]]
     return orders
 
 
-def asked_gap(run: Run, wanted: int) -> float:
+def asked_gap(run: LabRun, wanted: int) -> float:
     """Return 0 if the server asks for different samples, at most as many as there are; else inf."""
     asked = run.message()["asked"].tolist()
     count = min(wanted, len(run.fed.public.weight))
@@ -70,7 +70,7 @@ def asked_gap(run: Run, wanted: int) -> float:
 
 
 def exchange_gaps(
-    run: Run,
+    run: LabRun,
     lesson: Lesson,
     targets_of: Callable[[list[Tensor]], Tensor],
     sizes: tuple[int, int, int],
@@ -85,7 +85,7 @@ def exchange_gaps(
     public = run.fed.public.x
     personal = dict.fromkeys(SIZES, run.initial)
     own = run.initial
-    yield local_gap(run, History([run.initial]), 0, fedavg_loss())
+    yield local_gap(run, FedAvgRecord([run.initial]), 0, fedavg_loss())
     for clients in TWO:
         asked = run.message()["asked"]
         if asked_gap(run, wanted):
@@ -105,12 +105,12 @@ def exchange_gaps(
             gaps = []
             for steps in orders:
                 start = lesson.learnt(run, personal[k], x, targets, steps)
-                gaps.append(local_gap(run, History([start]), k, fedavg_loss()))
+                gaps.append(local_gap(run, FedAvgRecord([start]), k, fedavg_loss()))
             yield min(gaps)
 
 
 def fedmd_gaps(
-    run: Run,
+    run: LabRun,
     public_samples: int,
     digest_epochs: int,
     digest_lr: float,
@@ -141,7 +141,7 @@ class PlainSgd:
 
 
 def dsfl_gaps(
-    run: Run,
+    run: LabRun,
     public_samples: int,
     digest_epochs: int,
     digest_lr: float,
