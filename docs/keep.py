@@ -1,9 +1,11 @@
-"""Keeps runs in this repository: of the papers' own problems in leaderboards/reproduced.parquet, and boards.
+"""Keep runs in this repository.
 
-`python docs/keep.py DIR [DIR ...]` adds the finished, unshortened runs of result folders, and
-`python docs/keep.py --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`, whose
-leaderboard.parquet is made with the options in its board.toml. What tells of a machine without
-telling of the result, its name and its folders, is left out.
+- `python docs/keep.py DIR [DIR ...]` adds the finished, unshortened runs of result folders to
+  leaderboards/reproduced.parquet, which has runs of the papers' own problems.
+- `python docs/keep.py --board NAME DIR [DIR ...]` adds all runs to the board `leaderboards/NAME`.
+  Its leaderboard.parquet is made with the options in its board.toml.
+
+The names of machines and of their folders are left out, because they say nothing of the result.
 """
 
 from __future__ import annotations
@@ -32,13 +34,16 @@ from leaderboards.selection import DEFAULT_RULE, with_protocol
 from search_spaces import setting_defaults
 
 PACKAGE = Path(leaderboards.__file__).parent
-REPRODUCED, CURVES = PACKAGE / "reproduced.parquet", PACKAGE / "reproduced_curves.parquet"
+REPRODUCED = PACKAGE / "reproduced.parquet"
+CURVES = PACKAGE / "reproduced_curves.parquet"
 _CURVE_ORDER = [("run_key", "ascending"), ("round", "ascending"), ("metric", "ascending")]
 _FOLDERS = ("--out", "--data-dir", "--mirror")  # options that name a place of the user's
 
 
 def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES) -> int:
-    """Add the finished and unshortened runs of result folders; of a key that is there already, the new one counts.
+    """Add the finished and unshortened runs of result folders.
+
+    A new run replaces a kept one of the same key.
 
     Returns:
         How many runs were added or replaced.
@@ -48,22 +53,22 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
         OSError: a file cannot be written.
     """
     source = Folders(folders)
-    rows = [
-        stored_row(row)
-        for row in records(source.runs())
-        if row["status"] == "finished" and not row["shortened"]
-    ]
-    rows = [_anonymous(row) for row in rows]
+    rows = []
+    for row in records(source.runs()):
+        if row["status"] == "finished" and not row["shortened"]:
+            rows.append(_anonymous(stored_row(row)))
     keys = {row["run_key"] for row in rows}
-    curves_of = source.curves(keys).groupby("run_key")
-    points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
-    write_table(
-        pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves
-    )
-    tables = [
-        fit(table, runs_schema()) for table in (*_others(runs, "runs", keys), *map(run_table, rows))
-    ]
-    write_table(pa.concat_tables(tables).sort_by("run_key"), runs)
+    points_by_key = source.curves(keys).groupby("run_key")
+    curve_tables = _others(curves, "curves", keys)
+    run_tables = _others(runs, "runs", keys)
+    for row in rows:
+        points = _points(points_by_key.get_group(row["run_key"]))
+        curve_tables.append(curve_table(row, points))
+        run_tables.append(run_table(row))
+    write_table(pa.concat_tables(curve_tables).sort_by(_CURVE_ORDER), curves)
+    schema = runs_schema()
+    all_runs = pa.concat_tables([fit(table, schema) for table in run_tables])
+    write_table(all_runs.sort_by("run_key"), runs)
     return len(rows)
 
 
@@ -77,17 +82,18 @@ def publish(
 ) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it.
 
-    Its leaderboard.parquet is of the runs that `confirmed.confirmed` selects by `tuned`, `at`,
-    `chosen_by` and `select_on`; without `at` it is of all.
+    Its leaderboard.parquet is made of the runs that `confirmed.confirmed` selects by `tuned`, `at`,
+    `chosen_by` and `select_on`; without `at` it is made of all runs.
 
     Returns:
-        The number of these runs.
+        The number of the runs of the result folders.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
         OSError: the board cannot be written.
     """
-    source, store = Folders(folders), Store(board)
+    source = Folders(folders)
+    store = Store(board)
     rows = [_anonymous(stored_row(row)) for row in records(source.runs())]
     curves_of = {key: _points(points) for key, points in source.curves().groupby("run_key")}
     for row in rows:
@@ -109,13 +115,14 @@ def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
     if not path.exists():
         return []
     old = read_table(path, kind)
-    return [old.filter(pc.invert(pc.is_in(old["run_key"], pa.array(list(keys), pa.string()))))]
+    is_replaced = pc.is_in(old["run_key"], pa.array(list(keys), pa.string()))
+    return [old.filter(pc.invert(is_replaced))]
 
 
 def _points(curve: pd.DataFrame) -> list[CurvePoint]:
-    return list(
-        zip(curve["round"].astype(int), curve["metric"], curve["value"].astype(float), strict=True)
-    )
+    rounds = curve["round"].astype(int)
+    values = curve["value"].astype(float)
+    return list(zip(rounds, curve["metric"], values, strict=True))
 
 
 def stored_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,19 +149,27 @@ def main() -> None:
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--board", metavar="NAME")
-    asked = parser.parse_args()
-    if asked.board:
-        compare, facts = argparse.ArgumentParser(), PACKAGE / asked.board / "board.toml"
-        selection_options(compare)
-        options = (
-            tomllib.loads(facts.read_text(encoding="utf-8"))["options"] if facts.exists() else []
-        )
-        count = publish(
-            asked.folders, facts.parent, *selection(compare.parse_known_args(options)[0])
-        )
+    arguments = parser.parse_args()
+    if arguments.board:
+        target = PACKAGE / arguments.board
+        options = selection_options_of(target)
+        count = publish(arguments.folders, target, *selection(options))
     else:
-        count = keep(asked.folders)
-    print(f"{count} runs kept in {PACKAGE / asked.board if asked.board else REPRODUCED}")  # noqa: T201
+        target = REPRODUCED
+        count = keep(arguments.folders)
+    print(f"{count} runs kept in {target}")  # noqa: T201
+
+
+def selection_options_of(board: Path) -> argparse.Namespace:
+    """Parse the options in a board's board.toml, which may be missing."""
+    parser = argparse.ArgumentParser()
+    selection_options(parser)
+    facts = board / "board.toml"
+    words: list[str] = []
+    if facts.exists():
+        words = tomllib.loads(facts.read_text(encoding="utf-8"))["options"]
+    options, _ = parser.parse_known_args(words)
+    return options
 
 
 if __name__ == "__main__":

@@ -57,16 +57,24 @@ README = DOCS.parent / "README.md"
 OWN = "fedkd"  # the key of this project's own settings
 
 
-_RESULTS = """A row stores its *results* other than `partition_hash` only to save time: each is a number that
-`leaderboards/numbers.py` reads off the run's curve. A file may lack such a column, or one that may be empty; readers
-compute the number, or take the column as empty. Columns that are not listed here are ignored. So files of earlier and
-later versions lie side by side in one folder (`accuracy_at` and `rounds_to` of earlier files are such columns).
+_COLUMNS_HEAD = """# Columns
+
+Made from `leaderboards/rows/schema.py` and `leaderboards/numbers.py`. Accuracies are fractions.
+`leaderboard.parquet` also has `hp_<name>` of each hyper-parameter. Fields of the setting that have
+no column, such as `step_rule`, stand in `setting_json`.
+"""
+_RESULTS = """A row stores its *results* other than `partition_hash` only to save time. Each of them is a
+number that `leaderboards/numbers.py` reads off the run's curve. If a file lacks such a column,
+readers compute the number. If it lacks a column that may be empty, readers take the column as
+empty. Columns that are not listed here are ignored, such as `accuracy_at` and `rounds_to` of
+earlier files. So files of earlier and later versions lie side by side in one folder.
 """
 _METRICS_HEAD = """## Metrics of a curve
 
-The last four are sums over all rounds so far: bytes of all participants; steps as the mean over each round's clients,
-gradient requests included. With local test sets, the last round also has `client_accuracy/0` and so on. An algorithm
-may report further metrics of its own ([extending.md](extending.md)).
+The last four are sums over all rounds so far: bytes of all participants; steps as the mean over each
+round's clients, gradient requests included. With local test sets, the last round also has
+`client_accuracy/0` and so on. An algorithm may report further metrics of its own
+([extending.md](extending.md)).
 
 """
 _NUMBERS_HEAD = """## Names for `--metric`
@@ -74,44 +82,57 @@ _NUMBERS_HEAD = """## Names for `--metric`
 """
 _LEADERBOARD = """## leaderboard
 
-One row for each algorithm, configuration and setting: the identity columns of `runs` but `run_key` and `seed`, and
+One row for each algorithm, configuration and setting. It has the identity columns of `runs` except
+`run_key` and `seed`, and
 
 | column | meaning |
 |---|---|
-| `cell` | what competes: 16 hexadecimal digits of the setting without what an algorithm itself needs of it |
+| `cell` | what competes: 16 hexadecimal digits of the setting without what an algorithm itself \
+needs of it |
 | `n`, `failed`, `stopped` | seeds by status |
-| `configurations` | configurations of this algorithm here that finished a run, or were stopped by the search |
+| `configurations` | configurations of this algorithm here that finished a run, or were stopped by \
+the search |
 | `configurations_diverged` | of these, configurations of which a run diverged |
-| `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds: \
+| `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same \
+rounds: \
 what selecting a round on validation promised beyond the test set |
-| `selected` | whether it is the one with the best mean `best_val_accuracy` of them that did not diverge |
+| `selected` | whether it is the one with the best mean `best_val_accuracy` of them that did not \
+diverge |
 | `diverged_count` | number of finished runs that diverged |
-| `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several package versions |
-| `data_mixed` | a finished run has another copy of the data, or another partition, than most of the cell |
+| `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several \
+package versions |
+| `data_mixed` | a finished run has another copy of the data, or another partition, than most of \
+the cell |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
 | `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
-| `<metric>_rank` | by means in the cell among the selected, 1 is best; rows with a diverged run share the last; \
+| `<metric>_rank` | by means in the cell among the selected, 1 is best; rows with a diverged run \
+share the last; \
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
-| `<metric>_excluded` | of best, final and selected accuracy: whether paired t tests over seeds exclude the row from \
-being the best of its cell, as tables mark it; empty for a row with a diverged run or without a rank |
-| `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |
+| `<metric>_excluded` | of best, final and selected accuracy: whether paired t tests over seeds \
+exclude the row from \
+being the best of its cell, as tables mark it; empty for a row with a diverged run or without a \
+rank |
+| `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the \
+rest is empty |
 
-`leaderboards.board.leaderboard` makes it of `runs`, also in memory and with further metrics. Made of
-what `leaderboards.confirmed.confirmed` leaves of them, it has a further column, `chosen_on`: the seed, and the cell if
-that is another one, on which `configurations` were tried ([sweeps.md](sweeps.md)).
+`leaderboards.board.leaderboard` makes it of `runs`, also in memory and with further metrics. A
+leaderboard of confirmed runs (`leaderboards.confirmed.confirmed`) has a further column,
+`chosen_on`: the seed, and the cell if that is another one, on which `configurations` were tried
+([sweeps.md](sweeps.md)).
 """
 
 
 def index() -> str:
-    """algorithms/index.json: all classes and variants whose `about` has a name, in the order of digits' spaces.
+    """Return algorithms/index.json: all classes and variants whose `about` has a name.
+
+    They are in the order of digits' spaces.
 
     Raises:
         ValueError: an algorithm has no space there, or a space has no algorithm.
     """
     entries: dict[str, Entry] = {}
-    for module in sorted(
-        each.name for each in pkgutil.iter_modules(algorithms.__path__, "algorithms.")
-    ):
+    modules = pkgutil.iter_modules(algorithms.__path__, "algorithms.")
+    for module in sorted(info.name for info in modules):
         for key, value in vars(importlib.import_module(module)).items():
             about = getattr(value, "__dict__", {}).get("about")
             if isinstance(about, About) and about.name and value.__module__ == module:
@@ -120,19 +141,15 @@ def index() -> str:
     unlisted = sorted(entries.keys() ^ set(listed))
     if unlisted:
         raise ValueError(f"{unlisted} must stand in both algorithms/ and search_spaces/digits.py")
-    return (
-        json.dumps(
-            [entries[name] for name in listed], default=_stated, indent=1, ensure_ascii=False
-        )
-        + "\n"
-    )
+    in_order = [entries[name] for name in listed]
+    return json.dumps(in_order, default=_stated, indent=1, ensure_ascii=False) + "\n"
 
 
 def _stated(item: Any) -> Any:
     """A set as a list, a dataclass as what differs from its defaults."""
     if isinstance(item, frozenset):
         return sorted(item)
-    defaults = {each.name: each.default for each in dataclasses.fields(item)}
+    defaults = {field.name: field.default for field in dataclasses.fields(item)}
     if isinstance(item, Entry):
         defaults["rows"] = {"": item.name}
     return {name: value for name, value in vars(item).items() if value != defaults[name]}
@@ -140,12 +157,16 @@ def _stated(item: Any) -> Any:
 
 def columns_page() -> str:
     """docs/columns.md."""
-    return (
-        "# Columns\n\nMade from `leaderboards/rows/schema.py` and `leaderboards/numbers.py`. Accuracies are fractions. "
-        "`leaderboard.parquet` also has\n`hp_<name>` of each hyper-parameter; fields of the setting that have no "
-        "column, such as `step_rule`, stand in\n`setting_json`.\n\n"
-        f"## runs\n\n{_columns_table(COLUMNS)}\n{_RESULTS}\n## curves\n\n{_columns_table(CURVE_COLUMNS)}\n"
-        f"{_METRICS_HEAD}{_metrics_table()}\n{_NUMBERS_HEAD}{_numbers_table()}\n{_LEADERBOARD}"
+    return "\n".join(
+        [
+            _COLUMNS_HEAD,
+            f"## runs\n\n{_columns_table(COLUMNS)}",
+            _RESULTS,
+            f"## curves\n\n{_columns_table(CURVE_COLUMNS)}",
+            _METRICS_HEAD + _metrics_table(),
+            _NUMBERS_HEAD + _numbers_table(),
+            _LEADERBOARD,
+        ]
     )
 
 
@@ -172,10 +193,10 @@ def _columns_table(columns: Iterable[Column]) -> str:
         "| column | type | unit | meaning | group | may be empty |",
         "|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} | {c.group} | {'yes' if c.nullable else ''} |"
-        for c in columns
-    ]
+    for column in columns:
+        nullable = "yes" if column.nullable else ""
+        cells = [column.type, column.unit, column.meaning, column.group, nullable]
+        lines.append(f"| `{column.name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -231,16 +252,14 @@ def sweeps_page() -> str:
         default = "none" if field.default == "" else str(field.default)
         cells = (default, free if bounds == "any number" else bounds, field.metadata["meaning"])
         lines.append(f"| `{name}` | {_cells(cells)} |")
-    return _between(
-        (DOCS / "sweeps.md").read_text(encoding="utf-8"), "fields", "\n".join([*lines, ""])
-    )
+    text = (DOCS / "sweeps.md").read_text(encoding="utf-8")
+    return _between(text, "fields", "\n".join([*lines, ""]))
 
 
 def extending_page() -> str:
-    """docs/extending.md with the contract's hooks, in the order of a run, and what an algorithm may need."""
-    text = _between(
-        (DOCS / "extending.md").read_text(encoding="utf-8"), "hooks", "\n".join([*_hooks(), ""])
-    )
+    """docs/extending.md with the hooks, in the order of a run, and what an algorithm may need."""
+    text = (DOCS / "extending.md").read_text(encoding="utf-8")
+    text = _between(text, "hooks", "\n".join([*_hooks(), ""]))
     needs = [f"- `{name}`: {meaning}" for name, meaning in NEEDS.items()]
     return _between(text, "needs", "\n".join([*needs, ""]))
 
@@ -255,32 +274,36 @@ def _hooks() -> Iterator[str]:
             yield f"| `{name}({given})` | {escaped(described)} |"
 
 
-def _between(text: str, name: str, made: str) -> str:
-    """`text` with what stands between its marks of that name replaced."""
-    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+def _between(text: str, name: str, content: str) -> str:
+    """`text` with new content between its marks of that name."""
+    begin = f"<!-- {name}:begin -->\n"
+    end = f"<!-- {name}:end -->"
     before, _, rest = text.partition(begin)
-    return before + begin + made + end + rest.partition(end)[2]
+    _, _, after = rest.partition(end)
+    return before + begin + content + end + after
 
 
 def _names() -> str:
-    """The data sets by what they hold, the partitions by whether they have an alpha, the models with their papers."""
+    """The data sets by kind, the partitions with and without an alpha, the models with papers."""
     kinds: dict[str, list[str]] = {}
     for info in DATASETS.values():
-        kinds.setdefault(info.kind, []).append(
-            f"`{info.name}`" + " (embedded)" * (info.download == 0)
-        )
-    skewed = [f"`{name}`" for name, found in PARTITIONS.items() if found.needs_alpha]
-    others = [f"`{name}`" for name, found in PARTITIONS.items() if not found.needs_alpha]
-    papers = {
-        name: re.match(r"(Fed\w+(?:, Fed\w+)*): ", found.summary) for name, found in MODELS.items()
-    }
-    models = [f"`{name}`" + (f" ({paper[1]})" if paper else "") for name, paper in papers.items()]
+        embedded = " (embedded)" if info.download == 0 else ""
+        kinds.setdefault(info.kind, []).append(f"`{info.name}`{embedded}")
+    skewed = []
+    others = []
+    for name, partition in PARTITIONS.items():
+        names = skewed if partition.needs_alpha else others
+        names.append(f"`{name}`")
+    models = []
+    for name, model in MODELS.items():
+        papers = re.match(r"(Fed\w+(?:, Fed\w+)*): ", model.summary)
+        models.append(f"`{name}` ({papers[1]})" if papers else f"`{name}`")
     datasets = [f"of {kind}: {', '.join(names)}" for kind, names in kinds.items()]
     lines = [
         f"- Data sets, {'; '.join(datasets)}.",
         f"- Partitions, with an alpha: {', '.join(skewed)}; without one: {', '.join(others)}.",
-        f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm, "
-        "`+lora8` trains a DistilBERT by factors of rank 8.",
+        f"- Models: {', '.join(models)}; `+head` adds a projection head, "
+        "`+bn` is the form with BatchNorm, `+lora8` trains a DistilBERT by factors of rank 8.",
     ]
     wrapped = (
         textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines
@@ -294,7 +317,8 @@ def _reproduced() -> str:
     runs = runs.assign(position=runs["algorithm"].map([*ALGORITHMS].index))
     runs = runs.sort_values(["paper", "dataset", "num_clients", "participation", "position"])
     lines = [
-        "| paper, data set | clients, a round | algorithm | last round | printed | mean of the last ten | hours |",
+        "| paper, data set | clients, a round | algorithm "
+        "| last round | printed | mean of the last ten | hours |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
     for run in runs.to_dict("records"):
@@ -311,8 +335,10 @@ def _name_of(run: Mapping[str, Any]) -> str:
     """The algorithm, and its values of what the paper varies."""
     space = SPACES.get((run["paper"], run["dataset"], run["algorithm"]))
     values = json.loads(run["hp_json"])
-    varied = [f"{name} {values[name]:g}" for name in (space.grid if space else ())]
-    return run["algorithm"] + (f" ({', '.join(varied)})" if varied else "")
+    if space is None or not space.grid:
+        return str(run["algorithm"])
+    varied = [f"{name} {values[name]:g}" for name in space.grid]
+    return f"{run['algorithm']} ({', '.join(varied)})"
 
 
 def _printed(run: Mapping[str, Any]) -> float:
@@ -401,20 +427,26 @@ def section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
 def _published(entry: Entry) -> list[str]:
     """Title and links of the papers, from the head of the module."""
     text = inspect.getdoc(importlib.import_module(entry.factory.partition(":")[0])) or ""
-    title, links = text.splitlines()[0].rstrip("."), re.findall(r"https://\S+[^\s.]", text)
-    return [f"*{escaped(title)}*" + "".join(f" <{link}>" for link in links), ""] if links else []
+    title = text.splitlines()[0].rstrip(".")
+    links = re.findall(r"https://\S+[^\s.]", text)
+    if not links:
+        return []
+    return [" ".join([f"*{escaped(title)}*", *(f"<{link}>" for link in links)]), ""]
 
 
 def _described(kind: type[Algorithm]) -> list[str]:
-    """A docstring's text, what its defaults follow, and its numbered differences; its Args are in the table."""
+    """A docstring's text, what its defaults follow, and its numbered differences.
+
+    Its Args are in the table of hyper-parameters.
+    """
     text = inspect.getdoc(kind) or ""
     body = re.split(r"\n\n(?:Args|Raises|Differences from the papers?):\n", text)[0]
     lines = [f"**{kind.__name__}.** {escaped(_joined(body))}"]
     if any("bounds" in field.metadata for field in dataclasses.fields(kind)):
         lines += ["", f"Defaults: {escaped(kind.about.defaults_follow)}."]
-    found = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
-    if found:
-        points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(found[1]))
+    differences = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
+    if differences:
+        points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(differences[1]))
         lines += ["", "Differences:", "", *(escaped(_joined(point)) for point in points)]
     return lines
 
@@ -462,10 +494,11 @@ def _joined(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Formulas as they are: Markdown's own signs are escaped, except in code."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else re.sub(r"([\\<>*_~|])", r"\\\1", part) for part in parts
-    )
+    parts = []
+    for part in re.split(r"(`[^`]*`)", text):
+        is_code = part.startswith("`")
+        parts.append(part if is_code else re.sub(r"([\\<>*_~|])", r"\\\1", part))
+    return "".join(parts)
 
 
 def read_source() -> pa.Table:

@@ -1,13 +1,18 @@
 """Error rate and power of comparisons with FedAvg, on simulated boards like those of this project.
 
-    .venv/bin/python docs/power.py              the boards of docs/reference.md and docs/reference-v2.md, some minutes
+    .venv/bin/python docs/power.py              some minutes
     .venv/bin/python docs/power.py --boards 50  fewer boards, rougher
 
-A simulated result is a partition's effect, common to all methods, plus a residual of its own with
-Student's t of eight degrees of freedom, plus the method's true gain. The spread of the residuals is
-what was measured on the first board: the standard deviation of a paired difference in the mean of
-the last ten evaluations, by alpha. Methods without a gain tell the error rate, one method with a
-gain the power.
+The designs are those of the boards in docs/reference.md and docs/reference-v2.md. A simulated
+result is the sum of three parts:
+
+- the partition's effect, common to all methods
+- a residual of its own, from Student's t with eight degrees of freedom
+- the method's true gain
+
+The spread of the residuals was measured on the first board: it is the standard deviation of a
+paired difference in the mean of the last ten evaluations, by alpha. Methods without a gain show the
+error rate, one method with a gain shows the power.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -57,8 +63,10 @@ def board(design: Design, gain: float, seed: int) -> Values:
         residuals = random.standard_t(DEGREES, (design.replicates, count)).mean(axis=0)
         values[alpha] = {REFERENCE: _by_partition(alpha, effects + scale * residuals)}
         for number in range(design.methods):
-            own = effects + scale * random.standard_t(DEGREES, count) + gain * (number == 0)
-            values[alpha][f"method {number}"] = _by_partition(alpha, own)
+            results = effects + scale * random.standard_t(DEGREES, count)
+            if number == 0:
+                results += gain
+            values[alpha][f"method {number}"] = _by_partition(alpha, results)
     return values
 
 
@@ -66,8 +74,11 @@ def _by_partition(alpha: str, results: np.ndarray) -> dict[object, float]:
     return {(alpha, partition): float(value) for partition, value in enumerate(results)}
 
 
-def found_by_cell(values: Values) -> set[str]:
-    """Return the methods that differ in some cell by paired t tests, corrected by Holm over the whole table."""
+def differing_by_cell(values: Values) -> set[str]:
+    """Return the methods that differ in some cell by paired t tests.
+
+    The tests are corrected by Holm over the whole table.
+    """
     tests = []
     for cell in values.values():
         seeds = {name: dict(enumerate(results.values())) for name, results in cell.items()}
@@ -75,22 +86,27 @@ def found_by_cell(values: Values) -> set[str]:
     return {test.algorithm for test in corrected(tests) if test.separable}
 
 
-def found_over_cells(values: Values) -> set[str]:
+def differing_over_cells(values: Values) -> set[str]:
     """Return the methods that differ over all cells."""
-    return {each.method for each in pooled_differences(values, REFERENCE, FLIPS) if each.separable}
+    differences = pooled_differences(values, REFERENCE, FLIPS)
+    return {difference.method for difference in differences if difference.separable}
 
 
 def rates(design: Design, gain: float, boards: int) -> Sequence[tuple[str, float, float]]:
-    """Return for each test its name, the share of boards with a false finding, and the share that found the gain."""
-    tests = {"paired t by cell, Holm": found_by_cell, "pooled, max-T": found_over_cells}
+    """Return the name, the error rate and the power of each test.
+
+    The error rate is the share of boards with a false finding, the power the share that shows the
+    gain.
+    """
+    tests = {"paired t by cell, Holm": differing_by_cell, "pooled, max-T": differing_over_cells}
     false = dict.fromkeys(tests, 0)
     true = dict.fromkeys(tests, 0)
     for seed in range(boards):
         values = board(design, gain, seed)
         for name, test in tests.items():
-            found = test(values)
-            false[name] += bool(found - {"method 0"})
-            true[name] += "method 0" in found
+            methods = test(values)
+            false[name] += bool(methods - {"method 0"})
+            true[name] += "method 0" in methods
     return [(name, false[name] / boards, true[name] / boards) for name in tests]
 
 
@@ -101,12 +117,13 @@ def main() -> None:
     )
     parser.add_argument("--boards", type=int, default=400, metavar="N")
     boards = parser.parse_args().boards
-    print("| board | true gain, points | test | false findings | power |\n|---|---:|---|---:|---:|")  # noqa: T201
-    for design in DESIGNS:
-        for gain in GAINS:
-            for test, error, power in rates(design, gain, boards):
-                line = f"| {design.name} | {gain:g} | {test} | {100 * error:.1f} % | {100 * power:.0f} % |"
-                print(line, flush=True)  # noqa: T201
+    lines = ["| board | true gain, points | test | false findings | power |"]
+    lines.append("|---|---:|---|---:|---:|")
+    print("\n".join(lines))  # noqa: T201
+    for design, gain in product(DESIGNS, GAINS):
+        for test, error, power in rates(design, gain, boards):
+            percents = f"{100 * error:.1f} % | {100 * power:.0f} %"
+            print(f"| {design.name} | {gain:g} | {test} | {percents} |", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Still panels by class: points in the plane, strips of fields, and the samples that each client holds."""
+"""Still panels by class: points in the plane, strips of fields, and samples of each client."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ _TEN = (
 _SIDE = 210  # pixels of a panel of points
 _LIGHTER = 0.62  # how far towards white the colour of a region is from that of its points
 # Pixels of strips.
-_FIELD, _NARROW, _ROOM = (
-    34,
-    3,
-    1000,
-)  # width of a field, the least, and of all fields with their numbers
+_FIELD = 34  # width of a field with its number
+_NARROW = 3  # least width of a field
+_ROOM = 1000  # width of all fields
 _HEIGHT = 26
-_EVERY = 10  # class has its number below if fields are too narrow for their own
 _CHARACTER = 6.4
+_EVERY = 10  # each tenth class is numbered below where fields are too narrow for their numbers
 _WHITE = 0.65  # share of the largest value from which a field's number is white
 DARK = FAINT[0]  # for fields that are not results
 # Pixels of the side of a field of holdings.
-_LARGEST, _SMALLEST = 28, 4
+_LARGEST = 28
+_SMALLEST = 4
 _APART = 20  # between two numbers of an axis
 
 
@@ -127,11 +126,15 @@ def strips(
 ) -> Spec:
     """Draw one panel of strips, from top to bottom.
 
-    `rows` have `name`, `class`, `value` (None for none) and `print`.
-
-    `quantity` is what a colour stands for, in the legend; there is none if the numbers are printed.
-    `most` is the value of the colour `dark`; the lightest is 0. `numbered` classes have their
-    numbers below. `label_width`, as the function returns it, aligns panels below each other.
+    Args:
+        rows: with `name` of the strip, `class`, `value` (None if there is none) and `print`.
+        names: of the strips.
+        classes: number of classes.
+        quantity: what a colour stands for, in the legend; printed numbers need no legend.
+        most: the value of the colour `dark`; the lightest colour stands for 0.
+        dark: the darkest colour.
+        numbered: whether classes have their numbers below.
+        label_width: as the function of that name returns it; aligns panels below each other.
     """
     printed = classes * _FIELD <= _ROOM
     field_width = _FIELD if printed else max(_NARROW, _ROOM // classes)
@@ -194,19 +197,24 @@ def holdings(
 ) -> Spec:
     """Draw one panel of (K, C) samples, clients from left to right and classes upwards, as bubbles.
 
-    `most`: samples of the largest of all panels of the picture. `shaded`: fields whose colour tells
-    the samples, instead of bubbles whose area does. `side`: of the panel as far as its fields
-    allow, in pixels.
+    Args:
+        counts: samples of each client, by class.
+        most: the largest count of all panels of the picture.
+        title: of the panel.
+        shaded: draw fields whose colour tells the count, instead of bubbles whose area tells it.
+        side: of the panel in pixels; the sizes of fields are whole numbers within bounds.
     """
-    clients, classes = len(counts), len(counts[0])
-    rows = [
-        {"client": client, "class": label, "samples": samples}
-        for client, row in enumerate(counts)
-        for label, samples in enumerate(row)
-        if samples
-    ]
-    across, up = (max(_SMALLEST, min(_LARGEST, side // count)) for count in (clients, classes))
-    x, y = _axis("client", clients, across, not shaded), _axis("class", classes, up, not shaded)
+    rows = []
+    for client, counts_of_client in enumerate(counts):
+        for label, count in enumerate(counts_of_client):
+            if count:
+                rows.append({"client": client, "class": label, "samples": count})
+    clients = len(counts)
+    classes = len(counts[0])
+    across = max(_SMALLEST, min(_LARGEST, side // clients))
+    up = max(_SMALLEST, min(_LARGEST, side // classes))
+    x = _axis("client", clients, across, not shaded)
+    y = _axis("class", classes, up, not shaded)
     y["scale"]["domain"].reverse()
     largest = max(size for size in ROUND if size <= max(most, 1))
     round_numbers = sorted({max(1, largest // 5), max(1, largest // 2), largest})

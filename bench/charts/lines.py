@@ -1,4 +1,7 @@
-"""Lines and points with their spread over seeds: any quantity against any other, for pictures and for the page."""
+"""Lines and points with their spread over seeds, for pictures and for the page.
+
+They show any quantity against any other.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +53,11 @@ class Keys:
     """
 
     algorithms: Sequence[str]
-    shown: Collection[str]  # those in the legend
+    shown: Collection[str]  # the names in the legend
     signs: bool = True
     columns: int = 6
-    places: Sequence[int] | None = (
-        None  # of each in the order of dashes and shapes; None: 0, 1, ...
-    )
+    # The place of each name in the order of dashes and shapes; None: 0, 1, ...
+    places: Sequence[int] | None = None
 
     @property
     def legend(self) -> Spec:
@@ -104,14 +106,23 @@ def own_colours(labels: Sequence[str], shown: Collection[str], signs: bool = Tru
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
-    """Return `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
-    several = len(values) > 1
-    low, high = (min(values), max(values)) if several else (None, None)
-    return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
+    """Return `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them.
+
+    One seed has no spread: `low` and `high` are None.
+    """
+    count = len(values)
+    return {
+        "mean": math.fsum(values) / count,
+        "low": min(values) if count > 1 else None,
+        "high": max(values) if count > 1 else None,
+        "n": count,
+    }
 
 
 def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:
-    """Draw one panel of a still picture: a line per algorithm through its means, a band from lowest to highest seed.
+    """Draw one panel of a still picture: a line and a band per algorithm.
+
+    The line is through the means; the band is from the lowest to the highest seed.
 
     `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there
     is one seed). The width is that of the plot, in pixels.
@@ -125,7 +136,7 @@ def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: i
 
 
 def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec:
-    """Draw one panel of a still picture: a sign per algorithm, its spread, and the front from cheap to good.
+    """Draw one panel of a still picture: a sign per algorithm, its spread, and the front.
 
     `rows` are as for `lines`, one for each algorithm; a row is on the front if no row with less `x`
     has a higher `mean`.
@@ -134,12 +145,11 @@ def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec
     for row in sorted(rows, key=lambda row: (row["x"], -row["mean"])):
         if not front or row["mean"] > front[-1]["mean"]:
             front.append(row)
-    ends = [
-        {**front[-1], "x": max(row["x"] for row in rows)}
-    ]  # the best remains the best at any higher cost
+    # The best remains the best at any higher cost.
+    end = {**front[-1], "x": max(row["x"] for row in rows)}
     along = {"x": {"field": "x", **_across([row["x"] for row in rows], x)}}
     steps = {
-        "data": {"values": [*map(dict, front), *ends]},
+        "data": {"values": [*map(dict, front), end]},
         "transform": _scaled(y),
         "mark": {"type": "line", "interpolate": "step-after", "color": FAINT[0], "opacity": 0.5},
         "encoding": {"y": _up(y), "color": None, "order": {"field": "x", "type": "quantitative"}},
@@ -155,17 +165,19 @@ def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec
 
 
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
-    """Draw a panel of the page, which reacts to the pointer and hides algorithms that the reader switched off.
+    """Draw a panel of the page.
+
+    It reacts to the pointer, and hides the algorithms that the reader switched off.
 
     `rows` have `algorithm`, `x.field`, `mean`, `low`, `high` and `n`.
     """
     tips = [
-        ("algorithm", "algorithm", ""),
-        ("along", x.title, ",.9~g"),
-        ("middle", y.title, ".2f"),
-        ("lowest", "lowest seed, %", ".2f"),
-        ("highest", "highest seed, %", ".2f"),
-        ("n", "seeds", ""),
+        {"field": "algorithm", "title": "algorithm"},
+        {"field": "along", "title": x.title, "format": ",.9~g"},
+        {"field": "middle", "title": y.title, "format": ".2f"},
+        {"field": "lowest", "title": "lowest seed, %", "format": ".2f"},
+        {"field": "highest", "title": "highest seed, %", "format": ".2f"},
+        {"field": "n", "title": "seeds"},
     ]
     pointed = {"param": "pointed", "empty": False}
     select = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
@@ -174,10 +186,7 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
     signs["encoding"] |= {
         "opacity": {"condition": {**pointed, "value": 1}, "value": 0.9 if keys.signs else 0},
         "size": {"condition": {**pointed, "value": 110}, "value": 42},
-        "tooltip": [
-            {"field": field, "title": name, **({"format": form} if form else {})}
-            for field, name, form in tips
-        ],
+        "tooltip": tips,
     }
     along = _across([x.factor * row[x.field] for row in rows], x)
     return whole(
@@ -195,6 +204,7 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
 
 
 def _named(channel: Any, keys: Keys) -> Spec:
+    """Return a channel with the legend."""
     looks = {} if channel is colour else {"places": keys.places}
     spec: Spec = channel(keys.algorithms, field="algorithm", **looks, **keys.legend)
     return spec
@@ -239,7 +249,10 @@ def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
 
 
 def _band(rows: Rows, y: Axis) -> list[Spec]:
-    """Shade from the lowest to the highest seed; no layer if all have one seed, because Vega warns of empty ones."""
+    """Shade from the lowest to the highest seed.
+
+    There is no layer if all algorithms have one seed, because Vega warns of empty layers.
+    """
     if all(row.get("low") is None for row in rows):
         return []
     ends = {"y": _up(y, "lowest"), "y2": {"field": "highest"}}
@@ -259,15 +272,15 @@ def _across(values: Sequence[float], x: Axis) -> Spec:
     elif all(float(value).is_integer() for value in values):
         ticks |= {"values": whole_numbers(round(min(values)), round(max(values))), "format": ",d"}
     else:
-        ticks |= {
-            "tickCount": TICKS,
-            "format": _EXACT,
-        }  # with explicit values a count would thin them
+        # Only here: a count would thin out explicit values.
+        ticks |= {"tickCount": TICKS, "format": _EXACT}
     if max(values) >= _LONG:
         ticks["format"] = "~s"
     scale: Spec = {"type": "log"} if x.log else {"zero": False}
-    low, high = min(values), max(values)
-    if x.log and high < 2 * low:  # so that 0.1 % more does not look like ten times as much
+    low = min(values)
+    high = max(values)
+    if x.log and high < 2 * low:
+        # Without room at both ends, 0.1 % more would look like ten times as much.
         pad = math.sqrt(2 * low / high)
         scale["domain"] = [low / pad, high * pad]
     return {

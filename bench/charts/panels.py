@@ -13,7 +13,8 @@ from bench.errors import EnvironmentProblem
 PALE = "#F3F6FA"  # of the smallest number if colours stand for numbers
 _TIED = "\u00a0"  # a space at which no line ends
 # Pixels.
-SIDE, WIDE_SIDE = 230, 320  # of a panel beside others, and of one alone
+SIDE = 230  # of a panel beside others
+WIDE_SIDE = 320  # of a panel alone
 _AROUND = 76  # of a panel beside its plot: axis, its title, the gap to the next
 _CHARACTER = {"text": 6.4, "subtitle": 5.6}  # average width of a character
 _NUMBERS = 26  # least width of the numbers beside an axis
@@ -27,13 +28,14 @@ def renderer() -> Any:
         import vl_convert
     except ImportError:
         raise EnvironmentProblem(
-            'this needs the package vl-convert-python: pip install "fedkd-bench[report]", then the same command again'
+            "this needs the package vl-convert-python: "
+            'pip install "fedkd-bench[report]", then the same command again'
         ) from None
     return vl_convert
 
 
 def drawn(spec: Spec, form: str) -> bytes:
-    """Render a specification as the content of a file: `svg` with its words as text, or `png` at twice the size."""
+    """Render a specification as a file: `svg` with its words as text, or `png` at twice the size."""
     if form == "svg":
         text: str = renderer().vegalite_to_svg(spec, config=print_config())
         return text.replace(">", f"><title>{escape(spec['description'])}</title>", 1).encode()
@@ -70,12 +72,16 @@ def picture(
     beside: float = _AROUND,
     **parts: Any,
 ) -> Spec:
-    """Combine panels into a complete specification: rows from top to bottom, under a title and small `notes`.
+    """Combine rows of panels into a complete specification, under a title and small `notes`.
 
     `beside`: pixels that a panel takes beside its plot; `parts`: other parts of the specification.
     """
-    width = max(_NARROWEST, *(sum(panel["width"] + beside for panel in row) for row in panels))
-    small = [line for note in notes for line in _wrap(note, width, "subtitle")]
+    width: float = _NARROWEST
+    for row in panels:
+        width = max(width, sum(panel["width"] + beside for panel in row))
+    small = []
+    for note in notes:
+        small += _wrap(note, width, "subtitle")
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "description": ". ".join([title, *notes]),
@@ -114,7 +120,10 @@ def panel(rows: Sequence[Any], title: str, width: int, height: int, **parts: Any
 
 
 def _wrap(text: str, width: float, kind: str) -> list[str]:
-    """Break text into lines of at most `width` pixels; a dot between two parts stays with the first."""
+    """Break text into lines of at most `width` pixels.
+
+    A dot between two parts stays with the first part.
+    """
     for dot in (" · ", f"{_TIED}·{_TIED}"):
         text = text.replace(dot, f"{_TIED}· ")
     return textwrap.wrap(text, round(width / _CHARACTER[kind]))

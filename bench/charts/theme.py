@@ -1,4 +1,6 @@
-"""The look of charts: colours that the colour-blind can tell apart, dashes, shapes and fonts, for light and dark.
+"""The look of charts: colours that the colour-blind can tell apart, dashes, shapes and fonts.
+
+There is a light and a dark theme.
 
 A name has one of eight colours and one of five dashes, so that forty are distinct, and five even
 without colour. In a still picture up to eight have a colour of their own (`bench.charts.lines`).
@@ -7,6 +9,7 @@ without colour. In a still picture up to eight have a colour of their own (`benc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 Spec = dict[str, Any]
@@ -24,14 +27,14 @@ DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 4))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 TICKS = 5  # of an axis, at most one more
-ROUND = tuple(
-    size * 10**power for power in range(9) for size in (1, 2, 5)
-)  # steps between the numbers of an axis
+# Steps between the numbers of an axis: 1, 2, 5, 10, 20, ...
+ROUND = tuple(size * 10**power for power, size in product(range(9), (1, 2, 5)))
 
 
 def config(dark: bool = False) -> Spec:
     """Return the Vega-Lite configuration of one theme; the background stays transparent."""
-    ink, faint, grid = INKS[dark], FAINT[dark], GRIDS[dark]
+    ink = INKS[dark]
+    faint = FAINT[dark]
     words = {
         "labelFont": FONT,
         "titleFont": FONT,
@@ -51,18 +54,22 @@ def config(dark: bool = False) -> Spec:
             **words,
             "labelColor": faint,
             "titleColor": ink,
-            "gridColor": grid,
+            "gridColor": GRIDS[dark],
             "domainColor": faint,
-        }
-        | {"tickColor": faint, "titlePadding": 8},
+            "tickColor": faint,
+            "titlePadding": 8,
+        },
         "legend": {
             **words,
             "labelColor": ink,
             "titleColor": ink,
             "symbolStrokeWidth": 2,
             "labelLimit": 260,
-        }
-        | {"symbolLimit": 0, "orient": "bottom", "titleAnchor": "start", "symbolOpacity": 1},
+            "symbolLimit": 0,
+            "orient": "bottom",
+            "titleAnchor": "start",
+            "symbolOpacity": 1,
+        },
         "title": {"color": ink, "font": FONT, "fontSize": 13},
         "text": {"color": ink, "font": FONT},
     }
@@ -91,7 +98,10 @@ def shape(names: Sequence[str], places: Sequence[int] | None = None, **more: Any
 
 
 def whole_numbers(first: int, last: int) -> list[int]:
-    """Return some round numbers between two for the ticks of an axis; in a short range Vega would add halves."""
+    """Return some round numbers between two, for the ticks of an axis.
+
+    In a short range Vega's own ticks would include halves.
+    """
     step = next(size for size in ROUND if size * TICKS >= last - first)
     return [at for at in range(first // step * step, last + 1, step) if at >= first]
 

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.report",
-        description="Write result folders as one HTML page: leaderboard, winners, learning curves, costs,\n"
+        description="Write result folders as one HTML page: leaderboard, winners, curves, costs,\n"
         "hyper-parameters, the papers' numbers beside ours, and every run.",
         epilog=_EPILOG,
     )
