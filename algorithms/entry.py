@@ -109,14 +109,14 @@ class Entry(About):
     def identifying(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return the hyper-parameters that enter a run key.
 
-        Optional ones at their default do not.
+        Optional hyper-parameters at their default do not enter it.
         """
-        kept = [
-            item.name
-            for item in self.fields
-            if not item.optional or values[item.name] != item.default
-        ]
-        return {name: values[name] for name in kept}
+        identifying = {}
+        for parameter in self.fields:
+            value = values[parameter.name]
+            if not parameter.optional or value != parameter.default:
+                identifying[parameter.name] = value
+        return identifying
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Return all hyper-parameters, with the given values cast to their types and checked.
@@ -126,16 +126,17 @@ class Entry(About):
         """
         unknown = sorted(set(given) - {field.name for field in self.fields})
         if unknown:
-            known = ", ".join(field.name for field in self.fields) or "none"
+            names = ", ".join(field.name for field in self.fields) or "none"
             raise ValueError(
-                f"{self.name} has no hyper-parameter {unknown[0]!r}; known: {known}"
+                f"{self.name} has no hyper-parameter {unknown[0]!r}; known: {names}"
                 f"{nearest(unknown[0], self.defaults())}"
             )
         values: dict[str, Value] = {}
-        for item in self.fields:
-            value = cast(f"{self.name}.{item.name}", given.get(item.name, item.default), item.kind)
-            check(f"{self.name}.{item.name}", value, item.bounds)
-            values[item.name] = value
+        for parameter in self.fields:
+            name = f"{self.name}.{parameter.name}"
+            value = cast(name, given.get(parameter.name, parameter.default), parameter.kind)
+            check(name, value, parameter.bounds)
+            values[parameter.name] = value
         return values
 
 

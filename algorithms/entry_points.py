@@ -175,8 +175,12 @@ def fingerprint(modules: Iterable[str], own: str = "", sources: Iterable[str] = 
     of code without a file.
     """
     files: set[Path] = set()
-    counted = [name for name in modules if name == own or not _is_ours(name)]
-    waiting = [Path(path) for name in counted if (path := file_of(name))]
+    waiting = []
+    for name in modules:
+        if name == own or not _is_ours(name):
+            path = file_of(name)
+            if path:
+                waiting.append(Path(path))
     while waiting:
         file = waiting.pop()
         if file.suffix == ".py" and file not in files:

@@ -63,7 +63,8 @@ Made from `leaderboards/rows/schema.py` and `leaderboards/numbers.py`. Accuracie
 `leaderboard.parquet` also has `hp_<name>` of each hyper-parameter. Fields of the setting that have
 no column, such as `step_rule`, stand in `setting_json`.
 """
-_RESULTS = """A row stores its *results* other than `partition_hash` only to save time. Each of them is a
+_RESULTS = """\
+A row stores its *results* other than `partition_hash` only to save time. Each of them is a
 number that `leaderboards/numbers.py` reads off the run's curve. If a file lacks such a column,
 readers compute the number. If it lacks a column that may be empty, readers take the column as
 empty. Columns that are not listed here are ignored, such as `accuracy_at` and `rounds_to` of
@@ -71,8 +72,8 @@ earlier files. So files of earlier and later versions lie side by side in one fo
 """
 _METRICS_HEAD = """## Metrics of a curve
 
-The last four are sums over all rounds so far: bytes of all participants; steps as the mean over each
-round's clients, gradient requests included. With local test sets, the last round also has
+The last four are sums over all rounds so far: bytes of all participants; steps as the mean over
+each round's clients, gradient requests included. With local test sets, the last round also has
 `client_accuracy/0` and so on. An algorithm may report further metrics of its own
 ([extending.md](extending.md)).
 
@@ -228,7 +229,7 @@ def reference_page() -> str:
 
 
 def _with_boards(text: str) -> str:
-    """`text` with what each command prints, between the marks `<!-- compare WORDS:begin -->` and `:end`."""
+    """`text` with what each command prints, between the marks `<!-- compare WORDS:begin -->`."""
     for words in re.findall(r"<!-- compare (.*):begin -->", text):
         printed = StringIO()
         with (
@@ -269,9 +270,9 @@ def _hooks() -> Iterator[str]:
     yield "|---|---|"
     for name, hook in vars(Algorithm).items():
         if inspect.isfunction(hook) and not name.startswith("_"):
-            given = ", ".join(list(inspect.signature(hook).parameters)[1:])
+            _, *parameters = inspect.signature(hook).parameters
             described = " ".join((inspect.getdoc(hook) or "").split())
-            yield f"| `{name}({given})` | {escaped(described)} |"
+            yield f"| `{name}({', '.join(parameters)})` | {escaped(described)} |"
 
 
 def _between(text: str, name: str, content: str) -> str:
@@ -289,8 +290,8 @@ def _names() -> str:
     for info in DATASETS.values():
         embedded = " (embedded)" if info.download == 0 else ""
         kinds.setdefault(info.kind, []).append(f"`{info.name}`{embedded}")
-    skewed = []
-    others = []
+    skewed: list[str] = []
+    others: list[str] = []
     for name, partition in PARTITIONS.items():
         names = skewed if partition.needs_alpha else others
         names.append(f"`{name}`")
@@ -469,8 +470,10 @@ def _in_papers(algorithm: str, field: str) -> str:
     """Each grid, or value without a choice, with the papers and data sets that it stands in."""
     cells = []
     for value, places in tried(algorithm, field, stated=True).items():
-        named = (f"{'own' if paper == OWN else paper} {dataset}" for paper, dataset in places)
-        cells.append(f"{value} ({', '.join(named)})")
+        names = []
+        for paper, dataset in places:
+            names.append(f"{'own' if paper == OWN else paper} {dataset}")
+        cells.append(f"{value} ({', '.join(names)})")
     return "; ".join(cells)
 
 

@@ -202,9 +202,9 @@ def check(name: str, value: Value, bounds: Bounds) -> None:
     raise ValueError(f"{name} must be {bounds}, got {value!r}{nearest(str(value), bounds.choices)}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return ` (did you mean X?)`, or an empty text if no known name is near."""
-    by_lower = {text.lower(): text for text in known}
+    by_lower = {known.lower(): known for known in names}
     near = get_close_matches(name.lower(), by_lower, n=1)
     return f" (did you mean {by_lower[near[0]]}?)" if near else ""
 

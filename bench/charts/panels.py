@@ -35,7 +35,7 @@ def renderer() -> Any:
 
 
 def drawn(spec: Spec, form: str) -> bytes:
-    """Render a specification as a file: `svg` with its words as text, or `png` at twice the size."""
+    """Render a specification as a file: `svg` with words as text, or `png` at twice the size."""
     if form == "svg":
         text: str = renderer().vegalite_to_svg(spec, config=print_config())
         return text.replace(">", f"><title>{escape(spec['description'])}</title>", 1).encode()

@@ -124,9 +124,9 @@ def _start_strip(runs: Runs, comparison: Problem) -> list[Field]:
 
 
 def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> Iterator[Field]:
-    """Yield strips of the global model, unless there is a `common_start`, and of the client's model.
+    """Yield strips of the global model, unless there is a `common_start`, and of the local model.
 
-    The client's model is that after the last round. The global model is that before the last round,
+    The local model is the client's after the last round. The global model is that before the last round,
     or after this round if the former was not evaluated.
     """
     rounds = arrays["classes/rounds"].tolist()

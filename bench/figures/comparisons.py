@@ -49,12 +49,12 @@ def comparisons(
 
 
 def others(shown: Problem) -> list[str]:
-    """Describe the fields that distinguish a comparison from the others and are not in its title."""
+    """Describe the fields that tell a comparison from others, but for those in its title."""
     return [field_words(shown, name) for name in shown.differing if name not in IN_TITLE]
 
 
 def file_name(figure: str, shown: Problem) -> str:
-    """Name a picture of a figure, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
+    """Name a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
     parts = [str(shown.setting["dataset"])]
     for name in dict.fromkeys((*_NAMED[1:], *shown.differing)):
         if name in shown.by:

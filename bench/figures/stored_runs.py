@@ -92,7 +92,7 @@ class Runs:
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:
-        """Return the names of `bench.execution.TRACKS` that the run has files for, in any folder."""
+        """Return the names of `TRACKS` that the run has files for, in any folder."""
         return set[str]().union(*(tracked.names(run["run_key"]) for tracked in self._tracked))
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:

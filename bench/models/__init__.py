@@ -1,8 +1,8 @@
 """The models by name: `info` describes one, `make` builds one.
 
-`bench.models.registry` has this suite's models and finds those of other packages. A model is a *body*
-that turns an input into features (B, D); `Classifier` adds the head that gives logits, and MOON's
-projection head for `+head`.
+`bench.models.registry` has this suite's models and finds models of other packages. A model is a
+*body* that turns an input into features (B, D); `Classifier` adds the head that gives logits, and
+MOON's projection head for `+head`.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class Form:
 
     @property
     def name(self) -> str:
-        """The canonical name: the form of the problem, `+lora8`, then of methods, `+fd64+head+bn`."""
+        """The canonical name: forms of the problem, `+lora8`, then of methods, `+fd64+head+bn`."""
         name = self.base
         if self.lora:
             name += f"+lora{self.lora}"

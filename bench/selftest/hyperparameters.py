@@ -39,17 +39,17 @@ def hyperparameters(candidate: Candidate, finding: Finding) -> None:
         raise NotApplicable("it has no hyper-parameters")
     # A text without choices has no other value to try.
     tried = [
-        item for item in entry.fields if item.bounds.choices or not item.kind.startswith("str")
+        field for field in entry.fields if field.bounds.choices or not field.kind.startswith("str")
     ]
-    acting = refused = 0
-    for item in tried:
-        problem = _effect_problem(candidate, item)
+    acting = 0
+    refused = 0
+    for field in tried:
+        problem = _effect_problem(candidate, field)
         acting += not problem
         finding.expect(not problem, problem)
-    for item in entry.fields:
-        refused += sum(
-            _expect_refused(candidate, {item.name: value}, finding) for value in forbidden(item)
-        )
+    for field in entry.fields:
+        for value in forbidden(field):
+            refused += _expect_refused(candidate, {field.name: value}, finding)
     defaults = entry.defaults()
     for relation in entry.where:
         left, right = sorted(names_in(relation))
@@ -66,7 +66,7 @@ def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> b
     """
     bounded = set()
     for layer in layers(candidate.build()):
-        bounded |= {item.name for item in dataclasses.fields(layer) if "bounds" in item.metadata}
+        bounded |= {field.name for field in dataclasses.fields(layer) if "bounds" in field.metadata}
     ways = {"build": candidate.build}
     if bounded & values.keys():
         ways["the class itself"] = candidate.factory
@@ -82,28 +82,28 @@ def _expect_refused(candidate: Candidate, values: Values, finding: Finding) -> b
     return refused
 
 
-def _effect_problem(candidate: Candidate, item: Field) -> str:
+def _effect_problem(candidate: Candidate, field: Field) -> str:
     """Return what is wrong with this field, or an empty string."""
     tried = []
     for setting in SETTINGS:
-        for values in alternatives(candidate, item):
+        for values in alternatives(candidate, field):
             try:
                 other = candidate.run(ROUNDS, values=values, **setting)
             except Exception as error:  # the algorithm's code may raise anything
                 where = "".join(f" with {name}={value}" for name, value in setting.items())
                 fault = f"is allowed, and fails{where}: {describe(error)}"
-                return f"{item.name}={values[item.name]!r} {fault}"
+                return f"{field.name}={values[field.name]!r} {fault}"
             usual = candidate.run(ROUNDS, **setting)
             effect = gap(_models_and_losses(usual), _models_and_losses(other))
             if effect > SMALLEST_EFFECT:
                 return ""
-            tried.append(f"{values[item.name]}")
+            tried.append(f"{values[field.name]}")
     if tried:
-        default = candidate.defaults()[item.name]
+        default = candidate.defaults()[field.name]
         shown = ", ".join(dict.fromkeys(tried))
-        fault = f"{item.name} changes nothing: the same models with {default} and with {shown}"
+        fault = f"{field.name} changes nothing: the same models with {default} and with {shown}"
         return fault + candidate.place
-    return f"{item.name} could not be set to any value but its default"
+    return f"{field.name} could not be set to any value but its default"
 
 
 def _models_and_losses(run: Simulation) -> dict[str, Any]:
@@ -114,52 +114,56 @@ def _models_and_losses(run: Simulation) -> dict[str, Any]:
     return {"models": models_of(run), "losses": losses.nan_to_num()}
 
 
-def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:
+def alternatives(candidate: Candidate, field: Field) -> Iterator[dict[str, Value]]:
     """Yield allowed configurations that differ from the default in this field alone.
 
     The most telling come first.
     """
-    default = candidate.defaults()[item.name]
-    for value in dict.fromkeys(_values_to_try(item, default)):
-        if value != default and item.bounds.allows(value) and candidate.allows({item.name: value}):
-            yield {item.name: value}
+    default = candidate.defaults()[field.name]
+    for value in dict.fromkeys(_values_to_try(field, default)):
+        if (
+            value != default
+            and field.bounds.allows(value)
+            and candidate.allows({field.name: value})
+        ):
+            yield {field.name: value}
 
 
-def _values_to_try(item: Field, default: Value) -> Iterator[Value]:
-    if item.bounds.choices:
-        yield from item.bounds.choices
-    elif item.kind.startswith("bool"):
+def _values_to_try(field: Field, default: Value) -> Iterator[Value]:
+    if field.bounds.choices:
+        yield from field.bounds.choices
+    elif field.kind.startswith("bool"):
         yield from (True, False)
-    elif not item.kind.startswith("str"):
+    elif not field.kind.startswith("str"):
         start = default or 1
         assert isinstance(start, int | float)
-        half = start // 2 if item.kind.startswith("int") else start / 2
+        half = start // 2 if field.kind.startswith("int") else start / 2
         yield from (half, start * 2, start + 1)
-        low = item.bounds.low
-        high = item.bounds.high
-        kind = int if item.kind.startswith("int") else float
+        low = field.bounds.low
+        high = field.bounds.high
+        kind = int if field.kind.startswith("int") else float
         yield from (kind(bound) for bound in (low, high) if bound is not None)
         if low is not None and high is not None and kind is float:
             yield (low + high) / 2
-    if item.kind.endswith("| None"):
+    if field.kind.endswith("| None"):
         yield None
 
 
-def forbidden(item: Field) -> Iterator[Value]:
+def forbidden(field: Field) -> Iterator[Value]:
     """Yield values outside the range or of the wrong type."""
-    low = item.bounds.low
-    high = item.bounds.high
-    if item.bounds.choices:
+    low = field.bounds.low
+    high = field.bounds.high
+    if field.bounds.choices:
         yield "no_such_choice"
-    elif item.kind.startswith("bool"):
+    elif field.kind.startswith("bool"):
         yield "perhaps"
-    elif not item.kind.startswith("str"):
+    elif not field.kind.startswith("str"):
         yield "many"
         if low is not None:
-            yield low if item.bounds.open_low else low - 1
+            yield low if field.bounds.open_low else low - 1
         if high is not None:
-            yield high if item.bounds.open_high else high + 1
-        if item.kind.startswith("float"):
+            yield high if field.bounds.open_high else high + 1
+        if field.kind.startswith("float"):
             yield float("nan")
         else:
             yield 1.5

@@ -158,9 +158,14 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     The runs differ in seed, learning rate, and each number in which packed configurations may
     differ.
     """
-    numbers = [item for item in tested.entry.fields if item.packable and item.kind == "float"]
-    changes = [next(alternatives(tested, item), {}) for item in numbers]
-    members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
+    numbers = [field for field in tested.entry.fields if field.packable and field.kind == "float"]
+    changes = [next(alternatives(tested, field), {}) for field in numbers]
+    # Hyper-parameters and fields of the setting of each run.
+    members: list[tuple[Values, dict[str, Any]]] = [
+        ({}, {}),
+        ({}, {"seed": 1}),
+        ({}, {"lr": 0.05}),
+    ]
     together: dict[str, Value] = {}
     for change in changes:
         together.update(change)
@@ -175,7 +180,7 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # reported below
         pack.advance(ROUNDS)
-    names = ", ".join(item.name for item in numbers)
+    names = ", ".join(field.name for field in numbers)
     errors = [*pack.failures.values()]
     if pack.apart and not _of_public_samples(pack.apart):
         errors.append(pack.apart)
@@ -192,7 +197,7 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
 
 
 def _of_public_samples(error: Exception) -> bool:
-    """Tell whether members of a pack train one by one because each has public samples of its own."""
+    """Tell whether members train one by one because each has public samples of its own."""
     return any(isinstance(link, PublicOfSeveralRuns) for link in chain(error))
 
 

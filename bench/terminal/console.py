@@ -42,26 +42,22 @@ class Parser(argparse.ArgumentParser):
 
     place = ""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(
-            **{
-                "formatter_class": argparse.RawDescriptionHelpFormatter,
-                "allow_abbrev": False,
-                **given,
-            }
-        )
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
         """Exit with argparse's message, the nearest known option, and the way to see all."""
         text = f"{message}{self.place}{self._suggestion(message)}"
         self.exit(EXIT_USAGE, f"error: {text}; `{self.prog} --help` shows the options\n")
 
-    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
         """Parse as argparse does, but reject unknown words here.
 
-        Here a sub-command's own options are suggested.
+        A sub-command's parser thus suggests its own options.
         """
-        namespace, unknown = super().parse_known_args(*given, **named)
+        namespace, unknown = super().parse_known_args(*args, **kwargs)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return namespace, unknown
@@ -170,19 +166,20 @@ def guarded() -> Iterator[None]:
         UnreadError: nobody reads standard output any more.
         EnvironmentProblem: standard output cannot be written.
     """
-    before = sys.stdout, sys.stderr
+    standard_output = sys.stdout
+    standard_error = sys.stderr
     if isinstance(sys.stdout, TextIOWrapper):
         # Characters such as α, in a locale that lacks them.
         sys.stdout.reconfigure(errors="replace")
-    sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
-    sys.stderr = _Stream(before[1] or _nowhere(), None)
+    # Python has no streams in a process without a console; then the wrappers stay.
+    sys.stdout = _Stream(standard_output or _nowhere(), "standard output")
+    sys.stderr = _Stream(standard_error or _nowhere(), None)
     try:
         yield
         sys.stdout.flush()
     finally:
-        sys.stdout, sys.stderr = (
-            old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True)
-        )
+        sys.stdout = standard_output or sys.stdout
+        sys.stderr = standard_error or sys.stderr
 
 
 def _nowhere() -> Any:

@@ -42,17 +42,19 @@ def note_superseded(
 ) -> None:
     """Report on stderr which runs of other versions a leaderboard leaves out.
 
-    `runs` and `tuned` are those of the leaderboard. `shown` are the runs of a sweep's own versions,
-    if it has these alone.
+    Args:
+        runs: of the leaderboard.
+        tuned: fields of the setting that the leaderboard has tuned.
+        shown: the runs of a sweep's own versions, if the leaderboard shows only these.
     """
     from leaderboards.board import current
 
     which = "this sweep's"
-    kept = shown
-    if kept is None:
+    if shown is None:
         which = "the one with the most seeds"
-        kept = current(runs, tuned)
-    for algorithm, count in runs.drop(kept.index)["algorithm"].value_counts(sort=False).items():
+        shown = current(runs, tuned)
+    algorithms = runs.drop(shown.index)["algorithm"]
+    for algorithm, count in algorithms.value_counts(sort=False).items():
         left_out = f"{counted(int(count), 'run')} of another version left out"
         rule = f"of a setting's versions {which} is shown, all stay stored"
         sys.stderr.write(f"{algorithm}: {left_out}: {rule}\n")

@@ -106,7 +106,7 @@ def folded(hyperparameters: str) -> list[str]:
 # Values parsed from text: lists, folders, and known names.
 
 
-def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False) -> UsageError:
+def unknown(kind: str, name: str, names: Iterable[str], importable: bool = False) -> UsageError:
     """Make the error for an unknown name, with the nearest known one.
 
     `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, or a file
@@ -115,8 +115,8 @@ def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False
     advice = as_module(name) if importable else ""
     if advice:
         return UsageError(f"no {kind} {name!r}: {advice}")
-    names = sorted(known)
-    return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{nearest(name, names)}")
+    known = sorted(names)
+    return UsageError(f"no {kind} {name!r}; known: {', '.join(known)}{nearest(name, known)}")
 
 
 def flag(name: str) -> str:
@@ -170,12 +170,12 @@ def resolved(path: str) -> Path:
         ) from None
 
 
-def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
+def result_folder(path: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
     """Resolve the named result folder, or the default one, which need not exist.
 
     Raises UsageError if it is a file, or its name is not UTF-8.
     """
-    out = checked_path(Path(given or default_out()).resolve())
+    out = checked_path(Path(path or default_out()).resolve())
     if out.is_file():
         raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
     return out
@@ -224,17 +224,17 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
-def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:
-    """Parse names among `known`, each once and in that order.
+def some_of(words: Iterable[str], allowed: Collection[str], kind: str) -> tuple[str, ...]:
+    """Parse names among `allowed`, each once and in that order.
 
     Raises UsageError for an unknown name of this `kind`.
     """
     names = split_list(words)
     for name in names:
-        if name not in known:
-            raise unknown(kind, name, known)
-    return tuple(name for name in known if name in names)
+        if name not in allowed:
+            raise unknown(kind, name, allowed)
+    return tuple(name for name in allowed if name in names)
 
 
-tracks_of = partial(some_of, known=TRACKS, kind="way to --track")
-logs_of = partial(some_of, known=LOGS, kind="tool for --log")
+tracks_of = partial(some_of, allowed=TRACKS, kind="way to --track")
+logs_of = partial(some_of, allowed=LOGS, kind="tool for --log")

@@ -79,7 +79,8 @@ def printed_weights(received: Params, beta: float, gamma: float, temperature: fl
     weights = []
     for label in range(CLASSES):
         members = p[auxiliary.y == label]
-        phi = members[:, label] - members[:, [k for k in range(CLASSES) if k != label]].sum(1)
+        others = [k for k in range(CLASSES) if k != label]
+        phi = members[:, label] - members[:, others].sum(1)
         weights.append((gamma - beta) / 2 * phi.mean() + (gamma + beta) / 2)
     return torch.stack(weights)
 
@@ -126,10 +127,12 @@ class LogitTable:
     sums: Tensor = field(default_factory=lambda: torch.zeros(CLASSES, CLASSES, dtype=torch.float64))
     counts: Tensor = field(default_factory=lambda: torch.zeros(CLASSES, dtype=torch.float64))
 
-    def add(self, w: Params, given: Batch) -> None:
+    def add(self, w: Params, samples: Batch) -> None:
         """Add one training pass: evaluation-mode logits of the local model, without padding."""
-        z = forward(w, given.x, training=False).logits
-        for row, label, weight in zip(z, given.y.tolist(), given.weight.tolist(), strict=True):
+        z = forward(w, samples.x, training=False).logits
+        labels = samples.y.tolist()
+        weights = samples.weight.tolist()
+        for row, label, weight in zip(z, labels, weights, strict=True):
             self.sums[label] += weight * row
             self.counts[label] += weight
 
@@ -226,7 +229,8 @@ def moon_loss(
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:
-    return (left * right).sum(1) / ((left**2).sum(1) * (right**2).sum(1)).sqrt()
+    squared_lengths = (left**2).sum(1) * (right**2).sum(1)
+    return (left * right).sum(1) / squared_lengths.sqrt()
 
 
 def random_previous(run: LabRun, mu: float, **options: Any) -> Iterator[float]:

@@ -48,13 +48,13 @@ class Student:
             path.append(statistics | dict(zip(net.trainable, values, strict=True)))
         return path
 
-    def kept(self, path: list[Params], held: Data) -> Params:
+    def kept(self, path: list[Params], validation: Data) -> Params:
         """Return the checkpoint of the best validation accuracy.
 
         The search ends `patience` steps after it.
         """
-        predictions = [forward(w, held.x, training=False).logits.argmax(1) for w in path]
-        scores = [int((labels == held.y).sum()) for labels in predictions]
+        predictions = [forward(w, validation.x, training=False).logits.argmax(1) for w in path]
+        scores = [int((labels == validation.y).sum()) for labels in predictions]
         best = 0
         for step in range(self.check_every, self.max_steps + 1, self.check_every):
             if scores[step] > scores[best]:
@@ -66,7 +66,8 @@ class Student:
 
 def _divergence(ended: Mapping[int, Params], x: Tensor, w: Params) -> Tensor:
     """Return the student's objective, the mean KL( softmax(mean_k z_k) || softmax(z) )."""
-    mean = sum_of(forward(local, x, training=False).logits for local in ended.values()) / len(ended)
+    logits = [forward(local, x, training=False).logits for local in ended.values()]
+    mean = sum_of(logits) / len(logits)
     return kl(mean, forward(w, x).logits).mean()
 
 

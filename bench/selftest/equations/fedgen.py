@@ -90,7 +90,7 @@ def recorded_features(net: LabNet) -> Iterator[list[Tensor]]:
 def fit_labels(
     net: LabNet,
     params: Params,
-    given: Batch,
+    samples: Batch,
     computed: LossAndGrad,
     weights: Weights,
     hard: Tensor,
@@ -104,8 +104,8 @@ def fit_labels(
     """
 
     def rest(w: Params) -> Tensor:
-        term = kl(head(w, soft), forward(w, given.x).logits)
-        return ce(w, given).mean() + weights[1] * term.mean()
+        term = kl(head(w, soft), forward(w, samples.x).logits)
+        return ce(w, samples).mean() + weights[1] * term.mean()
 
     losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
     labels = LABELLINGS[(rest(params) + weights[0] * losses - computed.loss).abs().argmin()]

@@ -24,14 +24,14 @@ TABLE_9 = "FedGKD, Table 9"
 ALGORITHM_1 = "FedGKD, Eqs. 3-5 and Algorithm 1"
 
 
-def student(w: Params, given: Batch) -> Tensor:
+def student(w: Params, samples: Batch) -> Tensor:
     """Return logits (B, C) in training mode."""
-    return forward(w, given.x).logits
+    return forward(w, samples.x).logits
 
 
-def teacher(w: Params, given: Batch) -> Tensor:
+def teacher(w: Params, samples: Batch) -> Tensor:
     """Return logits (B, C) in evaluation mode."""
-    return forward(w, given.x, training=False).logits
+    return forward(w, samples.x, training=False).logits
 
 
 def buffered(history: FedAvgRecord, buffer: int, buffer_start: str) -> Params:

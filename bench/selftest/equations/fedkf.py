@@ -86,9 +86,9 @@ class Losses:
             loss - self.gamma * self._divergence(teacher, student, x) if self.adversarial else loss
         )
 
-    def student(self, teacher: Params, images: Tensor, given: Batch, w: Params) -> Tensor:
+    def student(self, teacher: Params, images: Tensor, samples: Batch, w: Params) -> Tensor:
         """Compute Eq. 7: L_S = L_CE + gamma L_KL."""
-        return ce(w, given).mean() + self.gamma * self._divergence(teacher, w, images)
+        return ce(w, samples).mean() + self.gamma * self._divergence(teacher, w, images)
 
     def _divergence(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
         """Compute Eq. 5: the mean of KL( p^T(x) || p^S(x) ), with the teacher's side constant."""
@@ -149,10 +149,10 @@ class RecordedRun:
         with patch.object(self.run.net, "on_normalise", note):
             yield generated
 
-    def student_loss(self, params: Params, given: Batch, images: Tensor) -> LossAndGrad:
+    def student_loss(self, params: Params, samples: Batch, images: Tensor) -> LossAndGrad:
         """Return the student's printed loss at `params`, and its gradient."""
         return loss_and_grad_of(
-            self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params
+            self.run.net, lambda w: self.losses.student(self.teacher, images, samples, w), params
         )
 
     def steps_gap(self, steps: int) -> float:

@@ -179,7 +179,7 @@ class Visit:
         self.teachers = algorithm.teachers(message, memory)
         self._noise = draw("noise", run.number, client)
 
-    def step(self, params: Params, given: Batch) -> Batch:
+    def step(self, params: Params, samples: Batch) -> Batch:
         """Set the local model to `params` and call `before_step`; return the completed batch.
 
         It has noise and the teachers' outputs.
@@ -188,33 +188,33 @@ class Visit:
         noise = run.algorithm.noise(run.fed.for_clients(), self._noise, run.fed.batch_size)
         with torch.no_grad():
             outputs = {
-                name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()
+                name: run.net.eval(teacher, samples.x) for name, teacher in self.teachers.items()
             }
-        given = replace(given, noise=noise, teacher=outputs)
+        samples = replace(samples, noise=noise, teacher=outputs)
         self._set_local_model(params)
         self.local = {
-            **tree_map(Tensor.detach, self.before_step(given)),
+            **tree_map(Tensor.detach, self.before_step(samples)),
             "params": self.local["params"],
         }
-        return given
+        return samples
 
-    def before_step(self, given: Batch) -> Local:
+    def before_step(self, samples: Batch) -> Local:
         """Return what `before_step` makes of the local state, without changing the latter."""
         run = self.run
-        return run.algorithm.before_step(run.net, self.local, given, self.message, self.plan)
+        return run.algorithm.before_step(run.net, self.local, samples, self.message, self.plan)
 
-    def step_loss(self, params: Params, given: Batch) -> LossAndGrad:
+    def step_loss(self, params: Params, samples: Batch) -> LossAndGrad:
         """Return the mean loss of one whole step at `params`, and its gradient."""
-        return self.loss(params, self.step(params, given))
+        return self.loss(params, self.step(params, samples))
 
-    def loss(self, params: Params, given: Batch) -> LossAndGrad:
+    def loss(self, params: Params, samples: Batch) -> LossAndGrad:
         """Return the mean loss and its gradient without `before_step`, on a completed batch."""
         run = self.run
         self._set_local_model(params)
         loss = run.algorithm.local_loss(
-            run.net, self.local, given, self.message, self.memory, self.plan
+            run.net, self.local, samples, self.message, self.memory, self.plan
         )
-        mean = masked(loss, given.weight)
+        mean = masked(loss, samples.weight)
         names = run.net.trainable
         grad = torch.autograd.grad(
             mean, [self.local["params"][n] for n in names], materialize_grads=True
@@ -270,9 +270,9 @@ class FedAvgRecord:
 Loss = Callable[[Params, Batch, FedAvgRecord], Tensor]  # (B,) nats of each sample, or a scalar
 
 
-def ce(w: Params, given: Batch) -> Tensor:
+def ce(w: Params, samples: Batch) -> Tensor:
     """Return the cross entropy of each sample, (B,) nats, by the network in training mode."""
-    return cross_entropy(forward(w, given.x).logits, given.y)
+    return cross_entropy(forward(w, samples.x).logits, samples.y)
 
 
 def fedavg_loss(**options: Any) -> Loss:

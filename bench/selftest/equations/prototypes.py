@@ -64,23 +64,23 @@ def means_of_passes(passes: list[tuple[Params, Tensor, Tensor]]) -> ClientMeans:
 
 def counted(w: Params, samples: Batch) -> tuple[Params, Tensor, Tensor]:
     """Return the model, and inputs and labels of the samples that are no padding."""
-    kept = samples.weight > 0
-    return w, samples.x[kept], samples.y[kept]
+    is_sample = samples.weight > 0
+    return w, samples.x[is_sample], samples.y[is_sample]
 
 
 def global_means(clients: list[ClientMeans], printed: bool) -> dict[int, Tensor]:
     """Return the prototype of each class that a client has: the plain mean, or Eq. 6."""
     prototypes = {}
     for label in range(CLASSES):
-        having = [each for each in clients if label in each.mean]
-        if not having:
+        owners = [client for client in clients if label in client.mean]
+        if not owners:
             continue
-        total = sum(each.count[label] for each in having)
+        total = sum(client.count[label] for client in owners)
         terms = []
-        for each in having:
-            share = each.count[label] / total if printed else 1.0
-            terms.append(share * each.mean[label])
-        prototypes[label] = sum_of(terms) / len(having)
+        for client in owners:
+            share = client.count[label] / total if printed else 1.0
+            terms.append(share * client.mean[label])
+        prototypes[label] = sum_of(terms) / len(owners)
     return prototypes
 
 
@@ -88,8 +88,10 @@ def sample_term(prototypes: Mapping[int, Tensor], samples: Batch, h: Tensor) -> 
     """Return each sample's mean squared error to the prototype of its class, (B,)."""
     terms = []
     for label, row in zip(samples.y.tolist(), h, strict=True):
-        known = label in prototypes
-        terms.append(((row - prototypes[label]) ** 2).mean() if known else 0.0 * row.sum())
+        if label in prototypes:
+            terms.append(((row - prototypes[label]) ** 2).mean())
+        else:
+            terms.append(0.0 * row.sum())
     return torch.stack(terms)
 
 
@@ -117,12 +119,12 @@ def proto_loss(prototypes: Mapping[int, Tensor], weight: float, distance: str) -
 def of_last_steps(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
     """Return the means of the last epoch's passes."""
     steps = ceil(SIZES[client] / BATCH_SIZE)
-    return means_of_passes([counted(*each) for each in passes[-steps:]])
+    return means_of_passes([counted(w, samples) for w, samples in passes[-steps:]])
 
 
 def of_all_steps(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
     """Return the means of all passes of the round."""
-    return means_of_passes([counted(*each) for each in passes])
+    return means_of_passes([counted(w, samples) for w, samples in passes])
 
 
 def of_final_model(run: LabRun, client: int, passes: list[tuple[Params, Batch]]) -> ClientMeans:
@@ -133,8 +135,8 @@ def of_final_model(run: LabRun, client: int, passes: list[tuple[Params, Batch]])
 def of_ended_model(run: LabRun, client: int, w: Params) -> ClientMeans:
     """Return the means of the client's samples under the model w."""
     data = run.clients[client]
-    kept = data.weight > 0
-    return means_of_passes([(w, data.x[kept], data.y[kept])])
+    is_sample = data.weight > 0
+    return means_of_passes([(w, data.x[is_sample], data.y[is_sample])])
 
 
 FROM = {"last_epoch": of_last_steps, "all_epochs": of_all_steps, "after": of_final_model}
@@ -144,8 +146,9 @@ def nearest_gap(run: LabRun, prototypes: Mapping[int, Tensor]) -> float:
     """Compare the predicted classes of 40 samples with those of the nearest prototypes."""
     x, _ = samples(40, "predicted")
     w = model(run.net, "predicting")
-    got = run.algorithm.predict(run.net, w, x, run.server).argmax(1)
-    for row, label in zip(forward(w, x, training=False).features, got.tolist(), strict=True):
+    predicted = run.algorithm.predict(run.net, w, x, run.server).argmax(1)
+    features = forward(w, x, training=False).features
+    for row, label in zip(features, predicted.tolist(), strict=True):
         distances = {c: float(((row - p) ** 2).sum()) for c, p in prototypes.items()}
         if label != min(distances, key=lambda c: distances[c]):
             return inf
@@ -189,9 +192,9 @@ def trained(
     delta = min(tau, margin_of(means))
     h: list[Tensor] = []
     y: list[int] = []
-    for each in clients:
-        h += each.mean.values()
-        y += each.mean
+    for client in clients:
+        h += client.mean.values()
+        y += client.mean
     for places in steps:
         leaves = {name: value.clone().requires_grad_() for name, value in tgp.items()}
         prototypes = network_output(leaves)
@@ -210,7 +213,8 @@ def margin_of(means: Mapping[int, Tensor]) -> float:
     smallest = []
     for label, mean in means.items():
         others = [other for c, other in means.items() if c != label]
-        smallest.append(min(float(((mean - other) ** 2).sum().sqrt()) for other in others))
+        distances = [float(((mean - other) ** 2).sum().sqrt()) for other in others]
+        smallest.append(min(distances))
     return max(smallest)
 
 
@@ -237,7 +241,7 @@ def fedtgp_gaps(
     for clients in TWO:
         personal |= run.round(clients)
         means = [of_ended_model(run, k, personal[k]) for k in clients]
-        everything = range(sum(len(each.mean) for each in means))
+        everything = range(sum(len(client.mean) for client in means))
         tgp = trained(tgp, means, [everything] * server_epochs, server_lr, margin_threshold)
         output = network_output(tgp)
         yield gap(run.message()["prototypes"], output)

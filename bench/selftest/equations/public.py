@@ -98,9 +98,9 @@ def exchange_gaps(
         orders = step_orders(len(x), size, epochs)
         if server:
             models = [lesson.learnt(run, own, x, targets, steps) for steps in orders]
-            got = run.algorithm.evaluated(run.server)
-            yield min(gap(got, {"": {}, "_server": each}) for each in models)
-            own = got["_server"]
+            evaluated = run.algorithm.evaluated(run.server)
+            yield min(gap(evaluated, {"": {}, "_server": model}) for model in models)
+            own = evaluated["_server"]
         for k in SIZES:
             gaps = []
             for steps in orders:
