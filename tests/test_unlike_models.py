@@ -33,7 +33,7 @@ from bench.engine.stacked.step_executors import Captured, traced
 from bench.errors import UsageError
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import Plan, RunSpec
+from bench.planning.run_spec import RunSpec
 from bench.sweep.command import main as sweep
 from leaderboards import Store, canonical_json
 from leaderboards.problems import cell_of, model_words, setting_of
@@ -237,14 +237,15 @@ def test_averaging_of_all_weights_is_refused(algorithm: str) -> None:
 
 
 def test_heads_that_are_averaged_must_agree() -> None:
-    def plan(algorithm: str, client_models: str) -> Plan:
+    def count(algorithm: str, client_models: str) -> int:
         values = {"client_models": (client_models,)}
-        return make_plan(Request((algorithm,), dataset="cifar10", values=values))
+        request = Request((algorithm,), dataset="cifar10", values=values)
+        return len(make_plan(request).run_specs)
 
     with pytest.raises(UsageError, match="lenet5_120"):
-        plan("lg_fedavg", "cnn_cifar/lenet5_120")
-    assert plan("fedproto", "cnn_cifar/lenet5_120").run_specs
-    assert plan("lg_fedavg", "cnn_cifar/cnn_femnist").run_specs
+        count("lg_fedavg", "cnn_cifar/lenet5_120")
+    assert count("fedproto", "cnn_cifar/lenet5_120")
+    assert count("lg_fedavg", "cnn_cifar/cnn_femnist")
 
 
 @pytest.mark.parametrize(
