@@ -664,7 +664,7 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
     out = write(tmp_path, [pair()])
     assert main(["--out", str(out)]) == 0
     said = capsys.readouterr().out
-    able, _, lacking = said.partition("the others lack runs")
+    able, _, lacking = said.partition("the other figures lack runs")
     assert able.startswith(f"4 of 17 figures can be drawn from {out}\n")
     assert "fedgkd-4-digits-alpha0.5-participation1" in able
     assert (
