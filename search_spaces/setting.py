@@ -30,45 +30,39 @@ NORMALIZATIONS = ("standard", "fedgkd", "fedma", "fedmax", "fedgen", "fedkf", "n
 # field that was added later is left out at its default, so that run keys and rows from before it
 # existed stay valid.
 FIRST = frozenset(
-    (
-        *(
-            "dataset",
-            "model",
-            "partition",
-            "alpha",
-            "num_clients",
-            "participation",
-            "rounds",
-            "local_epochs",
-        ),
-        *(
-            "step_rule",
-            "batch_size",
-            "optimizer",
-            "lr",
-            "lr_decay",
-            "momentum",
-            "nesterov",
-            "weight_decay",
-        ),
-        *(
-            "decay_exempt",
-            "clip_norm",
-            "adam_beta1",
-            "adam_beta2",
-            "adam_eps",
-            "augmentation",
-            "normalization",
-        ),
-        *(
-            "image_size",
-            "fraction",
-            "validation_fraction",
-            "validation_rule",
-            "auxiliary_per_class",
-        ),
-        *("local_test_fraction", "evaluate_every", "precision"),
-    )
+    {
+        "dataset",
+        "model",
+        "partition",
+        "alpha",
+        "num_clients",
+        "participation",
+        "rounds",
+        "local_epochs",
+        "step_rule",
+        "batch_size",
+        "optimizer",
+        "lr",
+        "lr_decay",
+        "momentum",
+        "nesterov",
+        "weight_decay",
+        "decay_exempt",
+        "clip_norm",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_eps",
+        "augmentation",
+        "normalization",
+        "image_size",
+        "fraction",
+        "validation_fraction",
+        "validation_rule",
+        "auxiliary_per_class",
+        "local_test_fraction",
+        "evaluate_every",
+        "precision",
+    }
 )
 
 
@@ -333,12 +327,12 @@ class Setting:
 
         These are the fields of `FIRST`, and others off their default.
         """
-        values = [(item, getattr(self, item.name)) for item in dataclasses.fields(self)]
-        return {
-            item.name: value
-            for item, value in values
-            if item.name in FIRST or value != item.default
-        }
+        identifying = {}
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if item.name in FIRST or value != item.default:
+                identifying[item.name] = value
+        return identifying
 
     def of_program(self) -> dict[str, Value]:
         """Return the fields that decide what a step computes, by name.

@@ -116,7 +116,8 @@ def resnet50(channels: int, batchnorm: bool) -> nn.Module:
     Source: FedGKD, section 5.1, and code.
     """
     norm = _norm(batchnorm, 16)
-    return ResNet(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm(64), _bottlenecks(norm))
+    stem = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+    return ResNet(stem, norm(64), _bottlenecks(norm))
 
 
 def resnet50_imagenet(channels: int, batchnorm: bool) -> nn.Module:
@@ -135,9 +136,12 @@ def _norm(batchnorm: bool, channels_per_group: int) -> Norm:
 def _resnet8(channels: int, w: int, norm: Norm) -> nn.Module:
     stem = nn.Conv2d(channels, w, 3, 1, 1, bias=False)
     first = norm(w)
-    return ResNet(
-        stem, first, [Block(w, w, 1, norm), Block(w, 2 * w, 2, norm), Block(2 * w, 4 * w, 2, norm)]
-    )
+    blocks = [
+        Block(w, w, 1, norm),
+        Block(w, 2 * w, 2, norm),
+        Block(2 * w, 4 * w, 2, norm),
+    ]
+    return ResNet(stem, first, blocks)
 
 
 def _bottlenecks(norm: Norm) -> list[nn.Module]:

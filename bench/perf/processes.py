@@ -73,12 +73,15 @@ def run_python(arguments: Sequence[str], **environment: str) -> Spent:
 
     `environment` overrides the user's variables. Raises EnvironmentProblem if it failed.
     """
-    path = os.pathsep.join(part for part in (str(bench.ROOT), os.environ.get("PYTHONPATH")) if part)
-    names = {**os.environ, "PYTHONPATH": path, **environment}
+    path = str(bench.ROOT)
+    if os.environ.get("PYTHONPATH"):
+        path += os.pathsep + os.environ["PYTHONPATH"]
     before = time.perf_counter()
-    nowhere = subprocess.DEVNULL
     process = subprocess.Popen(
-        [sys.executable, *arguments], env=names, stdout=nowhere, stderr=nowhere
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - before
@@ -121,29 +124,32 @@ def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) ->
 def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> None:
     """Time the leaderboard of `runs` runs, and the commands that print and draw it.
 
-    These are `bench.compare` of a tenth, and `bench.report` of `REPORTED` at most. For each the
-    record gets `runs` and `points` in the folder, and figures of whole processes: seconds,
+    These are `bench.compare` of a tenth, and `bench.report` of `REPORTED` at most. For each command
+    the record gets `runs` and `points` in the folder, and figures of whole processes: seconds,
     processor time, largest memory; of a report also the size of its file. One more repetition, not
     counted, warms the file cache.
     """
     with tempfile.TemporaryDirectory() as place:
         page = Path(place) / "page.html"
-        for name, count, seconds, megabytes in (
-            ("leaderboard", runs, LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
-            ("compare", max(runs // 10, 1), COMPARE_SECONDS, None),
-            ("report", min(runs, REPORTED), REPORT_SECONDS, None),
-        ):
-            folder = Path(place) / name
+        # Runs of the folder, and goals in seconds and megabytes.
+        cases = {
+            "leaderboard": (runs, LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
+            "compare": (max(runs // 10, 1), COMPARE_SECONDS, None),
+            "report": (min(runs, REPORTED), REPORT_SECONDS, None),
+        }
+        for name, (count, seconds, megabytes) in cases.items():
+            folder = str(Path(place) / name)
+            commands = {
+                "leaderboard": ("-c", _TABLE.format(folder)),
+                "compare": ("-m", "bench.compare", "--out", folder),
+                "report": ("-m", "bench.report", "--out", folder, "--to", str(page)),
+            }
             say(f"boards: {name} of a made-up folder of {count:,} runs, {repetitions} repetitions")
             # In its own process, because the largest memory of a child includes that of its parent
             # at the start.
-            run_python(("-c", _WRITE.format(str(folder), count)))
-            command = {
-                "leaderboard": ("-c", _TABLE.format(str(folder))),
-                "compare": ("-m", "bench.compare", "--out", str(folder)),
-                "report": ("-m", "bench.report", "--out", str(folder), "--to", str(page)),
-            }[name]
-            times = [run_python(command) for _ in range(repetitions + 1)][1:]
+            run_python(("-c", _WRITE.format(folder, count)))
+            run_python(commands[name])
+            times = [run_python(commands[name]) for _ in range(repetitions)]
             memory = figure([spent.memory / 1e6 for spent in times], "MB", megabytes)
             sizes = {"runs": count, "points": count * ROUNDS * len(POINTS)}
             record[name] = {**sizes, **seconds_of(times, seconds), "memory": memory}
@@ -186,9 +192,9 @@ def _row(
     random: np.random.Generator,
 ) -> dict[str, Any]:
     """Return the row of a run; results are random."""
-    rest, seed = divmod(number, SEEDS)
-    rest, cell = divmod(rest, len(settings))
-    configuration, algorithm = divmod(rest, ALGORITHMS)
+    seedless, seed = divmod(number, SEEDS)
+    method, cell = divmod(seedless, len(settings))
+    configuration, algorithm = divmod(method, ALGORITHMS)
     name = f"algorithm_{algorithm:02}"
     x = configuration / 8
     identity = identity_columns(name, 1, {"x": x}, settings[cell], seed)
@@ -242,7 +248,8 @@ def _curves(rows: Sequence[dict[str, Any]], random: np.random.Generator) -> pa.T
     columns = {}
     for name in ("run_key", "algorithm", "file"):
         columns[name] = np.repeat([row[name] for row in rows], points)
-    columns["round"] = np.tile(np.repeat(np.arange(1, ROUNDS + 1), len(POINTS)), len(rows))
+    rounds = np.repeat(np.arange(1, ROUNDS + 1), len(POINTS))
+    columns["round"] = np.tile(rounds, len(rows))
     columns["metric"] = np.tile(POINTS, ROUNDS * len(rows))
     columns["value"] = random.uniform(size=points * len(rows))
     schema = curves_schema().append(pa.field("file", pa.string(), nullable=False))

@@ -71,7 +71,7 @@ def beside_bare_loop(work: Workload, rounds: int) -> Record:
     one_round(run)
     bare.segment()
     pairs = alternate(lambda: one_round(run), bare.segment, rounds, synchroniser(work.device))
-    # With augmentation there is no target, because the bare loop does not augment.
+    # The bare loop does not augment: with augmentation there is no goal.
     limit = SPEED_LIMIT if work.augmentation == "none" else None
     engine_rates = [work.processed / engine.seconds for engine, _ in pairs]
     bare_rates = [work.processed / bare.seconds for _, bare in pairs]
@@ -95,8 +95,10 @@ def smaller(work: Workload) -> Workload:
 def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
     """Time an algorithm's rounds and FedAvg's, with the same model and optimiser, in turn.
 
-    Returns `ratio` of times; `arithmetic`, the ratio of floating-point operations that were
-    counted; `over_arithmetic`, the first over the second.
+    Returns:
+        `ratio`: of the times.
+        `arithmetic`: the ratio of the counted floating-point operations.
+        `over_arithmetic`: `ratio` over `arithmetic`.
     """
     run = simulation(work, algorithm)
     fedavg = simulation(work, BASELINE, like=algorithm)
@@ -158,25 +160,32 @@ def cases(
     ]
 
 
-def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, say: Say) -> None:
-    """Measure FedAvg's samples a second in each case; `rates` of the record has an entry each."""
+def measure_throughput(
+    record: Record, workloads: Sequence[Workload], rounds: int, say: Say
+) -> None:
+    """Measure FedAvg's samples a second in each workload: `rates` of the record."""
     fields = ("model", "augmentation", "backend", "precision", "pack", "epochs", "name")
     record["rates"] = []
-    for work in asked:
+    for work in workloads:
         say(f"throughput: {work.name}")
         described = {name: getattr(work, name) for name in fields}
         record["rates"].append(described | guarded(partial(rate, work, rounds)))
 
 
 def rate(work: Workload, rounds: int) -> Record:
-    """Time single rounds, after a first that on a GPU captures.
+    """Time single rounds, after a first round that is not timed: on a GPU it captures.
 
-    Raises UsageError for a precision of other devices. Returns `rate`; `flops`, the counted
-    operations a second; on a GPU `memory`, the most that its allocator held; on a CPU with one
-    thread `cpu_rate`, by processor time.
+    Returns:
+        `rate`: samples a second.
+        `flops`: the counted operations a second.
+        `memory`: the most that a GPU's allocator held.
+        `cpu_rate`: samples a second of processor time, on a CPU with one thread.
+
+    Raises:
+        UsageError: the device does not have the precision.
     """
     if (work.device, work.precision) == ("cpu", "tf32"):
-        raise UsageError("TF32 is a GPU's: a CPU has none")
+        raise UsageError("a CPU has no TF32: name another precision, or a GPU")
     if work.device == "cuda":
         give_back_gpu_memory()
         torch.cuda.reset_peak_memory_stats()

@@ -57,7 +57,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
     Args:
         results: to show.
         title: heading of the page.
-        made: when.
+        made: time of writing, in UTC.
         stated: names of the board's metrics, the primary one first; None if it states none.
 
     Raises:

@@ -90,7 +90,7 @@ def _add_map(
         f"{row['numbers']}, {row['verdict']}"
         for row in rows[: min(12, len(group.cells))]
     )
-    spec = _spec(rows, labels, group, metrics[0])
+    spec = _map_spec(rows, labels, group, metrics[0])
     return charts.add(spec, f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
 
 
@@ -137,7 +137,7 @@ def _verdict(ranked: Sequence[Cell]) -> str:
     return f"{excluded} of {len(others)} others excluded"
 
 
-def _spec(
+def _map_spec(
     rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group, first: Number
 ) -> Spec:
     """Draw a field for every cell; its edge is solid if all others are excluded from being best.

@@ -92,7 +92,7 @@ def _response(
                 "n": record["n"],
             }
         )
-    spec = _spec(name, rows, values, continuous, group)
+    spec = _response_spec(name, rows, values, continuous, group)
     what = f"Validation accuracy of {label} against {name}, {group.name}."
     return {"caption": name, "chart": charts.add(spec, what, _RESPONSE_TABLE)}
 
@@ -101,7 +101,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _spec(
+def _response_spec(
     name: str,
     rows: Sequence[Mapping[str, Any]],
     values: Sequence[Any],

@@ -63,10 +63,10 @@ def _traffic_by_round(simulation: Simulation) -> list[dict[str, float]]:
         after = asdict(simulation.progress.traffic)
         clients = len(simulation.participants(number))
         added = {name: after[name] - before[name] for name in after}
-        new = len(simulation.progress.public_holders) - holders
-        if new:
-            added["bytes_down"] -= new * num_bytes(simulation.fed.clients_public.sent)
-        holders += new
+        new_holders = len(simulation.progress.public_holders) - holders
+        if new_holders:
+            added["bytes_down"] -= new_holders * num_bytes(simulation.fed.clients_public.sent)
+        holders += new_holders
         floats = {way: added[f"bytes_{way}"] / FLOAT64 / clients for way in ("down", "up")}
         rounds.append({"communications": added["communications"], **floats})
         before = after
@@ -84,13 +84,17 @@ def symbol_values(candidate: Candidate, values: Values, simulation: Simulation) 
     configuration = {**candidate.defaults(), **values}
     model = next(iter(models_of(simulation).values()))
     sizes = {name: value.numel() for name, value in model.items()}
-    hidden, noise = (int(configuration.get(name) or 0) for name in ("hidden_dim", "noise_dim"))
+    hidden = int(configuration.get("hidden_dim") or 0)
+    noise = int(configuration.get("noise_dim") or 0)
+    hidden_layer = (noise + net.num_classes + 1) * hidden
+    normalisation = 4 * hidden
+    output_layer = (hidden + 1) * net.feature_dim
     return {
         "P": sum(sizes.values()),
         "Pn": sum(size for name, size in sizes.items() if name not in net.batchnorm),
         "C": net.num_classes,
         "D": net.feature_dim,
-        "G": (noise + net.num_classes + 1) * hidden + 4 * hidden + (hidden + 1) * net.feature_dim,
+        "G": hidden_layer + normalisation + output_layer,
         "M": int(configuration.get("buffer") or 0),
         "J": int(configuration.get("steps") or 0),
         "S": min(int(configuration.get("public_samples") or 0), len(simulation.fed.public.weight)),
@@ -141,9 +145,12 @@ def amount(words: str, symbols: Symbols, round: int) -> float:
     value = 0.0
     for clause in words.split("; "):
         first, then, later = clause.partition(" in round 1, then ")
-        sum_, _, since = (first if not then or round == 1 else later).partition(" from round ")
+        if then and round > 1:
+            first = later
+        sum_, _, since = first.partition(" from round ")
         start, condition, _ = since.partition(" if M > 1")
-        if round >= int(start or 1) and not (condition and symbols["M"] <= 1):
+        holds = not condition or symbols["M"] > 1
+        if holds and round >= int(start or 1):
             value = _evaluate_sum(sum_, {**symbols, "t": round})
     return value
 
@@ -153,12 +160,12 @@ def _evaluate_sum(text: str, symbols: Symbols) -> float:
     if text.endswith(WITHOUT):
         text = text.removesuffix(WITHOUT)
         symbols = {**symbols, "P": symbols["Pn"]}
+    tokens = re.findall(r"\d+|[A-Za-z]+|\S", text.replace("^", "**"))
     code = ""
-    for before, token in pairwise(["", *re.findall(r"\d+|[A-Za-z]+|\S", text.replace("^", "**"))]):
-        product = (
-            re.fullmatch(r"\w+|\)", before) and before != "min" and re.fullmatch(r"\w+|\(", token)
-        )
-        code += f"*{token}" if product else token
+    for before, token in pairwise(["", *tokens]):
+        ends_factor = re.fullmatch(r"\w+|\)", before) and before != "min"
+        begins_factor = re.fullmatch(r"\w+|\(", token)
+        code += f"*{token}" if ends_factor and begins_factor else token
     try:
         return float(eval(code, {"__builtins__": {}, "min": min}, dict(symbols)))
     except (NameError, SyntaxError) as error:
@@ -180,9 +187,10 @@ class UploadMonitor(Plugin):
         for tensor in leaves(upload):
             if tensor.numel() % samples.shape[1] == 0:
                 rows = tensor.detach().to(samples).reshape(-1, 1, samples.shape[1])
-                held = bool(((rows - samples).abs() < NEAR).all(-1).any())
+                is_sample = ((rows - samples).abs() < NEAR).all(-1)
                 self.finding.expect(
-                    not held, "an upload holds a client's sample: data must stay with its client"
+                    not is_sample.any(),
+                    "an upload holds a client's sample: data must stay with its client",
                 )
         return upload, new_memory
 

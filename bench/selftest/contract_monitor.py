@@ -53,10 +53,10 @@ class Log:
     # Pure hooks, and the round in which they were mapped.
     mapped: set[tuple[str, Any]] = field(default_factory=set)
 
-    def protect(self, what: str, tree: Any) -> None:
+    def protect(self, name: str, tree: Any) -> None:
         """Remember a tree that is passed to a hook, which must not write to it."""
         if all(tree is not other for _, other, _ in self.protected):
-            self.protected.append((what, tree, tree_map(torch.clone, tree)))
+            self.protected.append((name, tree, tree_map(torch.clone, tree)))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class ContractMonitor(Plugin):
         for name, tree, before in self.log.protected:
             text = f"{hook} writes to {name}, which it must leave as it is{place}"
             self._expect(same(tree, before), text)
-        self.log.protected = [record for record in self.log.protected if same(record[1], record[2])]
+        # A tree that was written to is reported once.
+        self.log.protected = [entry for entry in self.log.protected if same(entry[1], entry[2])]
         text = (
             f"{hook} draws from a global generator: "
             f"use the one that `start` and `noise` get, or fed.stream{place}"
@@ -84,21 +85,23 @@ class ContractMonitor(Plugin):
         self._expect(state == _global_randomness(), text)
         return result
 
-    def _call_pure(self, hook: str, net: Net, local: Local, *rest: Any) -> Any:
-        """Call a pure hook, once a round also as in a stack of one client.
+    def _call_pure(self, hook: str, net: Net, local: Local, *arguments: Any) -> Any:
+        """Call a pure hook; once a round, call it also as in a stack of one client.
 
-        In the stack the plan's numbers are tensors. The plan is the last argument. The second
-        result is ignored; the hook then gets copies, because a network in training mode writes into
-        its buffers.
+        The plan is the last argument. In the stack its numbers are tensors, and the hook gets
+        copies, because a network in training mode writes into its buffers. The result of the stack
+        is ignored.
         """
-        result = self._call(hook, net, local, *rest)
-        *others, plan = rest
+        result = self._call(hook, net, local, *arguments)
+        *others, plan = arguments
         if (hook, plan.round) in self.log.mapped:
             return result
         self.log.mapped.add((hook, plan.round))
-        copied = tree_map(
-            lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local
-        )
+
+        def copy_of(tensor: Tensor) -> Tensor:
+            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+        copied = tree_map(copy_of, local)
         others = [
             replace(argument, reported={}) if isinstance(argument, Batch) else argument
             for argument in others

@@ -70,7 +70,8 @@ def toy_dataset() -> Dataset:
 
     def images(count: int) -> tuple[np.ndarray, np.ndarray]:
         labels = np.arange(count) % 3
-        pixels = draw.randint(0, 120, (count, 1, 8, 8)) + 60 * labels[:, None, None, None]
+        noise = draw.randint(0, 120, (count, 1, 8, 8))
+        pixels = noise + 60 * labels[:, None, None, None]
         return pixels.astype(np.uint8), labels.astype(np.int64)
 
     return Dataset.of("toy", images(66), images(TEST_SAMPLES))
@@ -83,7 +84,8 @@ def toy_split(sizes: Sequence[int] = SIZES) -> Split:
     class.
     """
     order = np.random.RandomState(21).permutation(60).astype(np.int64)
-    clients = tuple(np.sort(part) for part in np.split(order[:48], np.cumsum(sizes)[:-1]))
+    ends = np.cumsum(sizes)[:-1]
+    clients = tuple(np.sort(part) for part in np.split(order[:48], ends))
     auxiliary = np.array([60, 63, 61, 64, 62, 65], np.int64)  # two of each class
     none = tuple(np.empty(0, np.int64) for _ in clients)
     return Split(clients, none, none, auxiliary, validation=order[48:], hash="toy")
@@ -177,7 +179,8 @@ def gap(got: Any, expected: Any) -> float:
         return gap(dict(enumerate(got)), dict(enumerate(expected)))
     if not isinstance(got, torch.Tensor) or got.shape != expected.shape:
         return math.inf
-    largest = float((got.detach().double().cpu() - expected.detach().double().cpu()).abs().max())
+    difference = got.detach().double().cpu() - expected.detach().double().cpu()
+    largest = float(difference.abs().max())
     return math.inf if math.isnan(largest) else largest
 
 

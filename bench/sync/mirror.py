@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 class Moved:
     """Counts of rows, files and states copied in one direction.
 
-    `problems`: sentences on those that could not be.
+    `problems`: sentences on what could not be copied.
     """
 
     rows: int = 0
@@ -81,7 +81,7 @@ class Mirror:
         return Moved(rows, tracked, states)
 
     def _remove_replaced(self) -> None:
-        """Remove the mirror's files for which a segment that it has, too, holds rows as good."""
+        """Remove files from the mirror whose rows a segment of the mirror holds, too."""
         remote = self._remote_files("runs", ".parquet")
         curves = self._remote_files("curves", ".parquet")
         shared_segments = [path for path in self._folder.segments() if path.name in remote]
@@ -109,11 +109,12 @@ class Mirror:
 
     def _remote_files(self, kind: str, *endings: str) -> dict[str, int]:
         """List the mirror's files of a kind: name -> bytes."""
-        return {
-            name: size
-            for name, size in self.place.files(kind).items()
-            if name.endswith(endings) and "/" not in name and not name.startswith(".")
-        }
+        files = {}
+        for name, size in self.place.files(kind).items():
+            is_plain = "/" not in name and not name.startswith(".")
+            if is_plain and name.endswith(endings):
+                files[name] = size
+        return files
 
     def _remote_tracked(self) -> dict[str, int]:
         files = self.place.files(artifacts.FOLDER)
@@ -128,16 +129,14 @@ class Mirror:
         rows = sorted({*wanted} - {shared_name(path) for path in paths})
         # After the rows, so that each row's curve is among them.
         stored = self._remote_files("curves", ".parquet")
-        curves = [
-            name for name in wanted if name in stored and not is_regular(self.out / "curves" / name)
-        ]
+        folder = self.out / "curves"
+        curves = [name for name in wanted if name in stored and not is_regular(folder / name)]
         tracked, damaged = self._pull_tracked()
-        _for_each(
-            lambda name: self.place.fetch(
-                f"curves/{name}", self.out / "curves" / name, stored[name]
-            ),
-            curves,
-        )
+
+        def fetch_curve(name: str) -> None:
+            self.place.fetch(f"curves/{name}", folder / name, stored[name])
+
+        _for_each(fetch_curve, curves)
         _for_each(lambda name: self._fetch_rows(name, runs[name]), rows)
         return _count_rows(self.out / "runs" / name for name in rows), tracked, damaged
 
@@ -313,7 +312,7 @@ class Pusher:
         self._mirror = mirror
         self._problem = ""
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True, name="mirror")
+        self._thread = threading.Thread(target=self._push_regularly, daemon=True, name="mirror")
         self._thread.start()
 
     def finish(self) -> None:
@@ -331,7 +330,7 @@ class Pusher:
                 f"the same command, or `{command}`, pushes it"
             )
 
-    def _work(self) -> None:
+    def _push_regularly(self) -> None:
         while not self._ending.wait(EVERY_SECONDS):
             before = self._problem
             self._push()

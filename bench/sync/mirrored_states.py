@@ -66,8 +66,9 @@ class MirroredStates:
     def push(self, stored: Collection[str]) -> int:
         """Write the current states, and remove those of runs that are over.
 
-        Returns how many were written. `stored` are the keys of the finished rows that the mirror
-        has. The state of a run that has ended since is its only copy in the mirror, and stays.
+        `stored` are the keys of the finished rows that the mirror has. A run that has ended since
+        has no row there: its state is its only copy in the mirror, and stays. Returns how many
+        states were written.
         """
         from filelock import FileLock, Timeout
 
@@ -121,10 +122,10 @@ class MirroredStates:
         remote_manifest = json.dumps({"manifest": manifest, "files": files})
         self._place.put(f"state/{key}/{target}", remote_manifest.encode())
         self._written[key] = text
-        current = {target, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
-        self._remove(
-            key, {name for name in remote if name.startswith(f"{self._writer}/")} - current
-        )
+        own = f"{self._writer}/"
+        current = {target, *(f"{own}{entry['blob']}" for entry in files.values())}
+        outdated = {name for name in remote if name.startswith(own)} - current
+        self._remove(key, outdated)
         return True
 
     def _push_file(self, path: Path, digest: str, remote: Mapping[str, int]) -> dict[str, Any]:

@@ -65,18 +65,19 @@ def scaffold(run: LabRun, server_lr: float) -> Iterator[float]:
     g = loss_and_grad_of(run.net, lambda w: masked(ce(w, samples), samples.weight), params).grad
     for clients in THREE:
         for k in SIZES:
-            got = run.visit(k, STEPS[k]).step_loss(params, samples).grad
-            yield gap(got, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
+            grad = run.visit(k, STEPS[k]).step_loss(params, samples).grad
+            yield gap(grad, {name: g[name] + c[name] - c_k[k][name] for name in TRAINED})
         lr = run.lr
         ended = run.round(clients, STEPS)
-        new = {}
+        new_c_k = {}
         for k, y in ended.items():
-            new[k] = {n: c_k[k][n] - c[n] + (w[n] - y[n]) / (STEPS[k] * lr) for n in TRAINED}
+            scale = 1 / (STEPS[k] * lr)
+            new_c_k[k] = {n: c_k[k][n] - c[n] + scale * (w[n] - y[n]) for n in TRAINED}
         w_delta = plain({k: minus(y, w) for k, y in ended.items()})
-        c_delta = plain({k: minus(new[k], c_k[k]) for k in new})
+        c_delta = plain({k: minus(new_c_k[k], c_k[k]) for k in new_c_k})
         w = weighted(ended, SIZES) | {n: w[n] + server_lr * w_delta[n] for n in TRAINED}
         c = {n: c[n] + len(ended) / len(SIZES) * c_delta[n] for n in TRAINED}
-        c_k |= new
+        c_k |= new_c_k
         yield run.model_gap(w)
 
 
@@ -87,7 +88,8 @@ def fednova(run: LabRun) -> Iterator[float]:
     def length(steps: float) -> float:
         if momentum == 0:
             return steps
-        return (steps - momentum * (1 - float(momentum**steps)) / (1 - momentum)) / (1 - momentum)
+        decayed = momentum * (1 - float(momentum**steps)) / (1 - momentum)
+        return (steps - decayed) / (1 - momentum)
 
     w = run.initial
     for clients in TWO:
