@@ -182,4 +182,5 @@ def _ensemble(fed: Fed, models: Mapping[str, Params], x: Tensor) -> Tensor:
 
 
 def _accuracy(net: Net, params: Params, data: Data) -> float:
-    return float((logits_of(net, params, data.x).argmax(1) == data.y).double().mean())
+    predicted = logits_of(net, params, data.x).argmax(1)
+    return float((predicted == data.y).double().mean())

@@ -27,7 +27,8 @@ def no_table(fed: Fed, params: Params, width: int) -> Table:
 
 def with_batch(table: Table, outputs: Tensor, batch: Batch) -> Table:
     """Add outputs (B, W) of a batch to the rows of their labels, without the padding."""
-    members = one_hot(batch.y, len(table["counts"])).to(outputs.dtype) * batch.weight[:, None]
+    labels = one_hot(batch.y, len(table["counts"])).to(outputs.dtype)
+    members = labels * batch.weight[:, None]
     return {
         "sums": table["sums"] + members.T @ outputs,
         "counts": table["counts"] + members.sum(0),

@@ -88,7 +88,8 @@ def points(
             "stroke": fill,
         },
     }
-    return panel(rows, title, _SIDE, _SIDE, layer=[*([below] if regions else []), dots, frame])
+    layers = [below, dots, frame] if regions else [dots, frame]
+    return panel(rows, title, _SIDE, _SIDE, layer=layers)
 
 
 def _class_colours(classes: int, with_legend: bool) -> Spec:

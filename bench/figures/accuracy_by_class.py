@@ -126,8 +126,8 @@ def _start_strip(runs: Runs, comparison: Problem) -> list[Field]:
 def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> Iterator[Field]:
     """Yield strips of the global model, unless there is a `common_start`, and of the local model.
 
-    The local model is the client's after the last round. The global model is that before the last round,
-    or after this round if the former was not evaluated.
+    The local model is the client's after the last round. The global model is that before the last
+    round, or after this round if the former was not evaluated.
     """
     rounds = arrays["classes/rounds"].tolist()
     last = rounds[-1]

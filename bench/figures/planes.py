@@ -187,7 +187,9 @@ def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
             f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}"
         ) from error
     dtype = next(iter(params.values())).dtype
-    columns, rows = np.meshgrid((xs[1:] + xs[:-1]) / 2, (ys[1:] + ys[:-1]) / 2)
+    x_middles = (xs[1:] + xs[:-1]) / 2
+    y_middles = (ys[1:] + ys[:-1]) / 2
+    columns, rows = np.meshgrid(x_middles, y_middles)
     middles = np.stack([columns.ravel(), rows.ravel()], axis=-1)
     model = module.to(dtype).eval()
     with torch.no_grad():

@@ -60,7 +60,8 @@ class DistilBert(nn.Module):
         # The two parts are called, because the whole encoder reads the mask's values, which vmap
         # does not allow.
         hidden = self.encoder.embeddings(ids)
-        mask = (ids == PAD)[:, None, None].to(hidden.dtype) * torch.finfo(hidden.dtype).min
+        padding = (ids == PAD)[:, None, None].to(hidden.dtype)
+        mask = padding * torch.finfo(hidden.dtype).min
         hidden = self.encoder.transformer(hidden, mask).last_hidden_state
         features: Tensor = self.dropout(torch.relu(self.dense(hidden[:, 0])))
         return features

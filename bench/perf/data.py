@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -92,8 +91,11 @@ def partition(name: str, size: str, repetitions: int) -> Record:
     )
     request = {"samples": samples, "num_clients": clients, "alpha": wanted.alpha}
     try:
-        draw = partial(entry.function, wanted)
-        times = [timed(lambda: draw(np.random.RandomState(0))) for _ in range(repetitions + 1)]
+
+        def draw() -> None:
+            entry.function(wanted, np.random.RandomState(0))
+
+        times = [timed(draw) for _ in range(repetitions + 1)]
     except UsageError as reason:
         return {**request, "left_out": str(reason)}
     return {**request, **seconds_of(times[1:], limit)}

@@ -127,7 +127,8 @@ def _keys(rows: Sequence[Row], labels: Sequence[str]) -> Keys:
 def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
     metric = accuracy_of(cell.selected).name
     for record in cell.selected:
-        curves = [results.curves.get(run["run_key"], {}) for run in record["run_of_seed"].values()]
+        runs = record["run_of_seed"].values()
+        curves = [results.curves.get(run["run_key"], {}) for run in runs]
         accuracies = [curve.get(metric, {}) for curve in curves]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in _thin(common):

@@ -99,8 +99,11 @@ def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
 
     The algorithm is empty if none is ranked.
     """
-    cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
-    ranked = {label: cell for label, cell in cells.items() if cell.rank is not None}
+    ranked = {}
+    for row in table.rows:
+        cell = row.cells[column]
+        if cell.competes and cell.rank is not None:
+            ranked[row.label] = cell
     if not ranked:
         verdict = "no finished run to rank"
         return {"algorithm": "", "numbers": "", "verdict": verdict, "separable": False}

@@ -118,7 +118,8 @@ class Candidate:
 
         It is cached by its arguments, so it must not be advanced.
         """
-        key = (rounds, backend, repr(sorted((values or {}).items())), repr(sorted(options.items())))
+        chosen = sorted((values or {}).items())
+        key = (rounds, backend, repr(chosen), repr(sorted(options.items())))
         if key not in self._runs:
             simulation = self.simulate(backend, values, **{"rounds": max(rounds, 4), **options})
             simulation.advance(rounds)

@@ -55,8 +55,9 @@ def _check_class(kind: type[Algorithm], finding: Finding) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):  # defined at run time: there is no source to read
         return
-    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    called = [hook for hook in sorted(HOOKS) if f"self.{hook}" in calls]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = {ast.unparse(call.func) for call in calls}
+    called = [hook for hook in sorted(HOOKS) if f"self.{hook}" in names]
     finding.expect(
         not called,
         f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be bypassed",
@@ -112,5 +113,6 @@ def _attributes(algorithm: Algorithm) -> str:
     """Return all attributes of the algorithm's layers, fields or not, as text."""
     attributes = []
     for layer in layers(algorithm):
-        attributes.append((type(layer).__name__, sorted(vars(layer).items(), key=str)))
+        values = sorted(vars(layer).items(), key=str)
+        attributes.append((type(layer).__name__, values))
     return repr(attributes)

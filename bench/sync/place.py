@@ -262,7 +262,8 @@ def local_folder(url: str) -> Path | None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error.
 
-    A long one loses its middle, because libraries put the cause at the end.
+    A long line loses its middle, because libraries put the cause at the end.
     """
-    text = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+    line, _, _ = str(error).partition("\n")
+    text = " ".join(line.split()) or type(error).__name__
     return text if len(text) <= 400 else f"{text[:200]} ... {text[-190:]}"

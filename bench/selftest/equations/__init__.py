@@ -29,7 +29,7 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{
 
 
 def equations(candidate: Candidate, finding: Finding) -> None:
-    """LabRun every comparison written for the algorithm.
+    """Run every comparison written for the algorithm.
 
     Raises NotApplicable if it is not in the registry.
     """

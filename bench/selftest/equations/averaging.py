@@ -116,14 +116,18 @@ def fedmax_losses(**others: Any) -> tuple[Check, ...]:
 
 def fedlc_logits(z: Tensor, counts: list[int], tau: float) -> Tensor:
     """Return z_c - tau n_c^(-1/4), in which a class without samples counts 1e-8."""
-    return torch.stack([z[:, c] - tau / max(n, 1e-8) ** 0.25 for c, n in enumerate(counts)], 1)
+    columns = []
+    for c, n in enumerate(counts):
+        columns.append(z[:, c] - tau / max(n, 1e-8) ** 0.25)
+    return torch.stack(columns, 1)
 
 
 def fedrs_logits(z: Tensor, counts: list[int], missing_scale: float) -> Tensor:
     """Return z_c for a class that the client holds, alpha z_c for another."""
-    return torch.stack(
-        [z[:, c] if n > 0 else missing_scale * z[:, c] for c, n in enumerate(counts)], 1
-    )
+    columns = []
+    for c, n in enumerate(counts):
+        columns.append(z[:, c] if n > 0 else missing_scale * z[:, c])
+    return torch.stack(columns, 1)
 
 
 def graded_logits(z: Tensor, counts: list[int], missing_scale: float, scaling: str) -> Tensor:
@@ -217,7 +221,8 @@ def latest(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[
         ended = run.round(clients)
         slots |= ended
         mean = weighted(ended, SIZES)
-        yield gap(run.algorithm.evaluated(run.server), {"": mean, "_t1": weighted(slots, SIZES)})
+        evaluated = run.algorithm.evaluated(run.server)
+        yield gap(evaluated, {"": mean, "_t1": weighted(slots, SIZES)})
         yield gap(dict(run.message()["params"]), mean)
 
 

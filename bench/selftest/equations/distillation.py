@@ -182,22 +182,21 @@ def table_gaps(
         number = run.number
         for k, visit in visits.items():
             tables[k] = tables[k] if fd_cumulative and k in tables else LogitTable()
+            owned = torch.tensor(LABELS[k])
             for i in range(PASSES):
                 w = model(run.net, "pass", number, k, i)
                 samples = batch("tables", number, k, i)
-                samples = replace(samples, y=torch.tensor(LABELS[k])[samples.y % len(LABELS[k])])
+                samples = replace(samples, y=owned[samples.y % len(owned)])
                 visit.step_loss(w, samples)
                 tables[k].add(w, samples)
-        history.globals.append(
-            weighted(run.close(visits, {k: run.local(k) for k in clients}), SIZES)
-        )
+        ended = run.close(visits, {k: run.local(k) for k in clients})
+        history.globals.append(weighted(ended, SIZES))
     for client in SIZES:
-        teachers = {
-            k: table for k, table in tables.items() if not (fd_exclude_self and k == client)
-        }
-        yield local_gap(
-            run, history, client, from_tables(teachers, distillation_weight, temperature)
-        )
+        teachers = dict(tables)
+        if fd_exclude_self:
+            teachers.pop(client, None)
+        loss = from_tables(teachers, distillation_weight, temperature)
+        yield local_gap(run, history, client, loss)
 
 
 def table_check(title: str, weight: float, temperature: float, **others: bool) -> Check:
@@ -241,7 +240,9 @@ def random_previous(run: LabRun, mu: float, **options: Any) -> Iterator[float]:
         run.visit(client)
         drawn.append(run.fed.drawn_models[-1])
         yield local_gap(run, history, client, moon_loss(lambda history: drawn[-1], mu))
-    yield 0.0 if min(gap(drawn[0], other) for other in (drawn[1], run.initial)) > 0 else math.inf
+    first, second = drawn
+    smallest = min(gap(first, second), gap(first, run.initial))
+    yield 0.0 if smallest > 0 else math.inf
 
 
 def fedlsd_check(title: str, **options: Any) -> Check:

@@ -84,7 +84,8 @@ def distilled(run: LabRun, peak: int, **hyperparameters: Any) -> Iterator[float]
         ended = {k: run.local(k) for k in clients}
         path = student.path(run.net, batches, ended)
         if run.number == 1:
-            validation.y.copy_(forward(path[peak], validation.x, training=False).logits.argmax(1))
+            logits = forward(path[peak], validation.x, training=False).logits
+            validation.y.copy_(logits.argmax(1))
         run.close(visits, ended)
         yield run.model_gap(student.kept(path, validation))
 

@@ -82,12 +82,12 @@ class Requests:
         Entries that w lacks are those of w_k.
         """
         leaves = {n: v.clone().requires_grad_() for n, v in w.items() if "running" not in n}
-        student = forward(
-            {**local, **w, **leaves}, batch.x, self.dkd_student_mode == "train"
-        ).logits
+        training = self.dkd_student_mode == "train"
+        student = forward({**local, **w, **leaves}, batch.x, training).logits
         teacher = softmax(forward(local, batch.x, training=False).logits)
         loss = -(teacher * log_softmax(student)).sum() / len(batch.y)
-        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+        grads = torch.autograd.grad(loss, list(leaves.values()))
+        return dict(zip(leaves, grads, strict=True))
 
 
 def sent(params: Params, personal: bool) -> Params:
@@ -108,7 +108,8 @@ def distilled(run: LabRun, cohorts: Cohorts, personal: bool, **options: Any) -> 
 def equals(run: LabRun, personal: bool, **options: Any) -> Iterator[float]:
     """Check equal local models: their mean is the same model, every request's gradient zero."""
     same = model(run.net, "same")
-    run.close({k: run.visit(k) for k in TWO[0]}, dict.fromkeys(TWO[0], same))
+    clients = TWO[0]
+    run.close({k: run.visit(k) for k in clients}, dict.fromkeys(clients, same))
     yield run.model_gap(sent(same, personal))
 
 

@@ -108,11 +108,13 @@ def fit_labels(
         return ce(w, samples).mean() + weights[1] * term.mean()
 
     losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
-    labels = LABELLINGS[(rest(params) + weights[0] * losses - computed.loss).abs().argmin()]
-    expected = loss_and_grad_of(
-        net, lambda w: rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean(), params
-    )
-    return labels, gap(computed, expected)
+    distances = (rest(params) + weights[0] * losses - computed.loss).abs()
+    labels = LABELLINGS[distances.argmin()]
+
+    def objective(w: Params) -> Tensor:
+        return rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean()
+
+    return labels, gap(computed, loss_and_grad_of(net, objective, params))
 
 
 def fit_steps(run: LabRun, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
@@ -161,7 +163,8 @@ def proportions(run: LabRun, shares: Tensor, hard_weight: float, **options: Any)
     client_labels = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
     run.clients[3].y[: len(client_labels)] = client_labels  # the rows after these are padding
     run_rounds(run, ((3,),))
-    labels = torch.cat([labels for labels, _ in fit_steps(run, (hard_weight, 0.0), steps=40)])
+    steps = fit_steps(run, (hard_weight, 0.0), steps=40)
+    labels = torch.cat([labels for labels, _ in steps])
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
     deviation = (shares * (1 - shares) / len(labels)).sqrt()
     close = (frequencies - shares).abs() <= 5 * deviation + 1e-6
@@ -227,16 +230,19 @@ class Step:
             mean = sum_of(SIZES[k] / total * z for k, z in logits.items())
             return -log_softmax(mean)[rows, labels].mean()
         risks = {k: -log_softmax(z)[rows, labels] for k, z in logits.items()}
-        if self.objective == "broadcast":
-            return sum_of(
-                (self.shares[k][labels][:, None] * risk[None]).mean() for k, risk in risks.items()
-            )
-        return sum_of((self.shares[k][labels] * risk).mean() for k, risk in risks.items())
+        terms = []
+        for k, risk in risks.items():
+            shares = self.shares[k][labels]
+            if self.objective == "broadcast":
+                shares = shares[:, None]
+            terms.append((shares * risk).mean())
+        return sum_of(terms)
 
     def _diversity_term(self, g: Tensor) -> Tensor:
         """Return exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
         noises = ((self.noise[:, None] - self.noise[None]) ** 2).mean(2)
-        return (-noises * (g[:, None] - g[None]).abs().mean(2)).mean().exp()
+        outputs = (g[:, None] - g[None]).abs().mean(2)
+        return (-noises * outputs).mean().exp()
 
     def _chain_rule(self, direction: Tensor) -> list[Tensor]:
         """Return a loss's gradient by the generator's entries.
@@ -276,7 +282,7 @@ def one_round(
 
 
 def two_rounds(run: LabRun, training: Mapping[str, Any], objective: str) -> list[Step]:
-    """LabRun two rounds of different clients; return every generator step."""
+    """Run two rounds of different clients; return every generator step."""
     run.fed.batch_size = BATCH
     steps = []
     for clients in TWO:

@@ -82,9 +82,9 @@ class Losses:
             + self.lambda_1 * cross_entropy(out.logits, p.argmax(1)).mean()
             + self.lambda_2 * activation
         )
-        return (
-            loss - self.gamma * self._divergence(teacher, student, x) if self.adversarial else loss
-        )
+        if self.adversarial:
+            loss = loss - self.gamma * self._divergence(teacher, student, x)
+        return loss
 
     def student(self, teacher: Params, images: Tensor, samples: Batch, w: Params) -> Tensor:
         """Compute Eq. 7: L_S = L_CE + gamma L_KL."""
@@ -92,7 +92,8 @@ class Losses:
 
     def _divergence(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
         """Compute Eq. 5: the mean of KL( p^T(x) || p^S(x) ), with the teacher's side constant."""
-        return kl(forward(teacher, x, training=False).logits, forward(student, x).logits).mean()
+        constant = forward(teacher, x, training=False).logits
+        return kl(constant, forward(student, x).logits).mean()
 
 
 @dataclass
@@ -112,8 +113,11 @@ class RecordedRun:
     def __init__(self, run: LabRun, **options: Any) -> None:
         self.run = run
         self.losses = Losses(**options)
-        self.aca = self.oca = run.initial
-        self.slots = dict.fromkeys(SIZES, run.initial) if self.losses.t1_unvisited == "w0" else {}
+        self.aca = run.initial
+        self.oca = run.initial
+        self.slots: dict[int, Params] = {}
+        if self.losses.t1_unvisited == "w0":
+            self.slots = dict.fromkeys(SIZES, run.initial)
 
     @property
     def teacher(self) -> Params:
@@ -128,8 +132,9 @@ class RecordedRun:
         self.slots |= ended
         self.aca = weighted(ended, SIZES)
         self.oca = weighted(self.slots, SIZES)
-        sent = gap(dict(self.run.message()["params"]), self.aca)
-        return max(sent, gap(self.run.algorithm.evaluated(self.run.server), {"": self.oca}))
+        sent_gap = gap(dict(self.run.message()["params"]), self.aca)
+        evaluated = self.run.algorithm.evaluated(self.run.server)
+        return max(sent_gap, gap(evaluated, {"": self.oca}))
 
     @contextmanager
     def observing(self, student: Params) -> Iterator[GeneratedImages]:
@@ -289,9 +294,11 @@ def first_weights(run: LabRun, **options: Any) -> Iterator[float]:
     recorded = RecordedRun(run, **options)
     for values in recorded.first_generator(CLIENT):
         if values.dim() in (2, 4):
-            variance = 2 / (9 * len(values)) if values.dim() == 4 else 1 / (3 * values.shape[1])
+            is_convolution = values.dim() == 4
+            variance = 2 / (9 * len(values)) if is_convolution else 1 / (3 * values.shape[1])
             error = math.sqrt(variance / (2 * values.numel()))
-            yield 0.0 if abs(float(values.std()) - math.sqrt(variance)) <= 5 * error else math.inf
+            deviation = abs(float(values.std()) - math.sqrt(variance))
+            yield 0.0 if deviation <= 5 * error else math.inf
     with recorded.observing(run.initial) as generated:
         run.visit(CLIENT).step(run.initial, batch("compared", padded=False))
     contrast = float(generated.observations[0].output.std()) * PIXEL_STD

@@ -57,7 +57,7 @@ def draw(*keys: str | int) -> torch.Generator:
 
 
 def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> Outputs:
-    """LabRun the network: z = W2 h + b2, h = relu(norm(W1 x + b1)).
+    """Run the network: z = W2 h + b2, h = relu(norm(W1 x + b1)).
 
     norm is BatchNorm if `params` has it.
     """
@@ -107,7 +107,7 @@ class LabNet:
         return self
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
-        """LabRun in training mode; the running statistics in `params` change in place."""
+        """Run in training mode; the running statistics in `params` change in place."""
         self._check(params)
         if self.on_train:
             self.on_train(x)
@@ -119,13 +119,12 @@ class LabNet:
         return out
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """LabRun in evaluation mode."""
+        """Run in evaluation mode."""
         self._check(params)
         # Copies of the statistics: a training pass may move them before the backward pass reads
         # them again.
-        return forward(
-            {n: v.clone() if n in STATISTICS else v for n, v in params.items()}, x, training=False
-        )
+        copied = {n: v.clone() if n in STATISTICS else v for n, v in params.items()}
+        return forward(copied, x, training=False)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Apply the last layer alone."""

@@ -124,11 +124,12 @@ class LabRun:
     def round(
         self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None
     ) -> dict[int, Params]:
-        """LabRun a round in which each client takes one step; return the models.
+        """Run a round in which each client takes one step; return the models.
 
         Each client ends at `local(client)`.
         """
-        visits = {k: self.visit(k, (steps or {}).get(k, 1.0)) for k in clients}
+        steps = steps or {}
+        visits = {k: self.visit(k, steps.get(k, 1.0)) for k in clients}
         for k, visit in visits.items():
             visit.step_loss(self.local(k), batch("round", self.number, k))
         return self.close(visits, {k: self.local(k) for k in clients})
@@ -281,7 +282,7 @@ def fedavg_loss(**options: Any) -> Loss:
 
 
 def run_rounds(run: LabRun, cohorts: lab.Cohorts) -> FedAvgRecord:
-    """LabRun these cohorts' rounds, and return an independent record of FedAvg's server."""
+    """Run these cohorts' rounds, and return an independent record of FedAvg's server."""
     history = FedAvgRecord([run.initial])
     for clients in cohorts:
         history.locals.append(run.round(clients))

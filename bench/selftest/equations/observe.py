@@ -84,7 +84,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.drawn: list[Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """LabRun the operation, and record its result if it is a draw."""
+        """Run the operation, and record its result if it is a draw."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ in DRAWING:
             self.drawn.append(result.detach().clone())

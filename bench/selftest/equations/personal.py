@@ -61,7 +61,9 @@ class Sgd:
     def step(self, objective: Objective, x: Tensor) -> None:
         """Take one step on the objective; `x` are the inputs that move BatchNorm's statistics."""
         names = self.run.net.trainable
-        leaves = {n: value.clone().requires_grad_(n in names) for n, value in self.params.items()}
+        leaves = {}
+        for name, value in self.params.items():
+            leaves[name] = value.clone().requires_grad_(name in names)
         grads = torch.autograd.grad(objective(leaves), [leaves[name] for name in names])
         after = {name: value.detach() for name, value in leaves.items()}
         if self.run.net.batchnorm:
