@@ -48,7 +48,7 @@ def entry(name: str) -> Entry:
 
 
 def algorithm_of(row: str) -> str:
-    """Return the name of the algorithm whose runs have rows of this name, else the name itself.
+    """Return the algorithm whose runs have rows of this name, or the name itself.
 
     `fedproto_proto` is a row of `fedproto`.
     """

@@ -109,7 +109,7 @@ class Batch:
     def report(self, **terms: Tensor) -> None:
         """Report terms of the loss for the curve, from `local_loss`.
 
-        They are those of `Algorithm.terms`, (B,) or scalars.
+        Their names are in `Algorithm.terms`; each is (B,) or a scalar.
         """
         self.reported.update(terms)
 
@@ -174,7 +174,7 @@ class Net(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all parameters and floating-point buffers; frozen ones are constants."""
+        """The names of all parameters and floating-point buffers; frozen values are constants."""
 
     @property
     def trainable(self) -> tuple[str, ...]:
@@ -584,7 +584,7 @@ class Plugin(Algorithm):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The needs of the base, and those that the plug-in adds."""
+        """The needs of the base, and the needs that the plug-in adds."""
         return self.base.needs
 
     @property
@@ -599,12 +599,12 @@ class Plugin(Algorithm):
 
     @property
     def by_model(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The entries of the base, and those that the plug-in adds."""
+        """The entries of the base, and the entries that the plug-in adds."""
         return self.base.by_model
 
     @property
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The rows of the base, and those that the plug-in adds."""
+        """The rows of the base, and the rows that the plug-in adds."""
         return self.base.rows
 
     @property
@@ -614,7 +614,7 @@ class Plugin(Algorithm):
 
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The terms of the base, and those that the plug-in adds."""
+        """The terms of the base, and the terms that the plug-in adds."""
         return self.base.terms
 
     @property
@@ -680,7 +680,7 @@ class Plugin(Algorithm):
 
 
 def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
-    """Yield the algorithm and those it wraps, from the outside in."""
+    """Yield the algorithm and the algorithms that it wraps, from the outside in."""
     yield algorithm
     base = getattr(algorithm, "base", None)
     if isinstance(base, Algorithm):

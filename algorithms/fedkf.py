@@ -246,7 +246,7 @@ def _server_extra(cache: ModelCache, overall: Params) -> dict[str, Any]:
 
 
 def _choose(condition: Tensor, new: Any, old: Any) -> Any:
-    """Return `new` where the condition holds, else `old`, for each tensor in a tree of dicts."""
+    """Return `new` where the condition holds, elsewhere `old`, for each tensor in a tree."""
     if isinstance(new, dict):
         return {key: _choose(condition, new[key], old[key]) for key in new}
     return torch.where(condition, new, old)

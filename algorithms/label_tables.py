@@ -63,7 +63,7 @@ def no_tables(fed: Fed, params: Params, width: int) -> Table:
 
 
 def with_reports(tables: Table, uploads: Upload, cohort: Cohort) -> Table:
-    """Put the round's tables in place of the same clients' earlier ones."""
+    """Put the round's tables in place of the same clients' earlier tables."""
     return {
         "tables": tables["tables"].index_copy(0, cohort.ids, uploads["table"]),
         "reported": tables["reported"].index_copy(0, cohort.ids, uploads["reported"]),

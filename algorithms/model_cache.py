@@ -28,7 +28,7 @@ class ModelCache:
     def of(params: Params, num_clients: int, unvisited: str) -> ModelCache:
         """Fill a cache with `params`.
 
-        Models count from the start if `unvisited` is `w0`, else once updated.
+        Models count from the start if `unvisited` is `w0`, otherwise once updated.
         """
         models = {
             name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()

@@ -62,6 +62,6 @@ def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tenso
 
 
 def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
-    """Return the mean squared difference of each tensor, summed over those of `names`: a scalar."""
+    """Return the mean squared difference of each tensor, summed over `names`: a scalar."""
     distances = [(left[name] - right[name]).square().mean() for name in names]
     return torch.stack(distances).sum()

@@ -31,7 +31,7 @@ KIND = Kind("algorithm", "fedkd_bench.algorithms")
 Factory = Callable[..., Any]
 names = KIND.names
 KINDS = ("bool", "int", "float", "str")  # of hyper-parameters
-# By name, those that were given as objects to this process, or to the one that started it.
+# By name, the algorithms that were given as objects to this process or to its parent.
 given: dict[str, tuple[Entry, Factory]] = {}
 
 
@@ -170,7 +170,7 @@ def _make_algorithm(name: str, factory: Factory) -> Algorithm:
 
 
 def _own_about(factory: Factory) -> About | None:
-    """Return the facts that a class or a `Variant` states itself, not those it inherits."""
+    """Return the facts that a class or a `Variant` states itself, not inherited facts."""
     about = getattr(factory, "__dict__", {}).get("about")
     return about if isinstance(about, About) else None
 
@@ -222,7 +222,7 @@ def _argument_meanings(documented: object) -> dict[str, str]:
 
 
 def _version(name: str, factory: Factory, algorithm: Algorithm) -> int:
-    """Return the version that the class states, else 1 in this suite.
+    """Return the version that the class states, or 1 in this suite.
 
     Elsewhere it is a number that changes with the source. So stored results of earlier source are
     never taken for those of an algorithm under development. The source is that of its classes, of
@@ -317,7 +317,7 @@ def check_class(name: str, algorithm: Algorithm) -> None:
 
 
 def _classes(algorithm: Algorithm) -> list[type]:
-    """List the classes of an algorithm's layers and those that they extend, each once."""
+    """List the classes of an algorithm's layers and the classes that they extend, each once."""
     from algorithms.base import layers
 
     return list(
@@ -328,7 +328,7 @@ def _classes(algorithm: Algorithm) -> list[type]:
 def methods(kind: type) -> tuple[str, ...]:
     """Return the names of the public methods that the class itself defines.
 
-    Those of `Algorithm` are the hooks.
+    The public methods of `Algorithm` are the hooks.
     """
     return tuple(
         key

@@ -51,7 +51,7 @@ def mean_over_clients(uploads: Upload) -> tuple[Tensor, Tensor]:
 
 
 def with_new(old: Prototypes, new: Tensor, present: Tensor) -> Prototypes:
-    """Put new prototypes (C, D) in place of old ones for the classes that are present, (C,)."""
+    """Replace the prototypes (C, D) of the classes that are present, (C,)."""
     known = torch.maximum(old["known"], present.to(old["known"]))
     return {
         "prototypes": torch.where(present[:, None], new, old["prototypes"]),

@@ -66,7 +66,7 @@ def no_exchange(fed: Fed, params: Params, asked: Tensor) -> dict[str, Any]:
 
 
 def drawn_places(fed: Fed, name: str, round: int, wanted: int) -> Tensor:
-    """Draw the places of a round's samples among the public ones, at most all, in order."""
+    """Draw the places of a round's samples among the public samples, at most all, in order."""
     weight = fed.public.weight
     order = torch.randperm(len(weight), generator=fed.stream(name, "asked", round))
     return order[:wanted].sort().values.to(weight.device)

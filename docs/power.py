@@ -1,4 +1,4 @@
-"""Error rate and power of comparisons with FedAvg, on simulated boards like those of this project.
+"""Error rate and power of comparisons with FedAvg, on simulated boards like this project's.
 
     .venv/bin/python docs/power.py              some minutes
     .venv/bin/python docs/power.py --boards 50  fewer boards, rougher

@@ -99,7 +99,7 @@ class Site:
                 self.titles[page] = read(source).splitlines()[0].removeprefix("# ")
 
     def write(self, page: str, text: str) -> None:
-        """Write a page, whose links are those of the site."""
+        """Write a page, with links as the site has them."""
         path = self.folder / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -290,7 +290,7 @@ def navigation(site: Site) -> Iterator[str]:
 
 
 def main(certificates_file: Path, folder: Path) -> None:
-    """Write all pages into the folder, whose earlier ones go."""
+    """Write all pages into the folder, and remove its earlier pages."""
     certificates = json.loads(certificates_file.read_text(encoding="utf-8"))
     cells = board_cells()
     shutil.rmtree(folder, ignore_errors=True)

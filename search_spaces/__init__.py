@@ -38,7 +38,7 @@ for _module in _MODULES:
 def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
     """Return the space of an algorithm in its own paper.
 
-    It is that on this data set, else on the first that it has there.
+    It is the space on this data set, or on the first data set where the paper has one.
     """
     spaces = {
         name: space

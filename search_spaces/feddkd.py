@@ -94,7 +94,7 @@ def distillation(
 ) -> dict[str, Value]:
     """Return FedDKD's values: J, gamma_0, its decay per round, the batch of a request.
 
-    `others` are those of some settings.
+    `others` are values that only some settings state.
     """
     common: dict[str, Value] = {
         "steps": steps,

@@ -37,7 +37,7 @@ PAPER = Paper(
     year=2022,
 )
 
-# The figures of the normalisation are those of FedGKD's code; CIFAR-100 takes CIFAR-10's.
+# The normalisation is that of FedGKD's code; CIFAR-100 takes CIFAR-10's figures.
 CIFAR10 = Setting(
     dataset="cifar10",
     model="resnet8_wide",

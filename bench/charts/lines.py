@@ -40,7 +40,7 @@ class Axis:
     field: str  # metric or counter
     title: str  # as printed, with the unit
     factor: float = 1.0  # printed number = factor x stored number
-    ticks: tuple[float, ...] = ()  # the numbers below it; empty for some round ones
+    ticks: tuple[float, ...] = ()  # the numbers below it; empty for some round numbers
     log: bool = False  # a logarithmic scale
 
 
@@ -48,8 +48,7 @@ class Axis:
 class Keys:
     """Algorithms and their signs in a picture, so that one legend serves all panels.
 
-    `algorithms` has every name, including those of other pictures beside this one, in the order of
-    the colours.
+    `algorithms` has every name in the order of the colours, also names of other pictures.
     """
 
     algorithms: Sequence[str]
@@ -81,7 +80,7 @@ def own_colours(labels: Sequence[str], shown: Collection[str], signs: bool = Tru
 
     Args:
         labels: every algorithm of the folders, in the order of the colours.
-        shown: those of the picture.
+        shown: the algorithms of the picture.
         signs: whether points have signs.
     """
     drawn = [name for name in labels if name in shown]
@@ -230,7 +229,7 @@ def _up(y: Axis, field: str = "middle") -> Spec:
 
 def _line(keys: Keys, y: Axis, along: str) -> Spec:
     # With signs, a legend has no dashes, which would break up the outlines of the signs. Vega-Lite
-    # merges the legends of all channels with one domain, hidden ones included; so this channel then
+    # merges the legends of all channels with one domain, also hidden legends; so this channel then
     # has a domain of its own.
     dashes = _unnamed(dash, keys) if keys.signs else _named(dash, keys)
     order = {"field": along, "type": "quantitative"}

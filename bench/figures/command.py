@@ -43,7 +43,7 @@ FORMATS = ("svg", "png")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    `argv`: arguments, None for those of the process. Returns the exit status.
+    `argv`: arguments; None for the arguments of the process. Returns the exit status.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.figures",
-        description="Draw figures of the papers, or of any board, from stored runs. Without a name,\n"
-        "list the figures that these runs can draw, and the commands that make the missing runs.",
+        description="Draw figures of the papers, or of any board, from stored runs. Without a\n"
+        "name, list the figures that these runs can draw, and commands for the missing runs.",
         epilog="\n".join(["figures:", *map(_line, FIGURES.values()), "", _EPILOG]),
     )
     add = parser.add_argument

@@ -115,7 +115,7 @@ def _with_cells(cells_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _not_shown(shown: Problem, drawn: Collection[str], why: str) -> Iterator[str]:
-    """Yield the algorithms that a picture lacks, those of one reason together."""
+    """Yield the algorithms that a picture lacks, one line for each reason."""
     reasons: dict[str, str] = {}
     # The record whose reason counts comes last.
     for record in sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0)):

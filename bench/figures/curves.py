@@ -90,7 +90,7 @@ class Curves:
         return picture(title(comparison), self._notes(comparison, points, names), rows)
 
     def _panels(self, runs: Runs, comparison: Problem) -> list[list[Panel]]:
-        """Return the rows of panels, those without points among them."""
+        """Return the rows of panels; some panels may have no points."""
         titles = labels_of(comparison)
         rows_of_axes = [(y,) for y in self.ys] if self.across else [self.ys]
         rows = []

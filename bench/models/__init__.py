@@ -96,7 +96,7 @@ def num_features(name: str, input_shape: tuple[int, ...]) -> int:
 
 
 def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the features and trainable numbers of a model's body, as stated or else counted."""
+    """Return the features and trainable numbers of a model's body, as stated or counted."""
     form = parse(name)
     entry = form.entry
     if entry.features and form.lora and entry.lora_parameters:

@@ -33,7 +33,7 @@ class ModelInfo:
             to have them counted, which makes the body and so imports torch. A test compares the
             figures below with the modules.
         size: height and width that the model needs, or None for any.
-        tokens: the longest text, in tokens, or None for a model of something else.
+        tokens: the longest text, in tokens; None for a model of other inputs.
         vectors: whether the model takes vectors, of any length.
         batchnorm_form: whether a `+bn` form exists.
         batchnorm_parameters: trainable numbers that the `+bn` form adds.

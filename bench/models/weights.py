@@ -50,7 +50,7 @@ def fetch(data_dir: Path | str | None, offline: bool) -> Path:
 
 
 def here() -> Path:
-    """Return the file that `fetch` gave this process, else that in the usual places.
+    """Return the file that `fetch` gave this process, or the file in the usual places.
 
     Raises MissingData without any.
     """

@@ -218,7 +218,7 @@ def _new_record(command: str, options: argparse.Namespace) -> Record:
 def _measure_parts(options: argparse.Namespace, record: Record) -> int:
     """Measure part after part into the record, whose file is written again before each case.
 
-    Returns 130 after an interruption, else 0.
+    Returns 0, or 130 after an interruption.
     """
 
     def say(text: str) -> None:

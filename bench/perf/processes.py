@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-# Arguments of the interpreter, and the seconds allowed beyond those of the bare interpreter.
+# Arguments of the interpreter, and the seconds allowed beyond the time of the bare interpreter.
 COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
     "help": (("-m", "bench.sweep", "--help"), 0.3),
     "list": (("-m", "bench.sweep", "--list"), 0.3),

@@ -34,7 +34,7 @@ pip install "fedkd-bench[report]"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    `argv`: arguments, None for those of the process. Returns the exit status.
+    `argv`: arguments; None for the arguments of the process. Returns the exit status.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)

@@ -21,7 +21,7 @@ def unlike_models(tested: Candidate, finding: Finding) -> None:
     """Check runs whose clients have models of their own.
 
     Dealt models that are equal give the run of one model: to the last bit on the loop, within the
-    tolerance in stacks. On unlike ones, loop and stacks agree, and a run resumes bit for bit.
+    tolerance in stacks. On unlike models, loop and stacks agree, and a run resumes bit for bit.
 
     Raises:
         NotApplicable: the algorithm combines the weights of all clients.

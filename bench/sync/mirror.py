@@ -69,7 +69,7 @@ class Mirror:
         return Moved(rows, tracked, states, (*damaged, *problems))
 
     def push(self) -> Moved:
-        """Write the files that the mirror lacks, and remove those that local segments replace.
+        """Write the files that the mirror lacks, and remove files that local segments replace.
 
         Raises:
             MirrorProblem: the mirror cannot be read or written.
@@ -121,7 +121,7 @@ class Mirror:
         return {name: size for name, size in files.items() if artifacts.NAME.fullmatch(name)}
 
     def _pull_files(self) -> tuple[int, int, list[str]]:
-        """Fetch rows and tracked files; return how many of each, and sentences on damaged ones."""
+        """Fetch rows and tracked files; return how many of each, and sentences on damaged files."""
         paths = self._folder.paths()
         runs = self._remote_files("runs", ".parquet")
         covered = self._covered(Claims(self._folder, self._folder.segments()), runs)

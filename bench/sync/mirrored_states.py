@@ -27,7 +27,7 @@ from leaderboards.rows.files import atomic_file, content_hash, open_regular, par
 
 
 class MirroredStates:
-    """The states of a result folder and those of its mirror."""
+    """The states of a result folder, and the states of its mirror."""
 
     def __init__(self, out: Path, place: Place) -> None:
         self._out = out
@@ -41,7 +41,7 @@ class MirroredStates:
         """Fetch the states of unfinished runs without a local state, of `keys` or of all.
 
         Returns:
-            The number of states, and sentences on those that cannot be used.
+            The number of states, and sentences on states that cannot be used.
         """
         from filelock import FileLock, Timeout
 
@@ -53,7 +53,7 @@ class MirroredStates:
         for key in sorted({*wanted} - finished - {*self._local_keys()}):
             part_of(self._out, states.FOLDER).mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._folder / f"{key}.lock", timeout=0)
-            with suppress(Timeout), lock:  # else the run is at work here
+            with suppress(Timeout), lock:  # a locked run is at work here
                 if key not in self._local_keys():
                     usable = self._fetch_furthest(key, remote[key])
                     count += usable
@@ -64,7 +64,7 @@ class MirroredStates:
         return count, problems
 
     def push(self, stored: Collection[str]) -> int:
-        """Write the current states, and remove those of runs that are over.
+        """Write the current states, and remove the states of runs that are over.
 
         `stored` are the keys of the finished rows that the mirror has. A run that has ended since
         has no row there: its state is its only copy in the mirror, and stays. Returns how many
@@ -74,7 +74,7 @@ class MirroredStates:
 
         pushed = 0
         lock = FileLock(self._folder.with_name("mirror.lock"), timeout=0)
-        with suppress(Timeout), lock:  # else another sweep pushes
+        with suppress(Timeout), lock:  # if it is locked, another sweep pushes
             remote = self._remote_files()
             unfinished = [key for key in self._local_keys() if key not in stored]
             pushed = sum(self._push(key, remote.get(key, {})) for key in unfinished)

@@ -52,7 +52,7 @@ class Place:
         self._created: set[str] = set()
 
     def files(self, folder: str) -> dict[str, int]:
-        """List the files below `folder`, without temporary ones: name -> bytes."""
+        """List the files below `folder`, without temporary files: name -> bytes."""
         listed = self._list_files(folder)
         return {name: info.size for name, info in listed if not _is_temporary(name)}
 

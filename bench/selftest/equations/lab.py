@@ -218,7 +218,7 @@ class LabFed:
 
     @property
     def public(self) -> Data:
-        """The public samples, which are the auxiliary ones."""
+        """The public samples, which are the auxiliary samples."""
         return self.public_samples or self.auxiliary
 
     @property

@@ -200,7 +200,7 @@ class Visit:
         return samples
 
     def before_step(self, samples: Batch) -> Local:
-        """Return what `before_step` makes of the local state, without changing the latter."""
+        """Return what `before_step` makes of the local state, which stays as it is."""
         run = self.run
         return run.algorithm.before_step(run.net, self.local, samples, self.message, self.plan)
 
@@ -235,7 +235,7 @@ class Visit:
         return sent
 
     def _set_local_model(self, params: Params) -> None:
-        """Make copies of `params` the local model, trainable ones as leaves."""
+        """Make copies of `params` the local model, with trainable tensors as leaves."""
         copies = detached_copy(params)
         for name in self.run.net.trainable:
             copies[name].requires_grad_()

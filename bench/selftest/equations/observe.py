@@ -72,7 +72,7 @@ def observe(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) ->
 
 
 def shapes_gap(values: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> float:
-    """Return 0 if the tensors have these shapes, in any order; else inf."""
+    """Return 0 if the tensors have these shapes, in any order, or inf."""
     return 0.0 if sorted(tuple(value.shape) for value in values) == sorted(shapes) else math.inf
 
 

@@ -80,7 +80,7 @@ def mean_of(loss: Callable[..., Tensor], samples: Batch, w: Params) -> Tensor:
 
 
 def personal_rows(run: LabRun) -> float:
-    """Return 0 if the clients' own models are evaluated, and nothing of the server's; else inf."""
+    """Return 0 if the clients' own models are evaluated and none of the server's, or inf."""
     return 0.0 if run.algorithm.evaluated(run.server) == {"": {}} else math.inf
 
 

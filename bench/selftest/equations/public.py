@@ -63,7 +63,7 @@ def step_orders(count: int, size: int, epochs: int) -> list[list[Sequence[int]]]
 
 
 def asked_gap(run: LabRun, wanted: int) -> float:
-    """Return 0 if the server asks for different samples, at most as many as there are; else inf."""
+    """Return 0 if the server asks for `wanted` different samples, or for all there are; or inf."""
     asked = run.message()["asked"].tolist()
     count = min(wanted, len(run.fed.public.weight))
     return 0.0 if len(set(asked)) == len(asked) == count else inf
