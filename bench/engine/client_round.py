@@ -232,7 +232,7 @@ class ClientWork:
         return len(self.schedule.sizes)
 
 
-@dataclass
+@dataclass(eq=False)
 class RoundWork:
     """One run's round (from 1), ready to train: its clients' work, the message to them, the local learning rate."""
 

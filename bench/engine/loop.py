@@ -22,7 +22,7 @@ from bench.engine.client_round import (
 from bench.engine.dropout import step_keys
 from bench.engine.pytree import apart_from, to, tree_map
 from bench.engine.rng import stream
-from bench.errors import of_hook
+from bench.errors import of_hook, result_or_error
 
 
 class Loop:
@@ -50,9 +50,10 @@ class Loop:
 
     def train_all(
         self, jobs: Sequence[RoundWork]
-    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train each run and yield it with the results of its clients; raises as `train` does."""
-        return ((job, self.train(job)) for job in jobs)
+    ) -> Iterator[tuple[RoundWork, list[ClientResult] | Exception]]:
+        """Train each run; yield it with the results of its clients, or its error."""
+        for job in jobs:
+            yield job, result_or_error(self.train, job)
 
     def _client(self, job: RoundWork, work: ClientWork) -> ClientResult:
         problem, message = job.problem, job.message

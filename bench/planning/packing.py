@@ -23,27 +23,23 @@ def program_of(run_spec: RunSpec) -> Hashable:
     return run_spec.algorithm, fixed, tuple(run_spec.setting.of_program().items())
 
 
-def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
-    """Group the runs of configurations into packs of at most `size` runs.
+def packs_of(run_specs: Sequence[RunSpec], size: int) -> list[list[RunSpec]]:
+    """Group runs into packs of at most `size` runs that one program can train.
 
     A pack takes the configurations of one seed first, then further seeds: under one seed clients
-    have equal samples, and a stack of equal clients shrinks late. Runs that are passed together,
-    such as all seeds of a configuration, stay together, if necessary in a larger pack.
+    have equal samples, and a stack of equal clients shrinks late. There are as few packs as
+    possible, none of them small.
     """
-    by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
-    for members in configurations:
-        by_program.setdefault(program_of(members[0]), []).append(members)
-    packs: list[list[RunSpec]] = []
-    for program in by_program.values():
-        runs = sum(map(len, program))
-        even_size = math.ceil(
-            runs / math.ceil(runs / size)
-        )  # as few packs as possible, none of them small
-        pack: list[RunSpec] = []
-        for members in sorted(program, key=lambda run_specs: run_specs[0].seed):
-            if not pack or len(pack) >= even_size or len(pack) + len(members) > size:
-                packs.append(pack := [])
-            pack.extend(members)
+    programs: dict[Hashable, list[RunSpec]] = {}
+    for run_spec in run_specs:
+        programs.setdefault(program_of(run_spec), []).append(run_spec)
+    packs = []
+    for members in programs.values():
+        by_seed = sorted(members, key=lambda run_spec: run_spec.seed)
+        count = math.ceil(len(members) / size)
+        even_size = math.ceil(len(members) / count)
+        for begin in range(0, len(members), even_size):
+            packs.append(by_seed[begin : begin + even_size])
     return packs
 
 

@@ -21,7 +21,7 @@ from bench.engine.stacked.step_executors import (
     StepExecutor,
     cuda_graphs,
 )
-from bench.errors import Slower, of_hook
+from bench.errors import Slower, in_a_line, of_hook, result_or_error
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
@@ -37,6 +37,11 @@ class Stacked:
         capture: makes the executor of runs whose steps can be captured; None executes steps one by
             one.
         server: makes the executors of servers' steps; `capture` by default.
+
+    Attributes:
+        apart: the error that forced runs to train one by one, of a hook that cannot be mapped over
+            runs; or None.
+        limit: most clients of a program, halved whenever memory runs out; None for all.
     """
 
     def __init__(
@@ -44,13 +49,12 @@ class Stacked:
         capture: Callable[[], StepExecutor] | None = None,
         server: Callable[[], StepExecutor] | None = None,
     ) -> None:
-        self._capture, self.server = capture, server or capture
-        self.limit: int | None = (
-            None  # most clients of a program, halved whenever memory runs out; None for all
-        )
-        self._executors: list[
-            tuple[Any, StepExecutor]
-        ] = []  # by structure of the runs, the last used at the end
+        self._capture = capture
+        self.server = server or capture
+        self.apart: Exception | None = None
+        self.limit: int | None = None
+        # By structure of the runs, the last used at the end.
+        self._executors: list[tuple[Any, StepExecutor]] = []
         self._kept = KEPT_EXECUTORS
 
     @staticmethod
@@ -62,56 +66,98 @@ class Stacked:
         return Stacked(lambda: Captured(graphs), server=lambda: Captured(graphs_of_servers()))
 
     def train(self, job: RoundWork) -> list[ClientResult]:
-        """Train every client of a run to its end, and return their results in order; raises as `train_all` does."""
-        ((_, trained),) = self.train_all([job])
-        return trained
-
-    def train_all(
-        self, jobs: Sequence[RoundWork]
-    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train the clients of all runs; yields each run with its results once it is complete.
-
-        Results are in the order of the run's clients. Clients of unlike models are stacks of their
-        own.
+        """Train every client of a run to its end, and return their results in order.
 
         Raises:
             RuntimeError: a hook failed; the message names the round.
             torch.OutOfMemoryError: a single client does not fit.
         """
+        ((_, results),) = self._by_structure([job])
+        return results
+
+    def train_all(
+        self, jobs: Sequence[RoundWork]
+    ) -> Iterator[tuple[RoundWork, list[ClientResult] | Exception]]:
+        """Train the clients of all runs; yield each run with their results once it is complete.
+
+        If training them together fails, the runs that are not complete are trained one by one, so
+        that only a faulty one fails, and is yielded with its error. If none is faulty, runs are
+        trained one by one from then on.
+        """
+        waiting = dict.fromkeys(jobs)
+        del jobs  # a run's work is released as soon as the run is complete
+        together: Exception | None = None
+        if len(waiting) > 1 and self.apart is None:
+            programs = self._by_structure([*waiting])
+            while waiting and together is None:
+                done = result_or_error(next, programs)
+                if isinstance(done, Exception):
+                    together = done
+                else:
+                    del waiting[done[0]]
+                    yield done
+                del done
+        is_any_faulty = False
+        while waiting:
+            job = next(iter(waiting))
+            del waiting[job]
+            trained = result_or_error(self.train, job)
+            is_any_faulty = is_any_faulty or isinstance(trained, Exception)
+            yield job, trained
+            del job, trained
+        if together is not None and not is_any_faulty:
+            self.apart = together
+            warnings.warn(
+                "runs of this pack train one by one, because together they fail: "
+                f"{in_a_line(together)}",
+                Slower,
+                stacklevel=2,
+            )
+
+    def _by_structure(
+        self, jobs: Sequence[RoundWork]
+    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
+        """Train runs of one structure together; yield each run once it is complete.
+
+        Clients of unlike models are stacks of their own. Results are in the order of the run's
+        clients. Raises as `train` does.
+        """
         groups: list[tuple[Any, list[RoundWork]]] = []
-        owners: dict[int, RoundWork] = {}  # the run of each part, whose clients have one model
+        owners: dict[
+            RoundWork, RoundWork
+        ] = {}  # the run of each part, whose clients have one model
         for job in jobs:
             for part in job.parts():
-                owners[id(part)] = job
+                owners[part] = job
                 structure = _structure(part)
                 group = next((members for other, members in groups if other == structure), None)
                 if group is None:
                     groups.append((structure, [part]))
                 else:
                     group.append(part)
-        self._kept = max(KEPT_EXECUTORS, len(groups))
-        finished: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
+        self._kept = max(self._kept, len(groups))
+        finished: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         for structure, members in groups:
-            for part, results in self._together(members, structure):
-                job = owners[id(part)]
-                of_job = finished[id(job)]
-                of_job |= {result.client: result for result in results}
-                del results
+            for part, results in self._as_one_program(members, structure):
+                job = owners[part]
+                of_job = finished[job]
+                for result in results:
+                    of_job[result.client] = result
+                del result, results
                 if len(of_job) == len(job.clients):
                     yield job, [of_job.pop(work.client) for work in job.clients]
 
-    def _together(
+    def _as_one_program(
         self, jobs: list[RoundWork], structure: Any
     ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
         """Train runs of one structure as one program, or as few programs as memory allows."""
         differences = Differences.among(jobs)
-        results: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
+        results: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         # Run by run, because a run's results take memory until its server has received all of them.
-        waiting = [
-            (job, work)
-            for job in jobs
-            for work in sorted(job.clients, key=lambda work: -work.steps)
-        ]
+        waiting: list[Entry] = []
+        for job in jobs:
+            longest_first = sorted(job.clients, key=lambda work: -work.steps)
+            waiting += [(job, work) for work in longest_first]
         while waiting:
             part = sorted(waiting[: self.limit], key=lambda entry: -entry[1].steps)
             done = self._attempt(part, differences, structure)
@@ -120,11 +166,12 @@ class Stacked:
                 continue
             waiting = waiting[len(part) :]
             for job, result in done:
-                results[id(job)][result.client] = result
+                results[job][result.client] = result
             del done, result
-            for job in [job for job in jobs if len(results.get(id(job), ())) == len(job.clients)]:
-                complete = results.pop(id(job))
-                yield job, [complete.pop(work.client) for work in job.clients]
+            complete = [job for job in results if len(results[job]) == len(job.clients)]
+            for job in complete:
+                of_job = results.pop(job)
+                yield job, [of_job.pop(work.client) for work in job.clients]
 
     def _attempt(self, part: list[Entry], differences: Differences, structure: Any) -> Done | None:
         """Train some clients; returns None if memory ran out."""
