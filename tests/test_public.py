@@ -249,7 +249,7 @@ def _trained() -> list[tuple[str, Params]]:
     """The models that clients end the first round with, and their names."""
     run = start(make("feddf", max_steps=0), **UNLIKE)
     results = run.trainer.train(run.begin())
-    return [(run.problem.of(result.client).model, result.params) for result in results]
+    return [(run.context.of(result.client).model, result.params) for result in results]
 
 
 def test_an_architecture_without_a_participant_keeps_its_model() -> None:

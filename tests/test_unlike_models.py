@@ -141,8 +141,8 @@ def test_clients_receive_nothing_of_other_models() -> None:
     job = mixed.begin()
     for work in job.clients:
         own = job.of(work.client)
-        assert own.problem.net is mixed.fed.nets[UNLIKE.split("/")[work.client % 2]]
-        assert set(own.message["params"]) == set(own.problem.net.names)
+        assert own.context.net is mixed.fed.nets[UNLIKE.split("/")[work.client % 2]]
+        assert set(own.message["params"]) == set(own.context.net.names)
 
 
 @pytest.mark.parametrize("algorithm", [Together(), "local"])

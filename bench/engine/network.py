@@ -115,6 +115,10 @@ class Network:
         """Run in training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
 
+    def is_whole(self, params: Params) -> bool:
+        """Return whether these are all tensors of a model; personal rows have only some."""
+        return set(params) == set(self.names)
+
     @property
     def common(self) -> Network:
         """The network of the setting's `model`."""

@@ -3,7 +3,7 @@
 Layers such as `nn.Dropout` take their masks from a key (`bench.engine.dropout`). Others draw from
 torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside
 `nn.MultiheadAttention`, torchvision's `StochasticDepth`. Runs of such a model train client by
-client, with the generators seeded for each client and round (`Problem.own_draws`), so that they can
+client, with the generators seeded for each client and round (`RunContext.own_draws`), so that they can
 be repeated and resumed. Neither vmap nor a captured step can repeat them.
 """
 

@@ -59,8 +59,8 @@ class ServerSteps:
 
             try:
                 return self._replayed(executor, net, step, state, inputs, given, count)
-            except (NotCapturable, torch.OutOfMemoryError) as problem:
-                reason = str(problem)
+            except (NotCapturable, torch.OutOfMemoryError) as error:
+                reason = str(error)
             # Outside the handler, whose traceback would keep the attempt's memory.
             self._executors[key] = executor = None
             give_back_gpu_memory()

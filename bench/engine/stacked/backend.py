@@ -176,7 +176,7 @@ class Stacked:
     def _attempt(self, part: list[Entry], differences: Differences, structure: Any) -> Done | None:
         """Train some clients; returns None if memory ran out."""
         try:
-            with part[0][0].problem.products():
+            with part[0][0].context.products():
                 return self._run(part, differences, structure)
         except Exception as error:
             if is_out_of_memory(error) and len(part) > 1:
@@ -190,17 +190,17 @@ class Stacked:
     def _run(self, part: list[Entry], differences: Differences, structure: Any) -> Done:
         job = part[0][0]
         # The length of texts differs from step to step, and a captured step has one shape.
-        if self._capture is None or job.clients[0].source.widths is not None:
+        if self._capture is None or job.clients[0].inputs.widths is not None:
             return Stack(part, differences, Eager()).run()
         executor = self._executor(
             key := (differences.several, structure[1:])
         )  # captures hold for any round number
         try:
             return Stack(part, differences, executor).run()
-        except NotCapturable as problem:
-            reason = str(problem)
+        except NotCapturable as error:
+            reason = str(error)
         # Outside the handler, whose traceback would keep the attempt's memory.
-        name = type(job.problem.algorithm).__name__
+        name = type(job.context.algorithm).__name__
         warnings.warn(
             f"{name}: steps are not captured, which makes them slower: {reason}",
             Slower,
@@ -246,9 +246,9 @@ def _structure(job: RoundWork) -> tuple[Any, ...]:
     trees = [job.message, work.local, work.memory, dict(work.teachers)]
     return (
         job.round,
-        constants(job.problem.algorithm),
-        job.problem.model,
-        job.problem.setting.of_program(),
+        constants(job.context.algorithm),
+        job.context.model,
+        job.context.setting.of_program(),
         shapes(trees),
         sorted(work.tables),
     )

@@ -35,7 +35,7 @@ class Differences:
     @staticmethod
     def among(jobs: Sequence[RoundWork]) -> Differences:
         """Find the differences between runs."""
-        numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
+        numbers = [packable_numbers(job.context.algorithm) for job in jobs]
         places = tuple(
             place for place in numbers[0] if len({values[place] for values in numbers}) > 1
         )

@@ -65,11 +65,11 @@ class Stack:
     ) -> None:
         self.entries, self.several, self.executor = list(entries), apart.several, executor
         self.job = entries[0][0]
-        self.problem = self.job.problem
+        self.context = self.job.context
         # A captured step reads all values that may change between rounds from tensors, in the run's
         # precision.
         captures = executor.captures
-        self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
+        self.places = tuple(packable_numbers(self.context.algorithm)) if captures else apart.places
         place = executor.place
         self.local: Local = place("local", stack([work.local for _, work in entries]))
         self.common: dict[str, Any] = place("common", self._common(apart))
@@ -83,9 +83,9 @@ class Stack:
             for name, params, shared in self._teachers()
         }
         self.steps = Steps.of(self.entries, executor)
-        trained = [self.local["params"][name] for name in self.problem.net.trainable]
-        self.state = place("state", self.problem.optimizer.init(trained))
-        names = (LOSS, *self.problem.algorithm.terms)
+        trained = [self.local["params"][name] for name in self.context.net.trainable]
+        self.state = place("state", self.context.optimizer.init(trained))
+        names = (LOSS, *self.context.algorithm.terms)
         self.totals = place(
             "totals", {name: self._tensor([0.0] * len(self.entries)) for name in names}
         )
@@ -107,14 +107,14 @@ class Stack:
                 if self.executor.captures
                 else size
             )
-            self.executor.run((width, shared), _Active(self, width).step, end - taken, self.problem)
+            self.executor.run((width, shared), _Active(self, width).step, end - taken, self.context)
             done += self._finish(staying, size)
             size, taken = staying, end
         return done
 
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(
-            value, device=self.problem.federation.device, dtype=self.problem.net.dtype
+            value, device=self.context.federation.device, dtype=self.context.net.dtype
         )
 
     def _common(self, apart: Differences) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Stack:
         if self.several:
             common["message"] = stack([job.message for job in jobs])
         if self.places:
-            numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
+            numbers = [packable_numbers(job.context.algorithm) for job in jobs]
             common["numbers"] = self._tensor(
                 [[values[place] for place in self.places] for values in numbers]
             )
@@ -157,7 +157,7 @@ class Stack:
             done.append(
                 (
                     job,
-                    finish(job.problem, work, result["local"], result["means"], job.message, plan),
+                    finish(job.context, work, result["local"], result["means"], job.message, plan),
                 )
             )
         return done
@@ -170,10 +170,10 @@ class _Active:
         def first(tree: Any) -> Any:
             return tree_map(lambda tensor: tensor[:size], tree)
 
-        self.parent, self.size, self.problem = parent, size, parent.problem
+        self.parent, self.size, self.context = parent, size, parent.context
         self.local: Local = first(parent.local)
         params: Params = {name: value.detach() for name, value in self.local["params"].items()}
-        self.leaves = [params[name].requires_grad_() for name in self.problem.net.trainable]
+        self.leaves = [params[name].requires_grad_() for name in self.context.net.trainable]
         self.local = {**self.local, "params": params}
         self.common = first(parent.common)
         self.state = first(parent.state)
@@ -182,7 +182,7 @@ class _Active:
             name: (params if shared else first(params), shared)
             for name, (params, shared) in parent.teachers.items()
         }
-        net = self.problem.net
+        net = self.context.net
         self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
         self.axes: Any = (
             None  # `axes` of a step's parts, whose structure is fixed after the first `before_step`
@@ -199,7 +199,7 @@ class _Active:
         )
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
-        self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
+        self.context.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
         for name, total in self.totals.items():
             total += means[name].detach()
         parent.clock += 1
@@ -209,7 +209,7 @@ class _Active:
         """Compute the losses (n,) of the next batches, and their terms, after the algorithm's `before_step`."""
         batch, key = self._batch()
         parts = {**self.common, "local": self.local, "batch": batch, "key": key}
-        if self.problem.acts_before_steps:
+        if self.context.acts_before_steps:
             self._keep(each(self._before_step, parts))
             parts["local"] = self.local
         self.axes = self.axes or axes(parts)
@@ -237,7 +237,7 @@ class _Active:
 
     def _batch(self) -> tuple[tuple[Any, ...], Tensor | None]:
         """Return the fields of the step's `Batch` in order, each with the leading axis, and its dropout keys."""
-        parent, train = self.parent, self.problem.federation.train
+        parent, train = self.parent, self.context.federation.train
         step = parent.steps.at(parent.clock, self.size)
         draws = None if step.draws is None else step.draws.flatten(0, 1)
         width = None if step.widths is None else step.widths[parent.taken]
@@ -255,7 +255,7 @@ class _Active:
 
     @torch.no_grad()
     def _ask_teachers(self, x: Tensor) -> dict[str, Outputs]:
-        answers, ask = {}, self.problem.net.eval
+        answers, ask = {}, self.context.net.eval
         for name, (params, shared) in self.teachers.items():
             if shared:  # one model: one large batch
                 out = ask(params, x.flatten(0, 1))
@@ -266,7 +266,7 @@ class _Active:
 
     def _before_step(self, local: Local, batch: tuple[Any, ...], **parts: Any) -> Local:
         net, message, plan = (
-            self.problem.net,
+            self.context.net,
             parts.get("message", self.parent.message),
             self._plan(**parts),
         )
@@ -277,7 +277,7 @@ class _Active:
     ) -> dict[str, Tensor]:
         """Compute one client's objective and its terms, scalars; this function is vmapped."""
         net, message, plan = (
-            self.problem.net,
+            self.context.net,
             parts.get("message", self.parent.message),
             self._plan(**parts),
         )
@@ -287,7 +287,7 @@ class _Active:
         return step_means(algorithm, client_batch, loss)
 
     def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
-        algorithm = self.problem.algorithm
+        algorithm = self.context.algorithm
         return (
             algorithm if numbers is None else with_numbers(algorithm, self.parent.places, numbers)
         )
