@@ -16,7 +16,10 @@ import torch
 
 
 def stream(seed: int, *keys: str | int) -> torch.Generator:
-    """Make a CPU generator that depends on the run's seed and `keys` alone: purpose, then round and client."""
+    """Make a CPU generator that depends on the run's seed and `keys` alone.
+
+    These are the purpose, then round and client.
+    """
     digest = hashlib.sha256(repr((int(seed), *keys)).encode()).digest()
     # Torch's Mersenne twister takes 32 bits of its seed.
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
@@ -24,7 +27,7 @@ def stream(seed: int, *keys: str | int) -> torch.Generator:
 
 @contextmanager
 def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Seed the global CPU generators of torch, numpy and Python from `generator` within this context.
+    """Seed the global CPU generators of torch, numpy and Python from `generator`, in a block.
 
     Afterwards they go on as if nothing had been drawn.
     """
@@ -43,7 +46,10 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
 
 
 def global_states() -> tuple[object, ...]:
-    """Return the states of the global CPU generators of torch, numpy and Python; equal if nothing was drawn."""
+    """Return the states of the global CPU generators, of torch, numpy and Python.
+
+    They are equal if nothing was drawn.
+    """
     torch_state = torch.random.get_rng_state().numpy().tobytes()
     numpy_state = np.random.get_state(legacy=False)["state"]
     return torch_state, numpy_state["key"].tobytes(), numpy_state["pos"], random.getstate()

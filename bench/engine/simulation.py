@@ -393,7 +393,7 @@ class Simulation:
         return self.context.of(client).net
 
     def _evaluated_model(self, suffix: str) -> Params:
-        """Return the model of a row, before clients' further steps; a personal one lacks tensors."""
+        """Return a row's model before clients' further steps; a personal one lacks tensors."""
         evaluated = self.algorithm.evaluated(self.server)
         if suffix in evaluated:
             return evaluated[suffix]

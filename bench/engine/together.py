@@ -44,7 +44,7 @@ def advance_together(
 
 
 def _round(simulations: Sequence[Simulation]) -> dict[Simulation, Exception]:
-    """Run one round of simulations that have made equally many; return the errors of failed ones."""
+    """Run a round of simulations that have made equally many; return the errors of failed ones."""
     failures: dict[Simulation, Exception] = {}
     owners: dict[RoundWork, Simulation] = {}
     for simulation in simulations:

@@ -64,7 +64,7 @@ class Tracker:
         self._rows: dict[str, _Arrays] = {}
 
     def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
-        """Measure the clients' own models after an evaluated round, and keep what their message has.
+        """Measure the clients' own models after an evaluated round, and keep their message.
 
         Returns:
             Values for every row's curve: `local_accuracy`, the unweighted mean over these clients,
@@ -158,7 +158,7 @@ class Tracker:
         self.seconds += time.perf_counter() - began
 
     def _by_class(self, scores: list[Score]) -> list[float]:
-        """Return the accuracy of each class (C,): the mean over the scores that have samples of it."""
+        """Return each class's accuracy (C,): the mean over the scores that have samples of it."""
         labels = self._federation.test.labels
         counts = []
         for part in self._federation.test_parts:

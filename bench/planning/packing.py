@@ -13,14 +13,15 @@ from bench.planning.run_spec import RunSpec
 
 
 def program_of(run_spec: RunSpec) -> Hashable:
-    """Return a key, equal for runs that one program can train: their steps differ only in packable numbers."""
-    fields = entry(run_spec.algorithm).fields
-    fixed = tuple(
-        (item.name, run_spec.hyperparameters[item.name])
-        for item in fields
-        if not (item.packable and item.kind == "float")
-    )
-    return run_spec.algorithm, fixed, tuple(run_spec.setting.of_program().items())
+    """Return a key, equal for runs that one program can train.
+
+    Their steps differ only in packable numbers.
+    """
+    fixed = []
+    for item in entry(run_spec.algorithm).fields:
+        if not item.packable or item.kind != "float":
+            fixed.append((item.name, run_spec.hyperparameters[item.name]))
+    return run_spec.algorithm, tuple(fixed), tuple(run_spec.setting.of_program().items())
 
 
 def packs_of(run_specs: Sequence[RunSpec], size: int) -> list[list[RunSpec]]:
@@ -44,10 +45,16 @@ def packs_of(run_specs: Sequence[RunSpec], size: int) -> list[list[RunSpec]]:
 
 
 def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
-    """Count the trials that fit on `cores` and `devices` (GPUs) at once, each with `cpus` cores and `gpus` GPUs."""
+    """Count the trials, each of `cpus` cores and `gpus` GPUs, that fit at once.
+
+    They fit on `cores`, and on `devices`, which are GPUs.
+    """
     by_cores = int(cores // cpus)
     if not gpus:
         return by_cores
     # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
     num_gpus = int(devices)
-    return min(by_cores, int(num_gpus // gpus) if gpus >= 1 else num_gpus * int(1 / gpus + 1e-9))
+    if gpus >= 1:
+        return min(by_cores, int(num_gpus // gpus))
+    of_one_gpu = int(1 / gpus + 1e-9)
+    return min(by_cores, num_gpus * of_one_gpu)

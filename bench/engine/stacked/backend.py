@@ -1,4 +1,4 @@
-"""The backend `Stacked`: it trains clients of one or several runs as one program, or as several if memory is short."""
+"""The backend `Stacked`, which trains the clients of one or several runs as one program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ graphs_of_servers = lru_cache(cuda_graphs)
 
 
 class Stacked:
-    """Backend that trains clients side by side; its results equal those of `Loop` within float tolerance.
+    """Backend that trains clients side by side.
+
+    Its results equal those of `Loop` within float tolerance.
 
     Args:
         capture: makes the executor of runs whose steps can be captured; None executes steps one by
@@ -192,9 +194,8 @@ class Stacked:
         # The length of texts differs from step to step, and a captured step has one shape.
         if self._capture is None or job.clients[0].inputs.widths is not None:
             return Stack(part, differences, Eager()).run()
-        executor = self._executor(
-            key := (differences.several, structure[1:])
-        )  # captures hold for any round number
+        key = (differences.several, structure[1:])  # captures hold for any round number
+        executor = self._executor(key)
         try:
             return Stack(part, differences, executor).run()
         except NotCapturable as error:
@@ -217,11 +218,14 @@ class Stacked:
         Few are kept, because a run's message may change every round.
         """
         assert self._capture is not None, "else steps are executed one by one"
-        executor = (
-            next((executor for other, executor in self._executors if other == key), None)
-            or self._capture()
-        )
-        others = [entry for entry in self._executors if entry[1] is not executor]
+        executor = None
+        others = []
+        for entry in self._executors:
+            if entry[0] == key:
+                executor = entry[1]
+            else:
+                others.append(entry)
+        executor = executor or self._capture()
         self._executors = [*others, (key, executor)][-self._kept :]
         return executor
 
@@ -231,7 +235,8 @@ class Stacked:
         self._executors.clear()
         give_back_gpu_memory()
         warnings.warn(
-            f"out of memory with {clients} clients in one program: going on with {self.limit} at a time",
+            f"out of memory with {clients} clients in one program: going on with {self.limit} at a "
+            "time",
             Slower,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""The inputs of each step of a stack, for all its clients side by side, so that a step's batches are one gather."""
+"""The inputs of each step of a stack, for all its clients: a step's batches are one gather."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -137,20 +137,26 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
     rows = pad_sequence(
         [work.schedule.positions + first for work, first in zip(works, begins, strict=True)]
     )
-    columns = {
-        name: zip(*(work.tables[name] for work in works), strict=True) for name in works[0].tables
-    }
-    return rows, {name: Outputs(*map(torch.cat, parts)) for name, parts in columns.items()}
+    tables = {}
+    for name in works[0].tables:
+        of_works = [work.tables[name] for work in works]
+        logits = torch.cat([table.logits for table in of_works])
+        features = torch.cat([table.features for table in of_works])
+        tables[name] = Outputs(logits, features)
+    return rows, tables
 
 
 def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
-    """Stack the clients' noise, which is drawn once a round, because a second attempt must see the same numbers."""
+    """Stack the clients' noise.
+
+    It is drawn once a round, because a second attempt must see the same numbers.
+    """
     drawn = [work.drawn_noise(job.context) for job, work in entries]
     first = drawn[0][0]
     if next(leaves(first), None) is None:  # no draws, or one number for all, which `stack` checks
-        return first and stack([step for steps in drawn for step in steps])
-    longest = max(len(steps) for steps in drawn)
-    # A finished client repeats its last draw, which no step of its own reads.
-    return stack(
-        [stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)]
-    )
+        return first and stack([*chain.from_iterable(drawn)])
+    stacked = []
+    for step in range(max(map(len, drawn))):
+        # A finished client repeats its last draw, which no step of its own reads.
+        stacked.append(stack([draws[min(step, len(draws) - 1)] for draws in drawn]))
+    return stack(stacked)
