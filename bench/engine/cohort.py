@@ -13,7 +13,7 @@ from torch import Tensor
 from algorithms.base import Batch, Params, Upload
 from bench.engine.client_round import ClientResult, RunContext, masked_mean
 from bench.engine.dropout import step_keys
-from bench.engine.pytree import num_bytes, shapes, stack, tree_map
+from bench.engine.pytree import along_first_axis, num_bytes, shapes, stack, tree_map
 from bench.engine.rng import stream
 from bench.engine.samples import draw_crops
 
@@ -83,7 +83,8 @@ class ClientCohort:
                     "has the clients of cohort.groups[name of the model]"
                 )
             values = tensor if tensor.is_floating_point() else tensor.to(shares)
-            return (values * shares.to(values).view(-1, *[1] * (values.dim() - 1))).sum(0)
+            weighted = values * along_first_axis(shares.to(values), values)
+            return weighted.sum(0)
 
         return tree_map(mean, tree)
 

@@ -81,9 +81,12 @@ class Network:
             name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)
         }
         state = module.state_dict(keep_vars=True)
-        listed = {id(state[name]): name for name in (*self.names, *self.constants) if name in state}
-        aliases = [name for name in state if name not in self.names and name not in self.constants]
-        self.tied = {name: listed[id(state[name])] for name in aliases if id(state[name]) in listed}
+        own_names = (*self.names, *self.constants)
+        listed = {id(state[name]): name for name in own_names if name in state}
+        self.tied: dict[str, str] = {}
+        for name, value in state.items():
+            if name not in own_names and id(value) in listed:
+                self.tied[name] = listed[id(value)]
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
         self.batch_statistics = any(
             isinstance(part, _BatchNorm) and part.training for part in training.modules()

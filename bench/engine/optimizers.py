@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bench.engine.pytree import along_first_axis
 from search_spaces.setting import Setting
 
 State = dict[str, list[Tensor]]
@@ -107,7 +108,7 @@ def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], facto
     if not isinstance(factor, Tensor):
         torch._foreach_add_(params, changes, alpha=factor)
     elif factor.dim():
-        factors = [factor.view(-1, *[1] * (change.dim() - 1)) for change in changes]
+        factors = [along_first_axis(factor, change) for change in changes]
         torch._foreach_add_(params, list(torch._foreach_mul(changes, factors)))
     else:
         torch._foreach_add_(params, list(torch._foreach_mul(changes, _scalar(factor, changes[0]))))
@@ -129,12 +130,15 @@ def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:
     axis = 1 if stacked else 0
     norms = []
     for grad in grads:
-        norms.append(grad.flatten(axis).norm(dim=-1) if grad.dim() > axis else grad.abs())
+        if grad.dim() > axis:
+            norms.append(grad.flatten(axis).norm(dim=-1))
+        else:
+            norms.append(grad.abs())
     norm = torch.stack(norms).norm(dim=0)
     # The 1e-6 is that of torch.nn.utils.clip_grad_norm_, which the papers' code calls.
     scale = (limit / (norm + 1e-6)).clamp(max=1.0)
     for grad in grads:
-        grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)) if stacked else scale)
+        grad.mul_(along_first_axis(scale, grad) if stacked else scale)
 
 
 def decays(setting: Setting, names: Sequence[str], norms: frozenset[str]) -> tuple[bool, ...]:

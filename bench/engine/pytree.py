@@ -167,6 +167,12 @@ def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) 
     return mapped(parts)
 
 
+def along_first_axis(factors: Tensor, like: Tensor) -> Tensor:
+    """View factors (n,) so that each is multiplied with one entry of `like` (n, ...)."""
+    other_axes = [1] * (like.dim() - 1)
+    return factors.view(-1, *other_axes)
+
+
 def detached_copy(tree: Any) -> Any:
     """Detach and copy every tensor of `tree`.
 

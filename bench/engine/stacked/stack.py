@@ -358,9 +358,9 @@ def group_norm(
     """Apply `F.group_norm`; the result has the input's type."""
     if weight is None or bias is None:
         return F.group_norm(input, num_groups, weight, bias, eps)
-    weight, bias = (
-        value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias)
-    )
+    places = [1] * (input.dim() - 2)  # of a channel
+    weight = weight.to(input.dtype).view(-1, *places)
+    bias = bias.to(input.dtype).view(-1, *places)
     with torch.autocast(input.device.type, enabled=False):  # which would compute and return float32
         return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
 

@@ -133,10 +133,12 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
     """Concatenate the clients' tables; returns each step's rows in the tables, and the tables."""
     if not works[0].tables:
         return None, {}
-    begins = torch.tensor([0, *(len(work.inputs.index) for work in works[:-1])]).cumsum(0).tolist()
-    rows = pad_sequence(
-        [work.schedule.positions + first for work, first in zip(works, begins, strict=True)]
-    )
+    positions = []
+    first = 0  # of a client's samples
+    for work in works:
+        positions.append(work.schedule.positions + first)
+        first += len(work.inputs.index)
+    rows = pad_sequence(positions)
     tables = {}
     for name in works[0].tables:
         of_works = [work.tables[name] for work in works]
