@@ -20,7 +20,7 @@ from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of
 from bench.errors import Interrupted
 
 Complete = Callable[[Params, int], Params]  # a client's whole model, of a row and that client
-Models = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
+ModelMaker = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
 
 
 GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
@@ -199,7 +199,7 @@ class Evaluator:
         own = OwnSamples(self.net, self.federation, self.predict).of_one_model(model)
         return Evaluation(scores, own)
 
-    def personal(self, models: Models, on_test_set: bool = True) -> Evaluation:
+    def personal(self, models: ModelMaker, on_test_set: bool = True) -> Evaluation:
         """Evaluate each client's own model; `on_test_set`: whether on the test set, too."""
         numbers = range(max(self.clients, len(self.federation.local_tests)))
         of_net: dict[Network, list[int]] = {}
@@ -222,7 +222,7 @@ class Evaluator:
                 evaluation.own[client] = known.own
         return evaluation
 
-    def _measure(self, clients: Sequence[int], models: Models, on_test_set: bool) -> None:
+    def _measure(self, clients: Sequence[int], models: ModelMaker, on_test_set: bool) -> None:
         """Measure the models of clients with this network, some side by side."""
         alike = Alike(self.untrained)
         for begin in range(0, len(clients), self.width):

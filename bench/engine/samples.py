@@ -70,8 +70,8 @@ def make_samples(
     labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
     x = getattr(dataset, f"{part}_x")
     if info.kind == "images":
-        return Images(x, labels, info, normalization, augmentation, dtype)
-    return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
+        return ImageSamples(x, labels, info, normalization, augmentation, dtype)
+    return TextSamples(x, labels) if info.kind == "texts" else VectorSamples(x, labels, dtype)
 
 
 @lru_cache(maxsize=KEPT_PARTS)
@@ -219,7 +219,7 @@ def draw_crops(
     return draws
 
 
-class Images(Samples):
+class ImageSamples(Samples):
     """Images x (N, C, H, W) uint8, with labels (N,) int64.
 
     They are stored once, and normalised and augmented batch by batch.
@@ -267,7 +267,7 @@ class Images(Samples):
         return self._normalise.rows(rows)
 
 
-class Texts:
+class TextSamples:
     """Texts: token ids (N, L), padded with `PAD`, stored once.
 
     Each batch is as long as its longest text.
@@ -306,7 +306,7 @@ class Texts:
         return min(max(1, -(-length // MULTIPLE)) * MULTIPLE, self._ids.shape[1])
 
 
-class Vectors(Samples):
+class VectorSamples(Samples):
     """Vectors x (N, D) float32, used as they are; labels (N,) int64 on the training device."""
 
     def __init__(self, x: np.ndarray, labels: Tensor, dtype: torch.dtype) -> None:

@@ -32,7 +32,7 @@ from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import (
     Evaluation,
     Evaluator,
-    Models,
+    ModelMaker,
     Scores,
     StopCheck,
     mean_measures,
@@ -57,7 +57,7 @@ from search_spaces.setting import Setting
 if TYPE_CHECKING:
     from bench.engine.stacked.backend import Stacked
 
-Point = tuple[int, str, float]
+MeasuredPoint = tuple[int, str, float]  # of a curve: round, metric, value
 YEAR_9999 = 253_370_764_800.0  # seconds from 1970 to the last year that Python knows
 
 
@@ -77,7 +77,7 @@ class Progress:
         started: seconds since 1970 (UTC).
     """
 
-    curves: dict[str, list[Point]] = field(default_factory=dict)
+    curves: dict[str, list[MeasuredPoint]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
     samples: int = 0
     seconds: float = 0.0
@@ -352,7 +352,7 @@ class Simulation:
         return {**local["params"], **model}
 
     def finetuned(
-        self, models: Models, context: RunContext, clients: Sequence[int]
+        self, models: ModelMaker, context: RunContext, clients: Sequence[int]
     ) -> list[Params]:
         """Train the models of some clients for the setting's further steps, and return them.
 
@@ -369,7 +369,7 @@ class Simulation:
             job.clients.append(make_work(own, client, self.round, {"params": model}, {}))
         return [result.params for result in self.trainer.train(job)]
 
-    def models_of(self, suffix: str) -> Models:
+    def models_of(self, suffix: str) -> ModelMaker:
         """Return the function that makes clients' whole models of a row, by the row's suffix."""
         model = self._evaluated_model(suffix)
         is_whole = self.net.is_whole(model)

@@ -17,7 +17,7 @@ from search_spaces import Setting
 
 if TYPE_CHECKING:
     from algorithms.base import Params
-    from bench.engine.simulation import Point, Progress, Simulation
+    from bench.engine.simulation import MeasuredPoint, Progress, Simulation
 
 
 def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bool:
@@ -47,7 +47,7 @@ def rows_of(
     personal: Collection[str] = (),
     chance: float,
     test_samples: int,
-) -> list[tuple[dict[str, Any], list[Point]]]:
+) -> list[tuple[dict[str, Any], list[MeasuredPoint]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
     `facts` are the columns that the engine does not know: provenance, cost, `status`. `personal`

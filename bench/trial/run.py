@@ -22,7 +22,7 @@ from algorithms import ALGORITHMS, build
 from bench import data, states
 from bench.data.splits import public_set, split
 from bench.engine.arithmetic import arithmetic
-from bench.engine.simulation import Point, Simulation, choose_backend
+from bench.engine.simulation import Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, describe
@@ -31,7 +31,7 @@ from bench.models import weights
 from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
-from leaderboards.numbers import NUMBERS, GrowingCurve, add_points
+from leaderboards.numbers import NUMBERS, GrowingCurve, Point, add_points
 from leaderboards.rows.files import part_of
 from leaderboards.selection import selected_on, selecting_number
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.engine.process import prepare_process, release_gpu
-from bench.engine.simulation import Point
+from bench.engine.simulation import MeasuredPoint
 from bench.engine.together import advance_together
 from bench.errors import EnvironmentProblem, Interrupted, UnusableState, advice_on, describe
 from bench.execution import Execution
@@ -92,9 +92,9 @@ class Trial:
             return min(rounds) % interval == 0
         return time.monotonic() - began >= 1
 
-    def _new_points(self) -> dict[str, list[Point]]:
+    def _new_points(self) -> dict[str, list[MeasuredPoint]]:
         """Return the points that each row's curve gained since the last step, by run key."""
-        points: dict[str, list[Point]] = {}
+        points: dict[str, list[MeasuredPoint]] = {}
         for run in self.runs:
             for suffix, key in run.run_spec.rows.items():
                 curve = run.simulation.progress.curves.get(suffix, []) if run.simulation else []

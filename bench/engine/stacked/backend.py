@@ -13,7 +13,7 @@ from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.process import give_back_gpu_memory, is_out_of_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
-from bench.engine.stacked.stack import Entry, Stack
+from bench.engine.stacked.stack import Stack, StackEntry
 from bench.engine.stacked.step_executors import (
     Captured,
     Eager,
@@ -156,7 +156,7 @@ class Stacked:
         differences = Differences.among(jobs)
         results: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         # Run by run, because a run's results take memory until its server has received all of them.
-        waiting: list[Entry] = []
+        waiting: list[StackEntry] = []
         for job in jobs:
             longest_first = sorted(job.clients, key=lambda work: -work.steps)
             waiting += [(job, work) for work in longest_first]
@@ -175,7 +175,9 @@ class Stacked:
                 of_job = results.pop(job)
                 yield job, [of_job.pop(work.client) for work in job.clients]
 
-    def _attempt(self, part: list[Entry], differences: Differences, structure: Any) -> Done | None:
+    def _attempt(
+        self, part: list[StackEntry], differences: Differences, structure: Any
+    ) -> Done | None:
         """Train some clients; returns None if memory ran out."""
         try:
             with part[0][0].context.products():
@@ -189,7 +191,7 @@ class Stacked:
             reason = of_hook(error, part[0][0].message, part[0][1].memory)
             raise RuntimeError(f"{where}: {reason}") from error
 
-    def _run(self, part: list[Entry], differences: Differences, structure: Any) -> Done:
+    def _run(self, part: list[StackEntry], differences: Differences, structure: Any) -> Done:
         job = part[0][0]
         # The length of texts differs from step to step, and a captured step has one shape.
         if self._capture is None or job.clients[0].inputs.widths is not None:

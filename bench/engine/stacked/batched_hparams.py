@@ -13,7 +13,7 @@ from algorithms.base import Algorithm, layers
 from bench.engine.client_round import RoundWork
 
 # Depth of a layer of the algorithm (a plug-in is above its base), and a field of the layer.
-Place = tuple[int, str]
+FieldPlace = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Differences:
     """
 
     several: bool
-    places: tuple[Place, ...]
+    places: tuple[FieldPlace, ...]
     lr: bool
 
     @staticmethod
@@ -43,7 +43,7 @@ class Differences:
         return Differences(len(jobs) > 1, tuple(places), len(rates) > 1)
 
 
-def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:
+def packable_numbers(algorithm: Algorithm) -> dict[FieldPlace, float]:
     """Return the fields that may differ within a program, with their values."""
     numbers = {}
     for depth, layer in enumerate(layers(algorithm)):
@@ -70,7 +70,7 @@ def constants(algorithm: Algorithm) -> tuple[object, ...]:
 
 
 def with_numbers(
-    algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0
+    algorithm: Algorithm, places: Sequence[FieldPlace], values: Tensor, depth: int = 0
 ) -> Algorithm:
     """Copy an algorithm, with the entries of `values`, scalar tensors, at these places.
 

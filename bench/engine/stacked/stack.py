@@ -34,7 +34,7 @@ from bench.engine.stacked.batched_hparams import Differences, packable_numbers, 
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
-Entry = tuple[RoundWork, ClientWork]
+StackEntry = tuple[RoundWork, ClientWork]
 HIDDEN_FROM_AUTOCAST = frozenset(  # under vmap, autocast misses these, or their biases
     (
         *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
@@ -64,7 +64,7 @@ class Stack:
     """
 
     def __init__(
-        self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor
+        self, entries: Sequence[StackEntry], apart: Differences, executor: StepExecutor
     ) -> None:
         self.entries = list(entries)
         self.several = apart.several
