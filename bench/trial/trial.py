@@ -61,8 +61,8 @@ class Trial:
         for pack in self._packs():
             simulations = [run.simulation for run in pack if run.simulation]
             failures = advance_together(simulations)
-            for run in pack:
-                error = failures.get(run.simulation) if run.simulation else None
+            for run, simulation in zip(pack, simulations, strict=True):
+                error = failures.get(simulation)
                 if error is None:
                     self._guard(run, run.save_or_finish)
                     continue
