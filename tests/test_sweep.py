@@ -477,7 +477,7 @@ def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: s
         check_address(address)
 
 
-@pytest.mark.slow  # test_grouped_asha.py and test_trainable.py have fast ones of the kind
+@pytest.mark.slow  # test_ray_executor.py and test_trainable.py have fast ones of the kind
 @pytest.mark.usefixtures("shared_ray")
 def test_asha_lets_only_like_compete_with_like(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
