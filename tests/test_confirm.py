@@ -441,13 +441,12 @@ def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
     [
         "--executor inline --search optuna --num-samples 2",
         "--executor inline --pack 2 --backend stacked",
-        pytest.param(
-            "--executor ray --scheduler asha",
-            marks=[pytest.mark.slow, pytest.mark.usefixtures("shared_ray")],
-        ),
+        pytest.param("--executor ray --scheduler asha", marks=pytest.mark.slow),
     ],
 )
-def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
+def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search, request):
+    if "ray" in search:
+        request.getfixturevalue("shared_ray")
     command = [
         "--algo",
         "fedprox",
