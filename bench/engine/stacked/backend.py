@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -88,17 +88,9 @@ class Stacked:
         """
         waiting = dict.fromkeys(jobs)
         del jobs  # a run's work is released as soon as the run is complete
-        together: Exception | None = None
+        error = None
         if len(waiting) > 1 and self.apart is None:
-            programs = self._by_structure([*waiting])
-            while waiting and together is None:
-                done = result_or_error(next, programs)
-                if isinstance(done, Exception):
-                    together = done
-                else:
-                    del waiting[done[0]]
-                    yield done
-                del done
+            error = yield from self._together(waiting)
         is_any_faulty = False
         while waiting:
             job = next(iter(waiting))
@@ -107,14 +99,31 @@ class Stacked:
             is_any_faulty = is_any_faulty or isinstance(trained, Exception)
             yield job, trained
             del job, trained
-        if together is not None and not is_any_faulty:
-            self.apart = together
+        if error is not None and not is_any_faulty:
+            self.apart = error
             warnings.warn(
                 "runs of this pack train one by one, because together they fail: "
-                f"{in_a_line(together)}",
+                f"{in_a_line(error)}",
                 Slower,
                 stacklevel=2,
             )
+
+    def _together(
+        self, waiting: dict[RoundWork, None]
+    ) -> Generator[tuple[RoundWork, list[ClientResult]], None, Exception | None]:
+        """Train runs together; yield each one once it is complete, and remove it from `waiting`.
+
+        Returns the error that ended this, or None.
+        """
+        complete = self._by_structure([*waiting])
+        while waiting:
+            run = result_or_error(next, complete)
+            if isinstance(run, Exception):
+                return run
+            del waiting[run[0]]
+            yield run
+            del run
+        return None
 
     def _by_structure(
         self, jobs: Sequence[RoundWork]
@@ -125,9 +134,8 @@ class Stacked:
         clients. Raises as `train` does.
         """
         groups: list[tuple[Any, list[RoundWork]]] = []
-        owners: dict[
-            RoundWork, RoundWork
-        ] = {}  # the run of each part, whose clients have one model
+        # The run of each part, whose clients have one model.
+        owners: dict[RoundWork, RoundWork] = {}
         for job in jobs:
             for part in job.parts():
                 owners[part] = job
