@@ -75,16 +75,15 @@ def not_true_kl(
     nats, >= 0, whatever the logits of the true class are.
     """
     true = one_hot(labels, student.shape[-1]).bool()
-    log_p, log_q = (
-        _log_softmax_without(logits / temperature, true) for logits in (teacher, student)
-    )
+    log_p = _log_softmax_without(teacher / temperature, true)
+    log_q = _log_softmax_without(student / temperature, true)
     return (log_p.exp() * (log_p - log_q)).masked_fill(true, 0.0).sum(-1)
 
 
 def _log_softmax_without(logits: Tensor, left_out: Tensor) -> Tensor:
-    """Return the log softmax over the other entries.
+    """Return the log softmax over the entries that are not left out.
 
-    Those left out hold 0, which stays finite in products.
+    Left-out entries hold 0, which stays finite in products.
     """
     others = logits.masked_fill(left_out, -float("inf"))
     return (logits - others.logsumexp(-1, keepdim=True)).masked_fill(left_out, 0.0)

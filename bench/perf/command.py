@@ -70,7 +70,8 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="the record in a file, or on stdout instead of tables",
     )
-    add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
+    threads = "processor threads of training and of each trial (1)"
+    add("--threads", type=int, default=1, metavar="N", help=threads)
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
     add = parser.add_argument_group("startup, data, boards").add_argument
     add(
@@ -78,10 +79,11 @@ def make_parser() -> Parser:
         type=int,
         default=7,
         metavar="N",
-        help="of every command or piece of work (7)",
+        help="repetitions of every command or piece of work (7)",
     )
     add("--data-dir", metavar="DIR", help=DATA_DIR)
-    add("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
+    runs = "runs in the made-up result folder (100,000)"
+    add("--runs", type=int, default=100_000, metavar="N", help=runs)
     add = parser.add_argument_group("training, throughput").add_argument
     add(
         "--model",
@@ -90,8 +92,14 @@ def make_parser() -> Parser:
         metavar="NAME",
         help="models (cnn_cifar resnet8)",
     )
-    changes = "of the engine (none flip_crop); only training takes several"
-    add("--augmentation", nargs="+", default=["none", "flip_crop"], metavar="NAME", help=changes)
+    augmentations = "augmentations (none flip_crop); throughput takes the first"
+    add(
+        "--augmentation",
+        nargs="+",
+        default=["none", "flip_crop"],
+        metavar="NAME",
+        help=augmentations,
+    )
     beside = f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)})"
     add("--algo", nargs="+", default=list(USUAL), metavar="NAME", help=beside)
     add("--rounds", type=int, default=7, metavar="N", help="timed rounds (7)")
@@ -100,12 +108,10 @@ def make_parser() -> Parser:
         "--cohort",
         type=int,
         metavar="N",
-        help="clients that train in a round; few make it short (all)",
+        help="clients that train in a round (all); a round of few is short",
     )
-    add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
-    epochs = (
-        "passes over them in a round (2); with many, a rate is of steps and not of a round's edges"
-    )
+    add("--samples", type=int, default=640, metavar="N", help="samples of each client (640)")
+    epochs = "passes over a client's samples in a round (2); many hide what a round costs besides"
     add("--epochs", type=int, default=2, metavar="E", help=epochs)
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
     several = "only throughput takes several"
@@ -124,7 +130,7 @@ def make_parser() -> Parser:
         type=int,
         default=[1],
         metavar="N",
-        help="runs of one program (1); throughput's",
+        help=f"runs that train as one program (1); {several}",
     )
     add = parser.add_argument_group("tune").add_argument
     add("--trials", type=int, default=12, metavar="N", help="small trials (12)")
@@ -142,10 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Resolve lists and `auto`, and reject options that cannot be measured.
+    """Resolve lists and `auto`, and refuse what cannot be measured, before minutes are spent.
 
-    This is done before minutes are spent. Raises UsageError for an unknown name, or a value out of
-    range.
+    Raises UsageError for an unknown name, or a value out of range.
     """
     valid = {
         "part": (*PARTS, ON_REQUEST),
@@ -344,9 +349,15 @@ def print_record(record: Record) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for name, figure in figures_of(record["parts"]):
-        scale, prefix = (1e9, "G") if figure["median"] >= 1e9 else (1.0, "")
-        median, low, high = (_digits(figure[key] / scale) for key in ("median", "low", "high"))
-        spread = f"{low} to {high}" if figure["n"] > 1 else ""
+        scale = 1.0
+        prefix = ""
+        if figure["median"] >= 1e9:
+            scale = 1e9
+            prefix = "G"
+        median = _digits(figure["median"] / scale)
+        spread = ""
+        if figure["n"] > 1:
+            spread = f"{_digits(figure['low'] / scale)} to {_digits(figure['high'] / scale)}"
         target = ""
         met = ""
         if "limit" in figure:

@@ -67,8 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _selftest(options: argparse.Namespace) -> int:
     checks = some_of(options.only, CHECKS, "check")
     names = _requested_names(options)
-    # The terminal's width, or 80 characters if the output goes to a pipe or a file.
-    screen = None if options.json else console(None if sys.stdout.isatty() else 80)
+    screen = None
+    if not options.json:
+        # The terminal's width, or 80 characters if the output goes to a pipe or a file.
+        screen = console(None if sys.stdout.isatty() else 80)
     certificates: list[Certificate] = []
     for certificate in _certify(names, checks or tuple(CHECKS), options):
         certificates.append(certificate)

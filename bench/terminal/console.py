@@ -117,7 +117,7 @@ class UnreadError(Exception):
 class _Stream:
     """A stream whose failed writes raise `UnreadError` or `EnvironmentProblem`.
 
-    They raise nothing if it has no name.
+    Failed writes to a stream without a name raise nothing.
     """
 
     def __init__(self, stream: Any, name: str | None) -> None:
@@ -189,8 +189,8 @@ def _nowhere() -> Any:
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
     """Run a command and return its exit status.
 
-    That is its own or 0, 2 or 3 after an error, and 130 after an interruption. Errors are written
-    to stderr, if `verbose` with their tracebacks.
+    It is the action's own status (None counts as 0), 2 or 3 after an error, or 130 after an
+    interruption. Errors are written to stderr, if `verbose` with their tracebacks.
     """
     status = EXIT_OK
     try:

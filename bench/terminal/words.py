@@ -200,9 +200,10 @@ def seeds_to_confirm(text: str) -> tuple[int, ...]:
             raise ArgumentTypeError(
                 f"give a number of seeds, or seeds such as 101-150,200; got {text!r}"
             )
-        first = int(match[1])
-        is_count = len(parts) == 1 and match[2] is None
-        low, high = (1, first) if is_count else (first, int(match[2] or first))
+        low = int(match[1])
+        high = int(match[2] or match[1])
+        if len(parts) == 1 and match[2] is None:  # a number of seeds
+            low = 1
         if not 1 <= low <= high < low + MOST_SEEDS:
             raise ArgumentTypeError(
                 f"seeds are from 1 on, in ascending order, at most {MOST_SEEDS:,}, "

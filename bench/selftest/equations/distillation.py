@@ -217,11 +217,13 @@ def moon_loss(
 
     def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         z = forward(w, samples.x).features
-        frozen = [
-            forward(v, samples.x, training=False).features.detach()
-            for v in (history.received, previous(history))
-        ]
-        near, far = ((_cosine(z, other) / temperature).exp() for other in frozen)
+
+        def similarity(v: Params) -> Tensor:
+            constant = forward(v, samples.x, training=False).features.detach()
+            return (_cosine(z, constant) / temperature).exp()
+
+        near = similarity(history.received)
+        far = similarity(previous(history))
         return ce(w, samples) - mu * (near / (near + far)).log()
 
     return loss
