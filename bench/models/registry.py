@@ -336,8 +336,8 @@ def _check_lora(base: str, entry: ModelInfo, rank: str) -> None:
 
 def _check_width(base: str, width: str) -> None:
     """Raise UsageError unless the features of `+fd` are a whole number from 1 on."""
-    is_number = width.isascii() and width.isdigit() and len(width) < 6
-    if not is_number or int(width) < 1:
+    is_short_number = width.isascii() and width.isdigit() and len(width) < 6
+    if not is_short_number or int(width) < 1:
         raise UsageError(
             f"model {base!r}: the features of +fd are a whole number from 1 to 99999, as in +fd64, "
             f"got {'+fd' + width!r}"

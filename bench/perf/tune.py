@@ -82,8 +82,8 @@ def _sweep(
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
     plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))
     with tempfile.TemporaryDirectory() as out:
-        here = str(Path(out).resolve())
-        placed = replace(execution, out=here, provenance=command_columns("bench.perf"))
+        folder = str(Path(out).resolve())
+        placed = replace(execution, out=folder, provenance=command_columns("bench.perf"))
         resources = Resources(executor, concurrent=1, cpus=execution.threads)
         clock = Clock()
         outcome = run_plan(plan, plan.run_specs, placed, resources, clock)
