@@ -15,7 +15,7 @@ COMMANDS = {
     "sweep": "plan and run: hyper-parameters, heterogeneity, participation",
     "status": "what is done, failed, stopped or missing",
     "compare": "leaderboard tables",
-    "report": "the same and more as one web page",
+    "report": "leaderboard, curves and every run as one web page",
     "figures": "the papers' figures from stored runs, as SVG and PNG",
     "boards": "merge, validate, compact, push and pull result folders",
     "data": "data sets: list, prepare, and how a partition looks",

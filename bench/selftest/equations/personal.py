@@ -121,17 +121,18 @@ def ditto_gaps(run: LabRun, mu: float) -> Iterator[float]:
 def fd_loss(tables: Mapping[int, Tensor], gamma: float) -> Loss:
     """Return CE(y, p) + gamma CE(t_y, p).
 
-    t_y is the mean of the rows of label y of the tables, NaN where a client lacks the label; a
-    sample whose label none has is without that term.
+    t_y is the mean of the rows of label y over the tables that have it; a table's row is NaN if its
+    client lacks the label. A sample whose label no table has is without that term.
     """
 
     def loss(w: Params, samples: Batch, history: FedAvgRecord) -> Tensor:
         log_p = log_softmax(forward(w, samples.x).logits)
         terms = []
         for label, row in zip(samples.y.tolist(), log_p, strict=True):
-            rows = [table[label] for table in tables.values() if not table[label].isnan().any()]
-            target = sum_of(rows) / len(rows) if rows else torch.zeros_like(row)
-            terms.append(-(target * row).sum())
+            of_label = [table[label] for table in tables.values()]
+            rows = [target for target in of_label if not target.isnan().any()]
+            mean = sum_of(rows) / len(rows) if rows else torch.zeros_like(row)
+            terms.append(-(mean * row).sum())
         return ce(w, samples) + gamma * torch.stack(terms)
 
     return loss
@@ -167,8 +168,10 @@ def fd_gaps(
         tables |= {k: mean_outputs(passes[k]) for k in clients}
         yield personal_rows(run)
         for k in SIZES:
-            others = {j: rows for j, rows in tables.items() if j != k or not fd_exclude_self}
-            loss = fd_loss(others, distillation_weight)
+            teachers = dict(tables)
+            if fd_exclude_self:
+                teachers.pop(k, None)
+            loss = fd_loss(teachers, distillation_weight)
             yield local_gap(run, FedAvgRecord([personal[k]]), k, loss)
 
 
@@ -223,11 +226,11 @@ def lg_gaps(run: LabRun) -> Iterator[float]:
 
 def passes_of(run: LabRun, client: int, steps: int = PASSES) -> list[tuple[Params, Batch]]:
     """Return the models and the batches of a client's coming round; it holds some labels only."""
-    held = torch.tensor(LABELS[client])
+    owned = torch.tensor(LABELS[client])
     passes = []
     for i in range(steps):
         samples = batch("pass", run.number, client, i)
-        samples = replace(samples, y=held[samples.y % len(held)])
+        samples = replace(samples, y=owned[samples.y % len(owned)])
         passes.append((model(run.net, "pass", run.number, client, i), samples))
     return passes
 
