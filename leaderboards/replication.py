@@ -43,7 +43,10 @@ _STATES = {
     "diverged": ("DIVERGED", f"DIVERGED k/n: k of n runs; {WHEN_DIVERGED}"),
     "unreached": ("", "reached k of n: so many seeds reached the target, and no mean is given"),
 }
-_PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")
+_PLACE = (
+    *("dataset", "alpha", "num_clients", "participation", "local_epochs", "classes_per_client"),
+    "metric",
+)
 # The three columns of a place. Cells apply the metric's own scale.
 _COLUMNS = tuple(Number(name, name, ANY) for name in ("ours", "printed", "difference"))
 
