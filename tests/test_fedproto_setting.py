@@ -146,8 +146,9 @@ def test_the_table_runs_on_files_in_mnists_format(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("FEDKD_DATA", str(folder))
-    parts = [formats.draw(20_000, (28, 28), 10, 1), formats.draw(50, (28, 28), 10, 2)]
-    blobs = [formats.idx(array) for part in parts for array in part]
+    train = formats.draw(20_000, (28, 28), 10, 1)
+    test = formats.draw(50, (28, 28), 10, 2)
+    blobs = [formats.idx(array) for array in (*train, *test)]
     source = formats.small(vision.MNIST, 20_000, 50, files=put_all(vision.MNIST, folder, blobs))
     monkeypatch.setattr(vision, "MNIST", source)
     out = tmp_path / "out"
