@@ -15,13 +15,7 @@ from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables.model import Head, Row, Table
 
-SYMBOLS = {
-    "alpha": "α",
-    "participation": "C",
-    "num_clients": "K",
-    "local_epochs": "E",
-    "classes_per_client": "n",
-}
+SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
 GLOBAL_MODEL = "of the global model"  # in the quantities of `leaderboards.numbers`
 _MANY = 4  # up to so many algorithms with equal numbers are named one by one
