@@ -13,7 +13,7 @@ Not expressed by a `Setting`:
     - The table's numbers after +- are between clients: they are stored as `client_std`. FedProto's
       are ten times smaller than the others'. The code that is public counts right answers on
       through all clients, and through both predictions, so that a client's accuracy is a mean of
-      all clients' before it: 0.5 between these, where clients differ by 2 (docs/papers.md).
+      all clients' before it: 0.5 to 1.2 between these, where clients differ by 2 (docs/papers.md).
     - FedAvg's and FedProx's rows are of 150 and 110 rounds; all run 100 here. Whose model they
       measure, and how long Local trains, is not stated; here it is the global model, and as long.
     - FeSEM, FedPer and FedRep, which this suite does not have. FEMNIST, and CIFAR-10 on a
