@@ -30,7 +30,7 @@ from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.process import float32_products
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors
-from bench.engine.rng import seeded, stream
+from bench.engine.rng import nothing_drawn, seeded, stream
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
 from leaderboards.numbers import check_own
@@ -47,6 +47,7 @@ class RunContext:
         model: name of the network's model.
         draws: the layer by which a model of the run draws from global generators
             (`bench.engine.own_draws`); empty for none.
+        from_outside: whether a model of the run is none of this suite's.
         of_clients: the context with the network of each model that is dealt to the clients; empty
             if all have the server's.
     """
@@ -60,6 +61,7 @@ class RunContext:
     federation: Federation
     optimizer: Optimizer
     draws: str = ""
+    from_outside: bool = False
     of_clients: tuple[RunContext, ...] = ()
 
     @property
@@ -87,8 +89,13 @@ class RunContext:
         return {**message, **own} if own else message
 
     def own_draws(self, *keys: str | int) -> AbstractContextManager[None]:
-        """Seed what the model draws by itself, in a block, from the run's stream of these keys."""
-        return seeded(stream(self.seed, "own draws", *keys)) if self.draws else nullcontext()
+        """Seed what the model draws by itself, in a block, from the run's stream of these keys.
+
+        A model from outside that was found to draw nothing is held to it.
+        """
+        if self.draws:
+            return seeded(stream(self.seed, "own draws", *keys))
+        return nothing_drawn() if self.from_outside else nullcontext()
 
     def products(self) -> AbstractContextManager[None]:
         """Compute float32 products, in a block, in the run's precision."""

@@ -38,11 +38,10 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
         UsageError: the model draws in evaluation mode, too, or keeps random numbers or other state
             of its own, so that no run of it could be repeated.
     """
-    form = models.parse(model)
-    if form.base in models.MODELS:
+    if not is_from_outside(model):
         return ""
     module = make_module(lambda: models.make(model, input_shape, CLASSES), seed=0)
-    x = _inputs(input_shape, is_text=form.entry.kind == "texts")
+    x = _inputs(input_shape, is_text=models.parse(model).entry.kind == "texts")
     evaluated = copy.deepcopy(module).eval()
     if layer := _drawing_in(evaluated, x):
         raise KIND.error(
@@ -55,6 +54,11 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     layer = _drawing_in(training, x)
     _check_repeats(model, training, x)
     return layer
+
+
+def is_from_outside(model: str) -> bool:
+    """Return whether a model is none of this suite's."""
+    return models.parse(model).base not in models.MODELS
 
 
 def refuse(model: str, layer: str, where: str) -> UsageError:

@@ -45,6 +45,19 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             random.setstate(python_state)
 
 
+@contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Raise RuntimeError at the end of a block that drew from a global CPU generator."""
+    before = global_states()
+    yield
+    if global_states() != before:
+        raise RuntimeError(
+            "the model or a hook drew from a global random generator, which it did not do in the "
+            "trial pass before the run, so that the run could not be repeated: let it draw in every "
+            "training pass, whatever the batch, or drop by nn.Dropout layers"
+        )
+
+
 def global_states() -> tuple[object, ...]:
     """Return the states of the global CPU generators, of torch, numpy and Python.
 

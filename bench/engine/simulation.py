@@ -42,7 +42,7 @@ from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
-from bench.engine.own_draws import drawing_layer, refuse
+from bench.engine.own_draws import drawing_layer, is_from_outside, refuse
 from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, PublicData, ServerSteps
@@ -219,6 +219,7 @@ class Simulation:
             federation=self.federation,
             optimizer=Optimizer(setting, decays(setting, self.net.trainable, self.net.norms)),
             draws=drawing,
+            from_outside=any(is_from_outside(name) for name in setting.models),
         )
         if setting.client_models:
             dealt = []
