@@ -19,7 +19,7 @@ from bench.engine.pytree import equal, has_nan, stack, total
 from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
-Complete = Callable[[Params, int], Params]  # a client's whole model, of a row and that client
+Complete = Callable[[Params, int], Params]  # a client's whole model, from a row's and the client
 ModelMaker = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
 
 
