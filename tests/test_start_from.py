@@ -160,7 +160,8 @@ def trial(out: Path, run_spec: RunSpec, **options: Any) -> Trial:
 def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:
     """With `local`, whose clients begin with w_0 in whichever round they first take part."""
     start = key_of(swept, "fedavg")
-    run_spec = RunSpec("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
+    setting = replace(SETTING, participation=0.3, start_from=start)
+    run_spec = RunSpec("local", ALGORITHMS["local"].defaults(), setting, 0)
     outs = [tmp_path / "whole", tmp_path / "parts"]
     for out in outs:
         artifacts.copy([swept], out, start)
