@@ -13,10 +13,11 @@ from typing import Any
 
 from bench import data
 from bench.errors import EXIT_OK, UsageError
-from bench.execution import STATE_VERSION, default_out, saved_runs
+from bench.execution import default_out
 from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.run_spec import RunSpec, trial_name, varied_names
 from bench.planning.two_stage import second_stage
+from bench.states import STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import fitting_plan, make_request

@@ -20,9 +20,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.sweep import command as sweep
 from bench.sweep.options import parse
 from bench.sweep.preflight import make_request

@@ -427,8 +427,9 @@ def sound_folder(root: Path) -> str:
 
 def _begun(out: Path) -> None:
     """Two rounds of the run of `SWEEP`, saved."""
-    from bench.execution import Execution, command_columns
+    from bench.execution import Execution
     from bench.planning.plan import make_plan
+    from bench.provenance import command_columns
     from bench.sweep.options import parse
     from bench.sweep.preflight import make_request
     from bench.trial.trial import RunGroup

@@ -18,11 +18,12 @@ from bench import data
 from bench.boards import main as boards
 from bench.compare.command import main as compare
 from bench.data.dataset import Dataset
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.executors.optuna_search import histories
 from bench.executors.ray_trainable import make_trainable
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.provenance import command_columns
 from bench.status import main as status
 from bench.sweep.command import main as sweep
 from bench.trial.trial import RunGroup

@@ -11,12 +11,14 @@ import pytest
 from commands import finish
 
 from algorithms import ALGORITHMS
-from bench.execution import AUTO_PACK, Execution, command_columns, resolve_pack
+from bench.execution import Execution
 from bench.executors.trials import group, missing_run_specs, trials_of
+from bench.machine import AUTO_PACK, resolve_pack
 from bench.planning import packing
 from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.sweep.command import main
 from bench.trial.halving import losers, next_rung, objective, rungs_of
 from bench.trial.trial import RunGroup
@@ -313,7 +315,7 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_pack("auto", "cuda", "loop") == 1
     assert resolve_pack("auto", "cuda", "auto") == AUTO_PACK
     assert resolve_pack(3, "cpu", "auto") == 3
-    monkeypatch.setattr("bench.execution.count_gpus", lambda: 2)
+    monkeypatch.setattr("bench.machine.count_gpus", lambda: 2)
     assert resolve_pack("auto", "cuda", "auto", runs=5) == 3, "no GPU waits for the other"
     assert resolve_pack("auto", "cuda", "auto", runs=0) == 1
     assert resolve_pack("auto", "cuda", "auto", runs=100 * AUTO_PACK) == AUTO_PACK

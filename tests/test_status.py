@@ -13,10 +13,11 @@ from rows import CURVE, failed_row, make_row
 from algorithms import entry
 from bench import status
 from bench.engine.state import StateFolder
-from bench.execution import STATE_VERSION, Execution
+from bench.execution import Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec, row_entry
+from bench.states import STATE_VERSION
 from bench.sweep import command as sweep
 from bench.trial.run import Run
 from leaderboards import Store, identity_columns

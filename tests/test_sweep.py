@@ -25,7 +25,7 @@ from bench import status
 from bench.compare.command import main as compare
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.executors import ray_executor
 from bench.executors.optuna_search import History, histories
 from bench.executors.progress import Plain, Quiet
@@ -36,6 +36,7 @@ from bench.planning import plan as plan_module
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.sweep import command as sweep
 from bench.sweep import preflight
 from bench.trial.run import Run

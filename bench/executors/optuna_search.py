@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.execution import STATE_VERSION, enough, saved_runs
+from bench.execution import enough
 from bench.executors.factories import make_sampler
 from bench.planning.run_spec import (
     Plan,
@@ -23,6 +23,7 @@ from bench.planning.run_spec import (
     setting_of,
     varied_names,
 )
+from bench.states import STATE_VERSION, saved_runs
 from leaderboards import Store, canonical_json
 from leaderboards.selection import (
     CLIENT_RULES,

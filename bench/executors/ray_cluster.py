@@ -20,8 +20,8 @@ from typing import Any
 import ray
 
 from bench.errors import EXIT_ENVIRONMENT, EnvironmentProblem
-from bench.execution import cpu_count
 from bench.executors.trials import Resources
+from bench.machine import cpu_count
 from bench.planning.packing import fitting
 from bench.terminal.console import say
 

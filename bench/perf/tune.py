@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import EXIT_OK, EnvironmentProblem
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.executors.progress import Quiet, Watched
 from bench.perf.measure import Record, Say, figure
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.provenance import command_columns
 
 # Targets.
 SECONDS_A_TRIAL = 1.0

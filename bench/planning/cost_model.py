@@ -20,7 +20,6 @@ from pathlib import Path
 from algorithms import entry
 from bench.data.download import cache_dir
 from bench.errors import UsageError
-from bench.execution import process_columns
 from bench.planning.packing import program_of
 from bench.planning.run_spec import (
     RunSpec,
@@ -33,6 +32,7 @@ from bench.planning.run_spec import (
     samples_of,
     server_tests,
 )
+from bench.provenance import process_columns
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from bench import data
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, Unfit
-from bench.execution import Execution, command_columns, default_out
+from bench.execution import Execution, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
 from bench.executors.trials import Outcome, Resources, missing_run_specs, searched_rows, trials_of
 from bench.planning.plan import make_plan
 from bench.planning.run_spec import Plan, RunSpec, Search, run_specs_of, setting_identity
+from bench.provenance import command_columns
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import (
     Resolved,

@@ -16,7 +16,8 @@ from typing import Any
 
 from bench.data import is_path
 from bench.errors import UsageError
-from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
+from bench.execution import BACKENDS, LOGS, TRACKS
+from bench.machine import AUTO_PACK, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET, TUNINGS
 from bench.terminal.console import Parser
 from bench.terminal.words import (

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from algorithms import entry
 from bench.data import hashes, info, read
 from bench.errors import UsageError
-from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_run_specs, trials_of
+from bench.machine import count_gpus, cpu_count
 from bench.models import has_batchnorm, num_parameters
 from bench.planning.cost_model import (
     Time,

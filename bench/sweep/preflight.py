@@ -23,17 +23,17 @@ from algorithms import ALGORITHMS, entry
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data, is_ours
 from bench.errors import EnvironmentProblem, Unfit, UsageError
-from bench.execution import (
+from bench.execution import Execution
+from bench.executors.factories import make_sampler, make_scheduler
+from bench.executors.runner import import_executor
+from bench.executors.trials import count_other_data, trials_of
+from bench.machine import (
     UNPACKED_SHARE,
-    Execution,
     cpu_count,
     packs_train_together,
     resolve_device,
     resolve_pack,
 )
-from bench.executors.factories import make_sampler, make_scheduler
-from bench.executors.runner import import_executor
-from bench.executors.trials import count_other_data, trials_of
 from bench.models import MODELS, parse
 from bench.planning.plan import make_plan
 from bench.planning.request import NEEDED_BY, Request

@@ -15,7 +15,8 @@ from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import Execution, default_out, resolve_device
+from bench.execution import Execution, default_out
+from bench.machine import resolve_device
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
@@ -74,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from bench.execution import command_columns
+    from bench.provenance import command_columns
     from bench.trial.trial import RunGroup
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
