@@ -38,7 +38,9 @@ LOGS = {
 
 @dataclass(frozen=True)
 class Execution:
-    """Everything a worker needs besides the runs themselves, in plain values that can be pickled.
+    """How runs are executed: where, with what, and what is kept of them.
+
+    It has plain values, because workers get it pickled.
 
     Args:
         out: results folder, absolute.
@@ -46,7 +48,7 @@ class Execution:
         offline: never touch the network.
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
-        threads: of each trial.
+        threads: of each trial, which has as many cores.
         chosen_by: rule of `leaderboards.selection.RULES` by which configurations are compared.
         select_on: of `leaderboards.selection.PROTOCOLS`, on whose samples; None is each setting's.
         rungs: rounds after which a trial of several configurations stops the worse of them.
@@ -62,6 +64,13 @@ class Execution:
         data_hashes: data set -> hash of the data at hand; rows of other data are not stored ones.
         certified: whether the algorithms from outside passed the self-test's quick part.
         provenance: columns that are the same for all rows, such as command and commit.
+        executor: `ray` or `inline`.
+        concurrent: trials at once; None for as many as fit.
+        gpus: share of a GPU of each trial.
+        pack: most runs of a trial.
+        address: of an existing Ray cluster; None starts Ray here.
+        time_budget: seconds after which the sweep stops as if interrupted; None for no limit.
+        verbose: show Ray's own messages on stderr.
     """
 
     out: str
@@ -84,6 +93,13 @@ class Execution:
     data_hashes: Mapping[str, str] = field(default_factory=dict)
     certified: bool = False
     provenance: dict[str, Any] = field(default_factory=dict)
+    executor: str = "ray"
+    concurrent: int | None = None
+    gpus: float = 0.0
+    pack: int = 1
+    address: str | None = None
+    time_budget: float | None = None
+    verbose: bool = False
 
     @property
     def stopping(self) -> bool:

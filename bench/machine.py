@@ -57,13 +57,13 @@ def packs_train_together(device: str, backend: str) -> bool:
     return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 
-def resolve_device(
-    device: str, gpus_per_trial: float | None, remote: bool
-) -> tuple[str, float | None]:
-    """Return the device, and each trial's share of a GPU.
+def resolve_device(device: str, gpus_per_trial: float | None = None, remote: bool = False) -> str:
+    """Return the device to train on, `cpu` or `cuda`.
 
-    The share is 0.0 on the CPU, and None on a GPU unless it was given. The GPUs of a `remote`
-    cluster cannot be counted here.
+    Args:
+        device: `auto`, `cpu` or `cuda`.
+        gpus_per_trial: share of a GPU that is asked for; None if none is.
+        remote: trials run on a cluster elsewhere, whose GPUs cannot be counted here.
 
     Raises:
         UsageError: a GPU is requested and there is none, or a share of a GPU is requested for the
@@ -81,8 +81,8 @@ def resolve_device(
     if device == "cuda" and gpus_per_trial == 0:
         raise UsageError("--device cuda needs --gpus-per-trial above 0, got 0")
     if needs_gpu or (device == "auto" and has_gpu and not remote and gpus_per_trial is None):
-        return "cuda", gpus_per_trial
-    return "cpu", 0.0
+        return "cuda"
+    return "cpu"
 
 
 def largest_resident(used: struct_rusage) -> int:

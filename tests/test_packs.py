@@ -15,8 +15,8 @@ from bench.execution import Execution
 from bench.executors.trials import group, missing_run_specs, trials_of
 from bench.machine import AUTO_PACK, resolve_pack
 from bench.planning import packing
+from bench.planning.options import SweepOptions
 from bench.planning.packing import packs_of, program_of
-from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.provenance import command_columns
 from bench.sweep.command import main
@@ -341,7 +341,7 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(
     """Rungs are at 1 and 4; what is missing is grouped as the command does."""
 
     class Planned:
-        request = Request(("fedprox",), "digits", scheduler="asha")
+        options = SweepOptions(("fedprox",), "digits", scheduler="asha")
         run_specs = tuple(
             run_spec(seed=seed, lr=0.1, mu=mu)
             for mu in (0, 0.001, 0.01, 0.1, 1.0)

@@ -1,4 +1,4 @@
-"""`RunSpec`, a fully resolved run with the keys of its rows, and `Plan`, all runs and searches of a sweep.
+"""`RunSpec`, a fully resolved run with the keys of its rows, and the names of trials.
 
 Imports neither torch nor ray.
 """
@@ -9,24 +9,22 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
 from bench.errors import UsageError
-from bench.planning.request import REPLICATE_STEP, Request
+from bench.planning.given import REPLICATE_STEP
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
 from leaderboards.problems import FINETUNED
 from leaderboards.rows.schema import SHORTENING, own_name
-from search_spaces import Grid, Range, Setting, Value, setting_fields
+from search_spaces import Setting, Value, setting_fields
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from leaderboards.published import PrintedCell  # read for tables of papers alone
+    pass  # read for tables of papers alone
 
 
 @dataclass(frozen=True)
@@ -238,126 +236,6 @@ def own_samples(setting: Setting) -> float:
     dealt = data.info(setting.dataset).train_size * setting.fraction
     dealt *= 1 - setting.validation_fraction
     return dealt * (setting.local_test_fraction + setting.local_validation_fraction)
-
-
-# Plans.
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One printed number, and the runs that reproduce it.
-
-    Args:
-        run_specs: the run of seed 0 that reproduces it; several if the paper tried several
-            configurations and does not say which it prints, or tuned a field of the setting.
-    """
-
-    printed: PrintedCell
-    run_specs: tuple[RunSpec, ...]
-    tried: tuple[str, ...]  # the hyper-parameters and fields in which the run specs differ
-
-    @property
-    def setting(self) -> Setting:
-        """The setting in which the algorithm runs; the first one, if a field was tuned."""
-        return self.run_specs[0].setting
-
-
-@dataclass(frozen=True)
-class Search:
-    """One algorithm's space in one setting.
-
-    Args:
-        values: values of every hyper-parameter.
-        where: relations that every configuration satisfies.
-        source: where the values come from.
-        tuned: values of the setting's fields that are chosen as well, as under `--budget`.
-    """
-
-    algorithm: str
-    setting: Setting
-    values: Mapping[str, Grid | Range]
-    where: tuple[str, ...]
-    paper: str | None
-    shortened: bool
-    source: str = ""
-    tuned: Mapping[str, Grid | Range] = field(default_factory=dict)
-
-    def covers(self, setting_json: str) -> bool:
-        """Tell whether a row's setting is that of the search, except for the fields that the search tunes."""
-        fields = {name: getattr(self.setting, name) for name in self.tuned}
-        return bool({**json.loads(setting_json), **fields} == setting_identity(self.setting))
-
-
-@dataclass(frozen=True)
-class TwoStages:
-    """The configurations of one algorithm in one setting, tried in two stages (`bench.planning.two_stage`).
-
-    Args:
-        search: the algorithm, its setting and its values.
-        rates: learning rates of the first stage.
-        own: configurations of the algorithm's own hyper-parameters; the first is that of the first
-            stage.
-    """
-
-    search: Search
-    rates: tuple[float, ...]
-    own: tuple[Mapping[str, Value], ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All runs and searches of a sweep."""
-
-    request: Request
-    paper: str | None  # that the setting is from, if any
-    run_specs: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
-    searches: tuple[Search, ...]  # for Optuna, the spaces
-    settings: tuple[Setting, ...]  # the distinct problems, before an algorithm's own needs
-    origins: Mapping[str, str]  # setting field -> where its value came from, if not from the preset
-    notes: tuple[str, ...]  # what was left out or added, in sentences
-    cells: tuple[Cell, ...] = ()
-    tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
-    stages: tuple[
-        TwoStages, ...
-    ] = ()  # of `--tuning two-stage`; `run_specs` are the runs of the first stages
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """The data sets of its runs and searches."""
-        items: list[RunSpec | Search] = [*self.run_specs, *self.searches]
-        return tuple(dict.fromkeys(item.setting.dataset for item in items))
-
-    def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
-        """Select the runs of the plan's algorithms in their present versions, and all of others."""
-        items: list[RunSpec | Search] = [*self.run_specs, *self.searches]
-        suffixes: dict[tuple[str, str], None] = {}
-        for item in items:
-            names = row_names(item.algorithm, item.setting)
-            suffixes |= {(item.algorithm, suffix): None for suffix in names}
-        rows = [row_entry(name, suffix) for name, suffix in suffixes]
-        wanted = runs["algorithm"].map({row.name: row.version for row in rows})
-        return runs[wanted.isna() | (wanted == runs["algorithm_version"])]
-
-    def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
-        spaces = []
-        for search in self.searches:
-            spaces.append((search, row_names(search.algorithm, search.setting).values()))
-        return {
-            row
-            for row in set(rows)
-            if any(row[0] in names and search.covers(row[1]) for search, names in spaces)
-        }
-
-
-def run_specs_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
-    """Make the runs of a configuration, one for each seed."""
-    return [
-        RunSpec(
-            search.algorithm, configuration, search.setting, seed, search.paper, search.shortened
-        )
-        for seed in range(seeds)
-    ]
 
 
 def shortened(setting: Setting, base: Setting) -> bool:

@@ -17,7 +17,7 @@ from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.machine import resolve_device
-from bench.planning.request import find_algorithm
+from bench.planning.given import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import (
@@ -96,12 +96,11 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     data.info(run_spec.setting.dataset)  # raises if nobody says where data known by content lie
     if run_spec.setting.start_from:
         artifacts.copy([out], into, run_spec.setting.start_from)
-    device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
         out=str(into),
         data_dir=arguments.data_dir,
         offline=arguments.offline,
-        device=device,
+        device=resolve_device(arguments.device),
         backend=row["backend"],
         threads=int(row["threads"]),
         force=True,
