@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from algorithms import ALGORITHMS
 from bench import cli
 from bench.errors import UsageError
 from bench.planning.options import SweepOptions
@@ -203,6 +204,12 @@ def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixtur
     }
     assert sweep.main(["--algo", "fedcad", "--show", "--dataset", "mnist"]) == 2
     assert "cifar10, cifar100" in capsys.readouterr().err
+
+
+def test_all_spaces_are_shown_without_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main(["--show", "--json"]) == 0
+    shown = {space["algorithm"] for space in json.loads(capsys.readouterr().out)}
+    assert {"fedcad", "fedproto"} <= shown <= ALGORITHMS.keys()
 
 
 def key_of(*values: str) -> str:

@@ -239,8 +239,8 @@ def test_averaging_of_all_weights_is_refused(algorithm: str) -> None:
 def test_heads_that_are_averaged_must_agree() -> None:
     def count(algorithm: str, client_models: str) -> int:
         values = {"client_models": (client_models,)}
-        request = Request((algorithm,), dataset="cifar10", values=values)
-        return len(make_plan(request).run_specs)
+        options = SweepOptions((algorithm,), dataset="cifar10", values=values)
+        return len(make_plan(options).run_specs)
 
     with pytest.raises(UsageError, match="lenet5_120"):
         count("lg_fedavg", "cnn_cifar/lenet5_120")

@@ -339,7 +339,7 @@ def _pace_file(run_spec: RunSpec, threads: int) -> Path:
 
 
 def _load(file: Path) -> Pace | float | None:
-    """Read a stored pace, or the seconds in which it could not be measured; None if there is neither."""
+    """Read a stored pace, or the seconds in which it could not be measured; None without either."""
     try:
         content = json.loads(file.read_bytes())
         if _TOO_SHORT in content:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
@@ -22,9 +22,6 @@ from leaderboards import canonical_json, run_key
 from leaderboards.problems import FINETUNED
 from leaderboards.rows.schema import SHORTENING, own_name
 from search_spaces import Setting, Value, setting_fields
-
-if TYPE_CHECKING:
-    pass  # read for tables of papers alone
 
 
 @dataclass(frozen=True)
@@ -45,13 +42,17 @@ class RunSpec:
 
     @cached_property
     def rows(self) -> dict[str, str]:
-        """Key of every result row that the run yields, by suffix: the key that the row would have as a separate run."""
-        return {
-            suffix: self.key
-            if name == self.algorithm
-            else run_key(*self.identity(row_entry(self.algorithm, suffix)))
-            for suffix, name in self.row_names.items()
-        }
+        """Key of every result row that the run yields, by suffix.
+
+        It is the key that the row would have as a separate run.
+        """
+        keys = {}
+        for suffix, name in self.row_names.items():
+            if name == self.algorithm:
+                keys[suffix] = self.key
+            else:
+                keys[suffix] = run_key(*self.identity(row_entry(self.algorithm, suffix)))
+        return keys
 
     @property
     def row_names(self) -> dict[str, str]:
@@ -68,13 +69,14 @@ class RunSpec:
 
     @property
     def named_by(self) -> dict[str, str | int]:
-        """The columns of the run's own row that tell it from other runs (`bench.stored.results`)."""
+        """The columns of the run's own row that tell it from other runs."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
-        jsons = {
+        return {
+            "algorithm": algorithm,
             "hp_json": canonical_json(hyperparameters),
             "setting_json": canonical_json(setting),
+            "seed": seed,
         }
-        return {"algorithm": algorithm, **jsons, "seed": seed}
 
     @property
     def label(self) -> str:
@@ -89,9 +91,9 @@ class RunSpec:
 def distinct_runs(run_specs: Iterable[RunSpec]) -> list[RunSpec]:
     """Drop repeated run specs, and those whose row another run spec yields as well."""
     by_key = {run_spec.key: run_spec for run_spec in run_specs}
-    other_keys = {
-        key for run_spec in by_key.values() for key in run_spec.rows.values() if key != run_spec.key
-    }
+    other_keys = set[str]()
+    for run_spec in by_key.values():
+        other_keys |= {*run_spec.rows.values()} - {run_spec.key}
     return [run_spec for key, run_spec in by_key.items() if key not in other_keys]
 
 
@@ -106,11 +108,10 @@ def with_replicates(run_specs: Iterable[RunSpec], replicates: Mapping[str, int])
         count = max(replicates.get(name, 1) for name in run_spec.row_names.values())
         partition_seed = run_spec.setting.partition_seed_of(run_spec.seed)
         setting = replace(run_spec.setting, partition_seed=partition_seed)
-        seeds = [run_spec.seed + REPLICATE_STEP * number for number in range(1, count)]
-        all_run_specs += [
-            run_spec,
-            *(replace(run_spec, setting=setting, seed=seed) for seed in seeds),
-        ]
+        all_run_specs.append(run_spec)
+        for number in range(1, count):
+            seed = run_spec.seed + REPLICATE_STEP * number
+            all_run_specs.append(replace(run_spec, setting=setting, seed=seed))
     return all_run_specs
 
 
@@ -166,7 +167,10 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
 
 
 def model_version(setting: Setting) -> int | None:
-    """Return the version of the setting's model, for the inputs of its data set; None for this suite's own models."""
+    """Return the version of the setting's model, for the inputs of its data set.
+
+    None for this suite's own models.
+    """
     return _version_of(setting.model, setting)
 
 
@@ -194,7 +198,7 @@ def setting_of(text: str) -> Setting:
 
 
 def clients_of(run_spec: RunSpec) -> tuple[int, float]:
-    """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
+    """Count the clients that train in a round, and the samples of each, as if of equal size."""
     setting = run_spec.setting
     size = client_size(setting)
     if "pooled" in entry(run_spec.algorithm).needs:
@@ -255,20 +259,22 @@ class Varied:
 
 
 def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
-    """Find by algorithm the names in which its runs differ, and the model if most runs of the sweep have another."""
+    """Find by algorithm the names in which its runs differ.
+
+    The model is one if most runs of the sweep have another.
+    """
     usual = Counter(run_spec.setting.model for run_spec in run_specs).most_common(1)
     by_algorithm: dict[str, list[RunSpec]] = {}
     for run_spec in run_specs:
         by_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
     names = {}
     for algorithm, runs in by_algorithm.items():
-        settings = {
-            id(run_spec.setting): run_spec.setting for run_spec in runs
-        }  # the seeds of a configuration share one
+        # The seeds of a configuration share one setting and one mapping of hyper-parameters.
+        settings = {id(run_spec.setting): run_spec.setting for run_spec in runs}
+        values = {id(run_spec.hyperparameters): run_spec.hyperparameters for run_spec in runs}
         fields = _differing(_named_fields(setting) for setting in settings.values())
         if "model" not in fields and runs[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
-        values = {id(run_spec.hyperparameters): run_spec.hyperparameters for run_spec in runs}
         names[algorithm] = Varied(fields, _differing(values.values()))
     return names
 
@@ -276,28 +282,36 @@ def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
 def trial_name(run_specs: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """Name the trial of some seeds of one configuration, or of some runs of one algorithm."""
     run_spec = run_specs[0]
-    differing, inside = (
-        varied.get(run_spec.algorithm, Varied()),
-        varied_names(run_specs)[run_spec.algorithm],
-    )
-    fields, values = _named_fields(run_spec.setting), run_spec.hyperparameters
-    parts = [
-        f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields
-    ]
-    names = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
-    parts += [f"{own_name(run_spec.algorithm, name)}={text(values[name])}" for name in names]
-    alike = len({replace(member, seed=0).key for member in run_specs}) == 1
-    if alike:
-        seeds = f"seed {run_spec.seed}" if len(run_specs) == 1 else f"{len(run_specs)} seeds"
-        return " ".join([run_spec.algorithm, *parts, seeds])
-    one_seed = (
-        f" of seed {run_spec.seed}" if len({member.seed for member in run_specs}) == 1 else ""
-    )
-    return " ".join([run_spec.algorithm, *parts, f"{len(run_specs)} runs{one_seed}"])
+    algorithm = run_spec.algorithm
+    differing = varied.get(algorithm, Varied())
+    inside = varied_names(run_specs)[algorithm]
+    parts = [algorithm]
+    fields = _named_fields(run_spec.setting)
+    for name in differing.fields:
+        if name not in inside.fields:
+            parts.append(f"{name}={text(fields[name])}")
+    for name in differing.hyperparameters:
+        if name not in inside.hyperparameters:
+            value = text(run_spec.hyperparameters[name])
+            parts.append(f"{own_name(algorithm, name)}={value}")
+    count = len(run_specs)
+    seeds = {member.seed for member in run_specs}
+    if count == 1:
+        parts.append(f"seed {run_spec.seed}")
+    elif len({replace(member, seed=0).key for member in run_specs}) == 1:
+        parts.append(f"{count} seeds")
+    elif len(seeds) == 1:
+        parts.append(f"{count} runs of seed {run_spec.seed}")
+    else:
+        parts.append(f"{count} runs")
+    return " ".join(parts)
 
 
 def _named_fields(setting: Setting) -> dict[str, Any]:
-    """Return the fields that may name a trial: not the partition's seed, which a run's own seed tells."""
+    """Return the fields that may name a trial.
+
+    The partition's seed is none of them, because a run's own seed tells it.
+    """
     return {name: value for name, value in vars(setting).items() if name != "partition_seed"}
 
 

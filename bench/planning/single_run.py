@@ -60,10 +60,10 @@ def plan_of_one(
 ) -> Plan:
     """Plan one run from flat configurations, with the other options of a sweep.
 
-    Configurations have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`. A later
-    configuration overrides an earlier one, and within one a flat name overrides the same name in
-    `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the former
-    in `setting`, else the latter.
+    Configurations have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`.
+    A later configuration overrides an earlier one, and within one a flat name overrides the same
+    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
+    former in `setting`, else the latter.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.

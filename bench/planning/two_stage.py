@@ -95,7 +95,10 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
 
 
 def planned(plan: Plan) -> list[TwoStages]:
-    """List the stages whose runs are in the plan; the runs of others are part of another algorithm's."""
+    """List the stages whose runs are in the plan.
+
+    The runs of other stages are part of another algorithm's.
+    """
     keys = {run_spec.key for run_spec in plan.run_specs}
     return [stages for stages in plan.stages if first_stage(stages, 1)[0].key in keys]
 

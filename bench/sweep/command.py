@@ -174,7 +174,7 @@ def run(plan: Plan, execution: Execution, command: str) -> tuple[int, Plan, Stor
 
 
 def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Plan, Store]:
-    """Train the plan, then its second stage, then the runs that confirm; rebuild the leaderboard."""
+    """Train the plan, its second stage, and the runs that confirm; rebuild the leaderboard."""
     options = plan.options
     out = Path(execution.out)
     check_out(out)

@@ -34,19 +34,23 @@ from search_spaces import setting_fields
 
 SWEEP = "python -m bench.sweep"
 DESCRIPTION = """\
-Run federated algorithms over hyper-parameters, data heterogeneity and participation, as Ray Tune trials.
+Run federated algorithms over hyper-parameters, data heterogeneity and participation, as Ray Tune \
+trials.
 Finished runs are never computed twice: the same command again runs what is missing or failed."""
 EPILOG = """\
 examples:
   python -m bench.sweep --algo fedcad --dataset cifar10           the paper's setting and grid
-  python -m bench.sweep --algo fedavg,fedcad --dataset digits --alpha 0.1 0.5 --participation 0.5 1.0 --seeds 3
+  python -m bench.sweep --algo fedavg,fedcad --dataset digits --alpha 0.1 0.5 --participation 0.5 1.0 \
+--seeds 3
   python -m bench.sweep --algo fedcad --dataset cifar10 --set beta=0,0.3 gamma=0.5 --dry-run
   python -m bench.sweep --paper fedgkd --table 3                  every cell of a printed table
-  python -m bench.sweep --paper fedgkd --table 3 --dataset cifar10 --alpha 0.1 --algo fedavg,fedgkd --rounds 2
+  python -m bench.sweep --paper fedgkd --table 3 --dataset cifar10 --alpha 0.1 --algo fedavg,fedgkd \
+--rounds 2
   python -m bench.sweep reproduce RUN_KEY                         the run of a stored row, again
 
 Lists take spaces or commas. Several values make a grid.
-exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; 130 interrupted, resumable"""
+exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; \
+130 interrupted, resumable"""
 
 CONFIG_BYTES = 2**20  # of a TOML file, at most
 # The time to match it grows with the square of the name's length.
@@ -71,7 +75,10 @@ class SweepParser(Parser):
     """A parser that suggests `--set` for fields of the setting that have no option of their own."""
 
     def nearest(self, option: str) -> str:
-        """Return the option nearest to an unknown one; for a field of the setting, `--set FIELD=VALUE`."""
+        """Return the option nearest to an unknown one.
+
+        For a field of the setting it is `--set FIELD=VALUE`.
+        """
         name = option.lstrip("-").replace("-", "_")
         return f"--set {name}=VALUE" if name in setting_fields() else super().nearest(option)
 
@@ -217,7 +224,8 @@ def words_of(values: Mapping[str, Any], place: str) -> list[str]:
             raise unknown(f"option for {place}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
         if (name == "set") != isinstance(value, dict):
             raise UsageError(
-                f"{place}: values for --set stand under [set], and only there; got {key} = {value!r}"
+                f"{place}: values for --set stand under [set], and only there; got {key} = "
+                f"{value!r}"
             )
         switch = OPTIONS[name].type == "bool"
         if switch != isinstance(value, bool):
@@ -245,9 +253,8 @@ def _read_toml(path: str) -> dict[str, Any]:
     """
     try:
         with Path(path).open("rb") as file:
-            text = file.read(CONFIG_BYTES + 1).decode(
-                "utf-8-sig"
-            )  # editors of Windows begin files with a mark
+            # Editors of Windows begin files with a mark.
+            text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")
         if len(text) > CONFIG_BYTES:
             raise ValueError(f"it has more than {CONFIG_BYTES:,} bytes")
         if _LONG_NAME.search(text):
@@ -273,7 +280,10 @@ def _check_values(value: Any) -> None:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten nested tables to dotted names: TOML parses `fedcad.gamma = 0.5` as a table within a table."""
+    """Flatten nested tables to dotted names.
+
+    TOML parses `fedcad.gamma = 0.5` as a table within a table.
+    """
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{name}.")

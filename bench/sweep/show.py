@@ -65,7 +65,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """Return the entries to show and, if all are, why some installed algorithms cannot be imported."""
+    """Return the entries to show; if all are, also why installed algorithms cannot be imported."""
     if names and "all" not in names:
         return [find_algorithm(name) for name in names], []
     entries = list(ALGORITHMS.values())
