@@ -28,11 +28,11 @@ from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors import ray_executor
 from bench.executors.optuna_search import PastTries, past_tries
-from bench.executors.progress import Plain, Quiet
+from bench.executors.progress import Events, Plain, Quiet
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import check_address
-from bench.executors.trials import Interruption, Outcome
-from bench.planning import plan as plan_module
+from bench.executors.trials import Interruption
+from bench.planning import planner
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
@@ -280,7 +280,7 @@ def test_all_leaves_unfit_algorithms_out(
 ) -> None:
     """Also if that turns out only when the data have been fetched."""
     few = {name: ALGORITHMS[name] for name in ("fedavg", "fedbn", "feddkd_bn", "centralized")}
-    monkeypatch.setattr(plan_module, "ALGORITHMS", few)
+    monkeypatch.setattr(planner, "ALGORITHMS", few)
     if not here:
         monkeypatch.setattr(preflight.data, "read", lambda name, folder=None: None)
     options = ("--algo", "all", "--rounds", "1", "--local-epochs", "1", *CROWDED)
@@ -534,10 +534,11 @@ def test_a_sweep_whose_results_vanish_exits_3(
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(
     error: str, status: str, tmp_path: Path
 ) -> None:
-    execution, outcome = Execution(out=str(tmp_path)), Outcome()
+    execution = Execution(out=str(tmp_path))
+    events = Events()
     run_specs = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(ray_executor.trainable_for([run_specs], [execution]), execution, (), outcome)
+    watcher = Watcher(ray_executor.trainable_for([run_specs], [execution]), execution, events)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
-    assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
+    assert (events.statuses, events.exit_status) == ([status], int(status == "failed"))
