@@ -30,8 +30,8 @@ CIFAR = ("--paper", "fedgkd", "--table", "3", "--dataset", "cifar10")
 
 def plan_of(paper: str, table: str, **options: Any) -> Any:
     values = {name: tuple(texts) for name, texts in options.pop("values", {}).items()}
-    request = {"algo": (), "dataset": "", "seeds": 1} | options
-    return make_plan(SweepOptions(paper=paper, table=table, values=values, **request))
+    asked = {"algo": (), "dataset": "", "seeds": 1} | options
+    return make_plan(SweepOptions(paper=paper, table=table, values=values, **asked))
 
 
 def run(*arguments: str) -> int:

@@ -40,12 +40,12 @@ Finished runs are never computed twice: the same command again runs what is miss
 EPILOG = """\
 examples:
   python -m bench.sweep --algo fedcad --dataset cifar10           the paper's setting and grid
-  python -m bench.sweep --algo fedavg,fedcad --dataset digits --alpha 0.1 0.5 --participation 0.5 1.0 \
---seeds 3
+  python -m bench.sweep --algo fedavg,fedcad --dataset digits --alpha 0.1 0.5 \
+--participation 0.5 1.0 --seeds 3
   python -m bench.sweep --algo fedcad --dataset cifar10 --set beta=0,0.3 gamma=0.5 --dry-run
   python -m bench.sweep --paper fedgkd --table 3                  every cell of a printed table
-  python -m bench.sweep --paper fedgkd --table 3 --dataset cifar10 --alpha 0.1 --algo fedavg,fedgkd \
---rounds 2
+  python -m bench.sweep --paper fedgkd --table 3 --dataset cifar10 --alpha 0.1 \
+--algo fedavg,fedgkd --rounds 2
   python -m bench.sweep reproduce RUN_KEY                         the run of a stored row, again
 
 Lists take spaces or commas. Several values make a grid.

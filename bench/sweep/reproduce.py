@@ -1,4 +1,4 @@
-"""`python -m bench.sweep reproduce RUN_KEY`: run a stored row's configuration again, and compare."""
+"""`python -m bench.sweep reproduce RUN_KEY`: run a stored row's configuration again."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        accuracy = (
-            "" if math.isnan(report["accuracy"]) else f": accuracy {100 * report['accuracy']:.2f} %"
-        )
-        sys.stderr.write(f"round {report['round']}{accuracy}\n")
+        line = f"round {report['round']}"
+        if not math.isnan(report["accuracy"]):
+            line += f": accuracy {100 * report['accuracy']:.2f} %"
+        sys.stderr.write(f"{line}\n")
     trial.close()
     if report["status"] == "environment":
         raise EnvironmentProblem(report["error"])
@@ -177,9 +177,9 @@ def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     if not different:
         sys.stdout.write(f"equal in all {len(READ_OFF_CURVES) + 2} result columns, bit for bit\n")
     elif old["pack"] > 1 and old["backend"] == "stacked":
+        others = counted(int(old["pack"]) - 1, "other run")
         say(
-            "the stored row trained in one program with "
-            f"{counted(int(old['pack']) - 1, 'other run')}: alone it rounds otherwise, and training "
-            "amplifies that; a small difference is no sign of an error"
+            f"the stored row trained in one program with {others}: alone it rounds otherwise, and "
+            "training amplifies that; a small difference is no sign of an error"
         )
     return EXIT_FAILED if different else EXIT_OK
