@@ -51,7 +51,6 @@ class Execution:
         threads: of each trial, which has as many cores.
         chosen_by: rule of `leaderboards.selection.RULES` by which configurations are compared.
         select_on: of `leaderboards.selection.PROTOCOLS`, on whose samples; None is each setting's.
-        rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
         rounds_per_report: reports come after multiples of it; 0 reports about every second.
@@ -81,7 +80,6 @@ class Execution:
     threads: int = 1
     chosen_by: str = DEFAULT_RULE
     select_on: str | None = None
-    rungs: tuple[int, ...] = ()
     force: bool = False
     keep_stopped: bool = False
     rounds_per_report: int = 0

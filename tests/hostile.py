@@ -432,14 +432,14 @@ def _begun(out: Path) -> None:
     from bench.provenance import command_columns
     from bench.sweep.parser import parse
     from bench.sweep.preflight import completed
-    from bench.trial.trial import RunGroup
+    from bench.trial.trial import Trial
 
     (run_spec,) = make_plan(completed(parse(SWEEP))).run_specs
     stop = out / "stop"
     execution = Execution(
         str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns("test")
     )
-    group = RunGroup([run_spec], execution)
+    group = Trial([run_spec], execution)
     group.step()
     stop.touch()
     group.close()

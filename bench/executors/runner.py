@@ -21,7 +21,7 @@ from bench import states
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Events, Observer, Quiet, Watched, watched
-from bench.executors.trials import Interruption, divert_warnings, scheduled, trials_of
+from bench.executors.trials import Interruption, divert_warnings, trials_of
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, varied_names
 from leaderboards.rows.files import part_of
@@ -152,8 +152,7 @@ def run_inline(plan: Plan, trials: Trials, execution: Execution, events: Events)
     """Run every trial in order, until one finds that the machine is not ready."""
     differing = varied_names([*chain.from_iterable(trials)])
     for run_specs in trials:
-        trial_execution = scheduled(plan, run_specs[0].setting, execution, execution.pack)
-        if _run_trial(watched(run_specs, differing), trial_execution, events)["ends_sweep"]:
+        if _run_trial(watched(run_specs, differing), execution, events)["ends_sweep"]:
             return
     if plan.searches:
         _run_searches(plan, execution, events)
@@ -176,18 +175,18 @@ def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
             proposer.tell(proposal, report["objective"] if finished else math.nan)
 
 
-def _run_trial(trial: Watched, execution: Execution, events: Events) -> dict[str, Any]:
+def _run_trial(named: Watched, execution: Execution, events: Events) -> dict[str, Any]:
     # Imports torch, which the driver of a sweep under Ray does without.
-    from bench.trial.trial import RunGroup
+    from bench.trial.trial import Trial
 
-    events.started(trial)
-    group = RunGroup(trial.run_specs, execution)
-    report = group.report()
+    events.started(named)
+    trial = Trial(named.run_specs, execution)
+    report = trial.report()
     while not report["done"]:
-        report = group.step()
-        events.reported(trial, report)
-    group.end()
-    report = group.report()  # with errors from the end
-    group.close()
-    events.ended(trial, report)
+        report = trial.step()
+        events.reported(named, report)
+    trial.end()
+    report = trial.report()  # with errors from the end
+    trial.close()
+    events.ended(named, report)
     return report

@@ -261,7 +261,8 @@ class SweepOptions:
     pack: int | str = _option(
         EXECUTION,
         "largest number of runs that a trial trains as one program: one seed's configurations "
-        f"first; auto: {AUTO_PACK} on a GPU, 1 on a CPU",
+        f"first; auto: {AUTO_PACK} on a GPU (experimental: docs/sweeps.md, Packs), 1 on a CPU or "
+        "with --scheduler",
         "N",
         "auto",
         parse=pack_size,
