@@ -25,6 +25,8 @@ ALLOWED = {
 LAYERS = (
     "errors",
     "states",
+    "machine",
+    "provenance",
     "execution",
     "terminal",
     "artifacts",

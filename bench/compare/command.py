@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,8 +255,8 @@ def _metrics(names: Sequence[str]) -> list[Number]:
 
 def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Sheet:
     """Make a paper's table, with our numbers beside the printed ones."""
-    from bench.planning.request import Request
-    from bench.planning.table_plan import table_cells
+    from bench.planning.options import SweepOptions
+    from bench.planning.table_plan import table_places
     from bench.planning.tables import candidates_of, title_of
     from leaderboards.replication import replication_sheet, replications
     from leaderboards.rows.store import Folders
@@ -275,16 +276,16 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
         "alpha": split_list(arguments.alpha),
         "participation": split_list(arguments.participation),
     }
-    request = Request(
-        algorithms=split_list(arguments.algo),
+    options = SweepOptions(
+        algo=split_list(arguments.algo),
         dataset=",".join(split_list(arguments.dataset)),
         paper=arguments.paper,
         values={name: texts for name, texts in values.items() if texts},
         table=arguments.table,
     )
-    cells, _ = table_cells(request)
-    candidates = [candidate for cell in cells for candidate in candidates_of(cell)]
-    return replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
+    places, _ = table_places(options)
+    candidates = list(chain.from_iterable(map(candidates_of, places)))
+    return replication_sheet(replications(candidates, Folders(folders)), title_of(places[0]))
 
 
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.planning.tables import candidates_of, cells_of, title_of
+from bench.planning.tables import candidates_of, places_of, title_of
 from bench.report.charts import Charts
 from bench.report.leaderboard import (
     board_section,
@@ -148,9 +148,9 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
     titles = []
     candidates = []  # of each table
     for paper, table_name in printed:
-        cells = cells_of(paper, table_name)
-        titles.append(title_of(cells[0]))
-        candidates.append(list(chain.from_iterable(map(candidates_of, cells))))
+        places = places_of(paper, table_name)
+        titles.append(title_of(places[0]))
+        candidates.append(list(chain.from_iterable(map(candidates_of, places))))
     if not titles:
         return []
     # All tables at once, because the rows are read once for all of them.
@@ -160,10 +160,10 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
         beside_ours = list(islice(answers, len(candidates_of_table)))
         if any(answer.state != "missing" for answer in beside_ours):
             table = replication_sheet(beside_ours, title).table
-            places = []
+            widths = []
             for label, heads in groupby(table.heads, key=lambda head: head.label):
-                places.append((label, len(list(heads))))
-            sections.append({"title": title, "table": table, "places": places})
+                widths.append((label, len(list(heads))))
+            sections.append({"title": title, "table": table, "places": widths})
     return sections
 
 
