@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import __version__, states
+from bench import __version__, state_files
 from bench.errors import UsageError
 from leaderboards.selection import DEFAULT_RULE
 
@@ -120,9 +120,9 @@ def default_out() -> Path:
 def saved_runs(out: Path) -> dict[str, Any]:
     """Return run key -> manifest of its saved state; an unreadable manifest is empty."""
     manifests: dict[str, Any] = {}
-    for folder in states.folders(out):
+    for folder in state_files.folders(out):
         try:
-            manifest = states.manifest_of(folder)
+            manifest = state_files.manifest_of(folder)
         except (OSError, ValueError, RecursionError):
             manifest = {}
         if manifest is not None:

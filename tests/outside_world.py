@@ -13,8 +13,8 @@ import pytest
 
 from algorithms import plugins
 from bench import data
+from bench.data import outside as outside_data
 from bench.data import partition
-from bench.data import plugins as outside_data
 from bench.engine import own_draws
 from bench.models import outside
 from bench.models import table as outside_models

@@ -21,7 +21,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from bench.data.download import Original
-from bench.data.files import PreparedSource
+from bench.data.file_loaders import PreparedSource
 
 REAL = os.environ.get("FEDKD_DATA")  # before a test looks elsewhere
 Prepared = TypeVar("Prepared", bound=PreparedSource)

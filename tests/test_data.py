@@ -81,7 +81,7 @@ def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch
     program = (
         "import json, sys; from pathlib import Path; import bench.data.command; assert 'numpy' not in sys.modules\n"
         "bench.data.command.main(['list', '--data-dir', sys.argv[1]])\n"
-        "from bench.data import files\n"
+        "from bench.data import file_loaders\n"
         "copy = files.read_copy(Path(sys.argv[2]), 'cifar10', json.loads(sys.argv[3]))\n"
         "assert copy.hash == sys.argv[4] and bench.data.read('digits')\n"
         "assert not {'torch', 'torchvision', 'sklearn', 'scipy', 'pyarrow', 'ray'} & set(sys.modules)"

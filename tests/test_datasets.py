@@ -21,7 +21,7 @@ from bench import data
 from bench.data import digits5, femnist, vision
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import Original
-from bench.data.files import FileSource
+from bench.data.file_loaders import FileSource
 from bench.errors import EnvironmentProblem
 
 __all__ = ["folder", "surroundings"]

@@ -20,7 +20,7 @@ from bench import data
 from bench.data import download, femnist, parquet, vision
 from bench.data.dataset import Dataset
 from bench.data.download import Original
-from bench.data.files import FileSource
+from bench.data.file_loaders import FileSource
 from bench.errors import EnvironmentProblem
 
 __all__ = ["folder", "surroundings"]

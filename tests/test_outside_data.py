@@ -16,8 +16,8 @@ from algorithms import entry
 from bench import data
 from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
+from bench.data.outside import Arrays
 from bench.data.partition import partition
-from bench.data.plugins import Arrays
 from bench.data.splits import split
 from bench.errors import UsageError
 from bench.planning.request import Request

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.data import DATASETS, Dataset
 from bench.data.download import Original
-from bench.data.files import FileSource
+from bench.data.file_loaders import FileSource
 from bench.data.partition import PARTITIONS
 from bench.errors import EnvironmentProblem
 from bench.executors import runner, trials

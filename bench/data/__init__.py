@@ -1,6 +1,6 @@
 """Data sets by name: `info` describes one, `load` fetches and reads it, `read` reads it without fetching.
 
-`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages, and
+`DATASETS` lists the built-in ones; `bench.data.outside` finds those of other packages, and
 `bench.data.own` reads a user's own files. The table imports neither numpy nor torch; the loader of
 a data set is imported on first use.
 `bench.data.splits` gives the samples to clients.
@@ -20,7 +20,7 @@ from typing import cast
 
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
-from bench.data.table import DATASETS, DatasetInfo
+from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.words import unknown
 
@@ -55,11 +55,11 @@ def info(name: str) -> DatasetInfo:
         from bench.data import own
 
         return own.find(name)
-    from bench.data import plugins  # looks into installed packages, which few commands need
+    from bench.data import outside  # looks into installed packages, which few commands need
 
-    entry = plugins.find(name)
+    entry = outside.find(name)
     if entry is None:
-        raise unknown("data set", name, [*DATASETS, *plugins.KIND.names()], importable=True)
+        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
     return entry
 
 
@@ -131,9 +131,9 @@ def source(name: str) -> Source:
 
         return own.source(name)
     if name not in DATASETS:
-        from bench.data import plugins
+        from bench.data import outside
 
-        return plugins.source(name)
+        return outside.source(name)
     return cast(Source, resolve_name(entry.loader))
 
 
@@ -144,9 +144,9 @@ def version(name: str) -> str | None:
     """
     if name in DATASETS or is_own(name):
         return None
-    from bench.data import plugins
+    from bench.data import outside
 
-    return plugins.version(name)
+    return outside.version(name)
 
 
 # Errors are not cached, so data that arrive later in the life of a process are found.

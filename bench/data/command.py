@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bench import data
-from bench.data.table import DATASETS
+from bench.data.registry import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status
@@ -102,13 +102,13 @@ def _names(args: argparse.Namespace) -> list[str]:
 
 
 def _list(args: argparse.Namespace) -> None:
-    from bench.data import plugins
+    from bench.data import outside
 
     folder = data.data_dir(args.data_dir)
     names = _names(args)
     rows = []
     broken = []
-    for name in names or dict.fromkeys([*DATASETS, *plugins.KIND.names()]):
+    for name in names or dict.fromkeys([*DATASETS, *outside.KIND.names()]):
         try:
             info, missing = data.info(name), data.source(name).missing(folder)
             rows.append({field: getattr(info, field) for field in LISTED} | {"here": not missing})

@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bench.data.table import SIDE
+from bench.data.registry import SIDE
 from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ import numpy as np
 from bench import data
 from bench.data.dataset import Dataset, resized, whole_numbers
 from bench.data.download import Original
-from bench.data.files import FileSource, PreparedSource
+from bench.data.file_loaders import FileSource, PreparedSource
 from bench.data.pickled import ForbiddenPickle, load_arrays
-from bench.data.table import DATASETS
+from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
-    from bench.data.table import DatasetInfo
+    from bench.data.registry import DatasetInfo
 
 __all__ = ["DIGITS5", "MNIST_M", "MNIST_USPS", "SYNTHDIGITS", "ForbiddenPickle", "load_arrays"]
 

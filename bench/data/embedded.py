@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data.dataset import Dataset, drawn_test_part
+from bench.data.registry import DatasetInfo
 from bench.data.splits import Split
-from bench.data.table import DatasetInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

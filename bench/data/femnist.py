@@ -19,12 +19,12 @@ import numpy as np
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import fetching
-from bench.data.files import PreparedSource
-from bench.data.table import DATASETS
+from bench.data.file_loaders import PreparedSource
+from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups
-    from bench.data.table import DatasetInfo
+    from bench.data.registry import DatasetInfo
 
 SHAPE = (1, 28, 28)
 REPOSITORY = "flwrlabs/femnist"

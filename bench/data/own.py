@@ -31,9 +31,9 @@ import numpy as np
 from bench.data import parquet
 from bench.data.dataset import Dataset, drawn_test_part
 from bench.data.download import cache_dir
-from bench.data.files import LAYOUT, read_copy, write_copy
-from bench.data.plugins import KIND, content_version
-from bench.data.table import DatasetInfo, Normalization
+from bench.data.file_loaders import LAYOUT, read_copy, write_copy
+from bench.data.outside import KIND, content_version
+from bench.data.registry import DatasetInfo, Normalization
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
 from bench.terminal.words import resolved
 from leaderboards.rows.files import StoreError, open_regular, read_regular

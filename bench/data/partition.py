@@ -31,7 +31,7 @@ from bench.data.dealing import (
     shards,
 )
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, hsu, lda, pfllib
-from bench.data.table import GROUPS
+from bench.data.registry import GROUPS
 from bench.errors import UsageError
 from bench.terminal.words import unknown
 

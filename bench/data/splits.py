@@ -20,7 +20,7 @@ from bench import data
 from bench.data.dataset import Dataset, content_hash
 from bench.data.dealing import Positions
 from bench.data.partition import Wanted, partition
-from bench.data.table import DATASETS, DatasetInfo
+from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.problems import SPLIT_FIELDS
 from search_spaces.setting import Setting

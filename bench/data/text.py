@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from bench.data import parquet
 from bench.data.dataset import PAD, Dataset
 from bench.data.download import DISTILBERT, Original
-from bench.data.files import FileSource
-from bench.data.table import DATASETS, TOKENS
+from bench.data.file_loaders import FileSource
+from bench.data.registry import DATASETS, TOKENS
 
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
 TREE = re.compile(r"\(\d .*\)$")

@@ -37,8 +37,8 @@ from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.digits5 import load_arrays
 from bench.data.download import COMPRESSED, Original
-from bench.data.files import FileSource
-from bench.data.table import DATASETS
+from bench.data.file_loaders import FileSource
+from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,7 +28,7 @@ from bench.errors import EnvironmentProblem, with_its_kind
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
-    from bench.data.table import DatasetInfo
+    from bench.data.registry import DatasetInfo
 
 # Increment it when the files below change their meaning, so that older copies are not taken for new
 # ones.

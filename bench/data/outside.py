@@ -19,7 +19,7 @@ import numpy as np
 from algorithms.entry_points import Kind, fingerprint
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
-from bench.data.table import GROUPS, DatasetInfo
+from bench.data.registry import GROUPS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.rows.schema import digest
 
