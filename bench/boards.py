@@ -170,15 +170,15 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     from leaderboards.rows.verify import copies_read, disagreements, examine
 
     checked = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
-    findings = []
+    faults = []
     for path, report in checked.items():
-        for finding in report.findings:
-            findings.append(replace(finding, file=str(path / finding.file)))
+        for fault in report.faults:
+            faults.append(replace(fault, file=str(path / fault.file)))
     index = pa.concat_tables([report.index for report in checked.values()])
     if not keep_both:
-        findings += disagreements(index)
-    if findings:
-        listed = "\n".join(f"  {finding}" for finding in findings)
+        faults += disagreements(index)
+    if faults:
+        listed = "\n".join(f"  {fault}" for fault in faults)
         raise StoreError(out, f"nothing was merged:\n{listed}")
     artifacts.copy(sources, out)
     for source in sources:
@@ -223,19 +223,19 @@ def _validate(arguments: argparse.Namespace) -> int:
     out = _folder(arguments.folder)
     checked = validate(out)
     if arguments.json:
-        findings = [asdict(finding) for finding in checked.findings]
+        faults = [asdict(fault) for fault in checked.faults]
         counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}
-        _print_json({"out": str(out), **counts, "findings": findings})
+        _print_json({"out": str(out), **counts, "faults": faults})
     else:
         files = words.counted(checked.files, "file")
         rows = words.counted(checked.rows, "row")
         read = f"{files}, {rows}, {words.counted(checked.points, 'point')}"
         problems = "nothing wrong"
-        if checked.findings:
-            problems = words.counted(len(checked.findings), "finding")
-        sys.stdout.write("".join(f"{finding}\n" for finding in checked.findings))
+        if checked.faults:
+            problems = words.counted(len(checked.faults), "fault")
+        sys.stdout.write("".join(f"{fault}\n" for fault in checked.faults))
         sys.stdout.write(f"{read} in {out}: {problems}\n")
-    return EXIT_ENVIRONMENT if checked.findings else EXIT_OK
+    return EXIT_ENVIRONMENT if checked.faults else EXIT_OK
 
 
 def _compact(arguments: argparse.Namespace) -> int:

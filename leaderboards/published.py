@@ -171,7 +171,7 @@ class PrintedCell:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Counterpart:
     """A printed number with one configuration of ours that may correspond to it.
 
     Args:
@@ -179,7 +179,7 @@ class Candidate:
         algorithm: its name in our rows.
         hp_json: its hyper-parameters in our rows.
         setting: every field of its setting.
-        label: the hyper-parameters that distinguish it from the number's other candidates; empty if
+        label: the hyper-parameters that distinguish it from the number's other counterparts; empty if
             it is the only one.
     """
 

@@ -20,11 +20,11 @@ import pandas as pd
 from leaderboards.board import current
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import ANY, FRACTION, VARIANCE, Curve, Number
-from leaderboards.published import Candidate, PrintedCell
+from leaderboards.published import Counterpart, PrintedCell
 from leaderboards.rows.frames import by_run
 from leaderboards.rows.schema import SHORTENING, WHEN_DIVERGED
 from leaderboards.tables.captions import SYMBOLS
-from leaderboards.tables.model import Cell, Head, Row, Sheet, Table
+from leaderboards.tables.model import Head, ResultTable, Row, Sheet, TableCell
 
 if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
@@ -53,7 +53,7 @@ class Replication:
     """Our result for a printed number.
 
     Args:
-        candidate: the number and the configuration.
+        counterpart: the number and the configuration.
         state: `value`; `diverged` (some run did; the values exist, but mean little); `unreached`
             (some run never reached the target); `unmeasured`; `failed` or `stopped` (all runs
             were); `missing`.
@@ -66,7 +66,7 @@ class Replication:
         diverged: number of finished runs that diverged.
     """
 
-    candidate: Candidate
+    counterpart: Counterpart
     state: str
     values: tuple[float, ...] = ()
     n: int = 0
@@ -90,7 +90,7 @@ class Replication:
     @property
     def difference(self) -> float | None:
         """Our mean minus the printed value."""
-        return None if self.mean is None else self.mean - self.candidate.printed.value
+        return None if self.mean is None else self.mean - self.counterpart.printed.value
 
     @property
     def overlap(self) -> bool | None:
@@ -98,16 +98,16 @@ class Replication:
 
         None for two numbers without spread, and for shortened runs.
         """
-        stds = (self.std, self.candidate.printed.std)
+        stds = (self.std, self.counterpart.printed.std)
         spreads = [std for std in stds if std is not None]
         if self.difference is None or self.shortened or not spreads:
             return None
         return abs(self.difference) <= math.fsum(spreads)
 
 
-def replications(candidates: Sequence[Candidate], results: Folders) -> list[Replication]:
-    """Find the result of stored runs for each candidate."""
-    algorithms = {(candidate.algorithm, candidate.hp_json) for candidate in candidates}
+def replications(counterparts: Sequence[Counterpart], results: Folders) -> list[Replication]:
+    """Find the result of stored runs for each counterpart."""
+    algorithms = {(counterpart.algorithm, counterpart.hp_json) for counterpart in counterparts}
     frame = current(results.runs())
     pairs = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
     frame = frame[pairs.isin(pd.MultiIndex.from_tuples(algorithms))]
@@ -116,13 +116,13 @@ def replications(candidates: Sequence[Candidate], results: Folders) -> list[Repl
         run = {str(name): value for name, value in row.items()}
         run["setting"] = json.loads(row["setting_json"])
         runs.setdefault((row["algorithm"], row["hp_json"]), []).append(run)
-    settings = [candidate.setting for candidate in candidates]
+    settings = [counterpart.setting for counterpart in counterparts]
     choices = []
     needed = set()
-    for candidate in candidates:
-        own_runs = runs.get((candidate.algorithm, candidate.hp_json), [])
-        nearest, shortened = _nearest_runs(candidate, own_runs, settings)
-        choices.append((candidate, nearest, shortened))
+    for counterpart in counterparts:
+        own_runs = runs.get((counterpart.algorithm, counterpart.hp_json), [])
+        nearest, shortened = _nearest_runs(counterpart, own_runs, settings)
+        choices.append((counterpart, nearest, shortened))
         needed |= {run["run_key"] for run in nearest if run["status"] == "finished"}
     curves = by_run(results.curves(needed)) if needed else {}
     return [_replication(*choice, curves) for choice in choices]
@@ -142,7 +142,7 @@ def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[s
 
 
 def _nearest_runs(
-    candidate: Candidate, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
+    counterpart: Counterpart, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Run], dict[str, Any]]:
     """Choose the runs that correspond to a number, one for each seed, and what shortens them.
 
@@ -153,7 +153,7 @@ def _nearest_runs(
     """
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        shortened = shortened_by(candidate.setting, run["setting"])
+        shortened = shortened_by(counterpart.setting, run["setting"])
         if shortened is None:
             continue
         if shortened and any(shortened_by(other, run["setting"]) == {} for other in settings):
@@ -167,7 +167,7 @@ def _nearest_runs(
     ) -> tuple[bool, bool, tuple[float, ...]]:
         shortened, members = group
         finished = any(run["status"] == "finished" for run in members)
-        shares = tuple(float(shortened.get(name, candidate.setting[name])) for name in SHORTENING)
+        shares = tuple(float(shortened.get(name, counterpart.setting[name])) for name in SHORTENING)
         return finished, "model" not in shortened, shares
 
     shortened, members = max(groups.values(), key=nearness)
@@ -177,7 +177,7 @@ def _nearest_runs(
 
 
 def _replication(
-    candidate: Candidate,
+    counterpart: Counterpart,
     runs: Sequence[Run],
     shortened: Mapping[str, Any],
     curves: Mapping[str, Curve],
@@ -186,8 +186,8 @@ def _replication(
     if not finished:
         states = {run["status"] for run in runs}
         state = next((state for state in ("failed", "stopped") if state in states), "missing")
-        return Replication(candidate, state, shortened=shortened)
-    printed = candidate.printed
+        return Replication(counterpart, state, shortened=shortened)
+    printed = counterpart.printed
     readings = [
         printed.measured.value(curves.get(run["run_key"], {}), printed.read_to) for run in finished
     ]
@@ -201,7 +201,7 @@ def _replication(
     copies = len({run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])})
     incomplete = len(runs) - len(finished)
     return Replication(
-        candidate, state, values, len(finished), incomplete, shortened, copies, diverged
+        counterpart, state, values, len(finished), incomplete, shortened, copies, diverged
     )
 
 
@@ -209,40 +209,42 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     """Make one table of a paper's numbers, in the order of print.
 
     A place has three columns: ours, the printed value, and the difference. A row of print with
-    several candidates has a row for each of them.
+    several counterparts has a row for each of them.
     """
-    places = list(dict.fromkeys(_place(row.candidate.printed) for row in rows))
+    places = list(dict.fromkeys(_place(row.counterpart.printed) for row in rows))
     varying = [i for i, values in enumerate(zip(*places, strict=True)) if len({*values}) > 1]
     common = [i for i in range(len(_PLACE)) if i not in varying]
     heads: list[Head] = []
     for i, place in enumerate(places):
         heads += [Head((i,), _label(place, varying), column) for column in _COLUMNS]
-    remarks = dict.fromkeys(note for row in rows if (note := row.candidate.printed.note))
+    remarks = dict.fromkeys(note for row in rows if (note := row.counterpart.printed.note))
     # Printed in the cells that have the remark.
     numbers = {note: number for number, note in enumerate(remarks, start=1)}
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
-        printed = row.candidate.printed
-        lines.setdefault((printed.printed, row.candidate.label), {})[_place(printed)] = row
+        printed = row.counterpart.printed
+        lines.setdefault((printed.printed, row.counterpart.label), {})[_place(printed)] = row
     body = []
     for (name, label), line in lines.items():
         cells = chain.from_iterable(_cells(line.get(place), numbers) for place in places)
         body.append(Row(name, "", label, tuple(cells)))
     above = tuple(_captions(rows, common))
     below = tuple(_notes(rows, numbers))
-    return Sheet(Table(title, above, tuple(heads), tuple(body), below, {}), tuple(_records(rows)))
+    return Sheet(
+        ResultTable(title, above, tuple(heads), tuple(body), below, {}), tuple(_records(rows))
+    )
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
-    """Yield every number and candidate as a flat record, with numbers as stored."""
+    """Yield every number and counterpart as a flat record, with numbers as stored."""
     for row in rows:
-        printed = row.candidate.printed
+        printed = row.counterpart.printed
         fields = ("paper", "table", "dataset", "model", "heterogeneity", *_PLACE[1:-1], "rounds")
         yield {
             **{name: getattr(printed, name) for name in fields},
             "algorithm": printed.algorithm,
             "printed_as": printed.printed,
-            "hyperparameters": row.candidate.hp_json,
+            "hyperparameters": row.counterpart.hp_json,
             "metric": printed.metric,
             "unit": printed.unit,
             "state": row.state,
@@ -276,10 +278,10 @@ def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
+def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[TableCell]:
     if row is None:
-        return [Cell("missing", column, words="") for column in _COLUMNS]
-    printed = row.candidate.printed
+        return [TableCell("missing", column, words="") for column in _COLUMNS]
+    printed = row.counterpart.printed
     unit = printed.measured.unit
     printed_text = _value_text(printed, printed.value, printed.std)
     if printed.note:
@@ -290,9 +292,9 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
         difference = f"{row.difference * unit.scale:+.{unit.decimals}f}{verdict}"
     state = row.state if row.state in ("value", "diverged", "failed") else "missing"
     return [
-        Cell(state, _COLUMNS[0], words=_our_text(row)),
-        Cell("value", _COLUMNS[1], words=printed_text),
-        Cell("value" if difference else "missing", _COLUMNS[2], words=difference),
+        TableCell(state, _COLUMNS[0], words=_our_text(row)),
+        TableCell("value", _COLUMNS[1], words=printed_text),
+        TableCell("value" if difference else "missing", _COLUMNS[2], words=difference),
     ]
 
 
@@ -309,7 +311,7 @@ def _our_text(row: Replication) -> str:
     word = f"DIVERGED {row.diverged}/{row.n}" if row.state == "diverged" else ""
     if row.mean is None:
         return (word or _STATES[row.state][0]) + marks
-    text = f"{_value_text(row.candidate.printed, row.mean, row.std)} ({row.n}){marks}"
+    text = f"{_value_text(row.counterpart.printed, row.mean, row.std)} ({row.n}){marks}"
     return f"{word} {text}".strip()
 
 
@@ -321,17 +323,17 @@ def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
 
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
     """Yield the lines above the table: common fields, definitions of metrics, numbers with runs."""
-    place = _place(rows[0].candidate.printed)
+    place = _place(rows[0].counterpart.printed)
     shared = [_label(place, [i]) for i in common if _PLACE[i] != "metric" and place[i] is not None]
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
     units = {FRACTION: f", in {FRACTION.shown}", VARIANCE: f", {VARIANCE.shown}"}
-    metrics = dict.fromkeys(row.candidate.printed.measured for row in rows)
+    metrics = dict.fromkeys(row.counterpart.printed.measured for row in rows)
     yield from dict.fromkeys(metric.meaning + units.get(metric.unit, "") for metric in metrics)
-    cells = {row.candidate.printed for row in rows}
-    with_runs = {row.candidate.printed for row in rows if row.n}
-    as_printed = {row.candidate.printed for row in rows if row.n and not row.shortened}
+    cells = {row.counterpart.printed for row in rows}
+    with_runs = {row.counterpart.printed for row in rows if row.n}
+    as_printed = {row.counterpart.printed for row in rows if row.n and not row.shortened}
     yield (
         f"{len(with_runs)} of {len(cells)} printed cells have runs, "
         f"{len(as_printed)} of them in the printed setting"
@@ -356,6 +358,6 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
 
 def _shortening(row: Replication) -> str:
     """Say what a shortened run has in place of the printed values: `rounds 20 for 100`."""
-    printed = row.candidate.setting
+    printed = row.counterpart.setting
     fields = [(name, value) for name, value in row.shortened.items() if name in printed]
     return ", ".join(f"{name} {value} for {printed[name]}" for name, value in fields)

@@ -24,7 +24,7 @@ EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(
 CACHES = (
     plugins.find,
     outside_data.find,
-    outside_data.source,
+    outside_data.loader,
     outside_data.version,
     outside_models.info,
     outside_models.source_version,

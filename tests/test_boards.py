@@ -238,13 +238,13 @@ def test_a_wrong_request_is_refused(laptop, capsys, arguments, problem):
 # Validating
 
 
-def findings(capsys: pytest.CaptureFixture[str], store: Store) -> list[dict[str, str]]:
+def faults(capsys: pytest.CaptureFixture[str], store: Store) -> list[dict[str, str]]:
     """What validate finds, having changed nothing."""
     before = tree(store.out)
     capsys.readouterr()
     status = main(["validate", str(store.out), "--json"])
     assert tree(store.out) == before
-    found = json.loads(capsys.readouterr().out)["findings"]
+    found = json.loads(capsys.readouterr().out)["faults"]
     assert status == (3 if found else 0)
     return list(found)
 
@@ -256,7 +256,7 @@ def test_a_folder_in_order_has_no_findings(laptop, server, capsys, packed):
         if packed:
             compact(store.out)
         store.rebuild()
-        assert findings(capsys, store) == []
+        assert faults(capsys, store) == []
     assert main(["validate", str(laptop.out)]) == 0
     assert "4 rows, 72 points" in capsys.readouterr().out
 
@@ -320,9 +320,9 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
 def test_a_run_in_a_segment_is_not_to_be_deleted_with_all_others(laptop, capsys):
     change(next(path for path in (laptop.out / "runs").glob("*.parquet")), seconds=-1.0)
     compact(laptop.out)
-    faults = findings(capsys, laptop)
-    assert faults
-    assert all("--force" in fault["next_step"] for fault in faults)
+    listed = faults(capsys, laptop)
+    assert listed
+    assert all("--force" in fault["next_step"] for fault in listed)
 
 
 def test_a_merge_brings_a_curve_that_the_target_lacks(laptop, tmp_path):
@@ -339,7 +339,7 @@ def test_what_is_wrong_is_named_with_the_next_step(laptop, capsys, damage):
     make, problem, step = DAMAGES[damage]
     path = next(path for path in (laptop.out / "runs").glob("*.parquet"))
     make(path)
-    found = findings(capsys, laptop)
+    found = faults(capsys, laptop)
     assert any(problem in entry["problem"] and step in entry["next_step"] for entry in found), found
     assert all(entry["file"] for entry in found)
 

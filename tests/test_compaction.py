@@ -75,7 +75,7 @@ def test_one_file_holds_every_row_and_point_as_they_were(store):
     unchanged = {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")}
     compact(store.out)
     assert {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")} == unchanged
-    assert not validate(store.out).findings
+    assert not validate(store.out).faults
 
 
 def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
@@ -174,7 +174,7 @@ def test_a_kill_between_any_two_changes_loses_and_doubles_nothing(store, monkeyp
                 compact(copy.out)
         except Killed:
             assert_same(view(copy), expected)
-            lone = [finding.file for finding in validate(copy.out).findings]
+            lone = [fault.file for fault in validate(copy.out).faults]
             assert all(file.startswith("curves/packed-") for file in lone), (
                 "written before its rows"
             )

@@ -16,7 +16,7 @@ import pytest
 from published_formats import folder, surroundings
 
 from bench import cli, data
-from bench.data import digits5, download, files, vision
+from bench.data import digits5, download, file_loaders, vision
 from bench.data.command import main
 from bench.data.digits5 import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
@@ -44,12 +44,12 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     listed = [[name, file.md5] for name, file in zip(FILES, files, strict=True)]
     monkeypatch.setattr(datasets.CIFAR10, "train_list", listed[:2])
     monkeypatch.setattr(datasets.CIFAR10, "test_list", listed[2:])
-    source = formats.small(vision.CIFAR10, 40, 20, files=tuple(files))
-    monkeypatch.setattr(vision, "CIFAR10", source)
+    loader = formats.small(vision.CIFAR10, 40, 20, files=tuple(files))
+    monkeypatch.setattr(vision, "CIFAR10", loader)
     data._read.cache_clear()
     pixels, labels = (np.concatenate([part[array] for part in parts]) for array in (0, 1))
     return SimpleNamespace(
-        source=source, pixels=pixels, labels=labels, files=[folder / file.path for file in files]
+        loader=loader, pixels=pixels, labels=labels, files=[folder / file.path for file in files]
     )
 
 
@@ -76,17 +76,17 @@ def test_unknown_names_are_answered_with_the_nearest():
 
 
 def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch(small, folder):
-    prepared = small.source.read(folder)
-    originals = json.loads((small.source.place() / files.META).read_text())["originals"]
+    prepared = small.loader.read(folder)
+    originals = json.loads((small.loader.place() / file_loaders.META).read_text())["originals"]
     program = (
         "import json, sys; from pathlib import Path; import bench.data.command; assert 'numpy' not in sys.modules\n"
         "bench.data.command.main(['list', '--data-dir', sys.argv[1]])\n"
         "from bench.data import file_loaders\n"
-        "copy = files.read_copy(Path(sys.argv[2]), 'cifar10', json.loads(sys.argv[3]))\n"
+        "copy = file_loaders.read_copy(Path(sys.argv[2]), 'cifar10', json.loads(sys.argv[3]))\n"
         "assert copy.hash == sys.argv[4] and bench.data.read('digits')\n"
         "assert not {'torch', 'torchvision', 'sklearn', 'scipy', 'pyarrow', 'ray'} & set(sys.modules)"
     )
-    arguments = [folder, small.source.place(), json.dumps(originals), prepared.hash]
+    arguments = [folder, small.loader.place(), json.dumps(originals), prepared.hash]
     subprocess.run(
         [sys.executable, "-c", program, *arguments], check=True, cwd=ROOT, capture_output=True
     )
@@ -155,9 +155,9 @@ def test_cifar_is_read_as_written_without_the_names_of_its_classes(small, folder
 
 
 def test_a_copy_is_read_instead_of_the_originals(small, folder, monkeypatch):
-    first = small.source.read(folder)
+    first = small.loader.read(folder)
     monkeypatch.setattr(vision.Vision, "parse", lambda *_: pytest.fail("the originals were read"))
-    second = small.source.read(folder)
+    second = small.loader.read(folder)
     assert second.hash == first.hash
     for name in ("train_x", "train_y", "test_x", "test_y"):
         np.testing.assert_array_equal(getattr(second, name), getattr(first, name))
@@ -182,7 +182,7 @@ class Bomb:
 def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
     small, folder, tmp_path, damage
 ):
-    small.source.read(folder)
+    small.loader.read(folder)
     file, ran = small.files[1], tmp_path / "ran"
     blob = file.read_bytes()
     file.write_bytes(
@@ -192,7 +192,7 @@ def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
         data.load("cifar10", folder, offline=True)
     wanted = [
         str(file),
-        small.source.files[1].md5,
+        small.loader.files[1].md5,
         f"python -m bench.data prepare cifar10 --data-dir {folder}",
     ]
     assert [text for text in wanted if text not in str(caught.value)] == []
@@ -204,17 +204,17 @@ def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
 @pytest.mark.parametrize("name", ["train_x.npy", "train_y.npy", "meta.json"])
 @pytest.mark.parametrize("damage", [altered, lambda blob: blob[:-100]], ids=["bit", "cut"])
 def test_a_damaged_copy_is_not_used(small, folder, tmp_path, name, damage):
-    first = small.source.read(folder)
+    first = small.loader.read(folder)
     (file,) = tmp_path.glob(f"cache/fedkd-bench/cifar10-*/{name}")
     file.write_bytes(damage(file.read_bytes()))
-    again = small.source.read(folder)
+    again = small.loader.read(folder)
     np.testing.assert_array_equal(again.train_y, first.train_y)
     assert again.hash == first.hash
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(small, folder, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    assert len(small.source.read(folder).train_y) == 40
+    assert len(small.loader.read(folder).train_y) == 40
 
 
 # --- pickles
@@ -382,10 +382,10 @@ def test_the_list_has_every_data_set_and_whether_it_is_here(small, folder, capsy
     ],
 )
 def test_published_files_are_what_the_table_says(name, golden):
-    source, info = data.source(name), data.info(name)
-    if not formats.REAL or source.missing(Path(formats.REAL)):
+    loader, info = data.loader(name), data.info(name)
+    if not formats.REAL or loader.missing(Path(formats.REAL)):
         pytest.skip(f"FEDKD_DATA names no folder with {name}")
-    published = source.read(Path(formats.REAL))
+    published = loader.read(Path(formats.REAL))
     assert golden in (None, published.hash)
     assert published.train_x.shape == (info.train_size, *info.input_shape)
     for channel, (mean, std) in enumerate(zip(*info.normalization("standard"), strict=True)):
@@ -397,4 +397,4 @@ def test_published_files_are_what_the_table_says(name, golden):
         level = np.arange(256) / info.scale
         assert share @ level == pytest.approx(mean, abs=1e-4)
         assert np.sqrt(share @ level**2 - (share @ level) ** 2) == pytest.approx(std, abs=1e-4)
-    assert source.read(Path(formats.REAL)).hash == published.hash, "and so is the prepared copy"
+    assert loader.read(Path(formats.REAL)).hash == published.hash, "and so is the prepared copy"

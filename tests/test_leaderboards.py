@@ -17,10 +17,10 @@ from leaderboards import NUMBERS, Store
 from leaderboards.board import current, leaderboard, with_seeds
 from leaderboards.numbers import number_named
 from leaderboards.problems import cell_of
-from leaderboards.published import Candidate, printed_cells
+from leaderboards.published import Counterpart, printed_cells
 from leaderboards.replication import replications
 from leaderboards.rows.frames import to_pandas
-from leaderboards.tables import Table, tables_of
+from leaderboards.tables import ResultTable, tables_of
 from leaderboards.tables.over_cells import over_cells
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The
@@ -312,7 +312,7 @@ def test_every_table_shows_the_same_version(tmp_path, capsys):
         store.write(row, [(1, "accuracy", row["best_accuracy"])])
     new = make_row("fedavg")
     setting = json.loads(new["setting_json"])
-    asked = Candidate(printed_cells()[0], "fedavg", new["hp_json"], setting, "")
+    asked = Counterpart(printed_cells()[0], "fedavg", new["hp_json"], setting, "")
     (found,) = replications([asked], store)
     assert (found.n, found.mean) == (3, pytest.approx(2e-5))
     results = read([tmp_path])
@@ -345,7 +345,7 @@ def test_flags_are_those_of_any_finished_run():
 # Tables
 
 
-def texts(table: Table) -> dict[str, list[str]]:
+def texts(table: ResultTable) -> dict[str, list[str]]:
     return {
         f"{row.label} {row.hyperparameters}".strip(): [cell.text() for cell in row.cells]
         for row in table.rows

@@ -208,9 +208,9 @@ def test_wrong_arrays_are_refused(world: Path, mistake: str) -> None:
 def test_a_missing_file_is_missing_data(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "my_data.npz").unlink()
     assert data.read("my_world:SHAPES") is None
-    assert "my_data.npz" in data.source("my_world:SHAPES").missing(world)[0]
+    assert "my_data.npz" in data.loader("my_world:SHAPES").missing(world)[0]
     with pytest.raises(MissingData, match=r"my_data\.npz"):
-        data.source("my_world:SHAPES").read(world)
+        data.loader("my_world:SHAPES").read(world)
     planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
     assert json.loads(planned.stdout)["trials"][0]["partition"].startswith("unknown")
     assert sweep.main(["--algo", "fedavg", *OWN, "--out", "o"]) == 3

@@ -158,13 +158,13 @@ def test_a_changed_pixel_or_cell_is_another_run(tmp_path: Path) -> None:
 def test_a_run_finds_changed_files(tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
     name = data.named("csv:t.csv", "kind")
-    source = data.source(name)
+    loader = data.loader(name)
     table(tmp_path / "t.csv", "x,kind\n" + "1,a\n2,b\n" * 9)
     with pytest.raises(EnvironmentProblem, match="has changed"):
-        source.read(tmp_path)
+        loader.read(tmp_path)
     (tmp_path / "t.csv").unlink()
     with pytest.raises(EnvironmentProblem):
-        source.read(tmp_path)
+        loader.read(tmp_path)
 
 
 def test_the_prepared_copy_is_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from leaderboards.stats.aggregate import (
     Improvement,
     improvement,
     iqm_interval,
-    pooled,
+    standings_of,
 )
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import (
@@ -122,44 +122,44 @@ def test_a_leaderboard_has_these_intervals() -> None:
 
 
 def test_pooled_values_are_those_computed_by_hand() -> None:
-    result = pooled(VALUES)
-    assert [one.algorithm for one in result.standings] == ["fedprox", "fedavg", "fedgkd"]
-    assert [one.average_rank for one in result.standings] == pytest.approx([3 / 2, 5 / 3, 17 / 6])
-    assert [one.win_rate for one in result.standings] == pytest.approx([1 / 2, 1 / 2, 0])
-    assert [one.n for one in result.standings] == [9, 9, 9]
+    result = standings_of(VALUES)
+    assert [one.algorithm for one in result.ranked] == ["fedprox", "fedavg", "fedgkd"]
+    assert [one.average_rank for one in result.ranked] == pytest.approx([3 / 2, 5 / 3, 17 / 6])
+    assert [one.win_rate for one in result.ranked] == pytest.approx([1 / 2, 1 / 2, 0])
+    assert [one.n for one in result.ranked] == [9, 9, 9]
     assert (result.left_out, result.cells) == ({}, 3)
-    assert [(one.iqm, one.interval) for one in result.standings] == [(None, None)] * 3
+    assert [(one.iqm, one.interval) for one in result.ranked] == [(None, None)] * 3
 
 
 def test_scores_are_normalised_in_each_cell_before_they_are_pooled() -> None:
-    scores = {one.algorithm: one.iqm for one in pooled(VALUES, scales=SCALES).standings}
+    scores = {one.algorithm: one.iqm for one in standings_of(VALUES, scales=SCALES).ranked}
     assert scores == pytest.approx({"fedavg": 0.28, "fedprox": 0.43, "fedgkd": -0.09})
     lacking = {key: SCALES[key] for key in ("cell 1", "cell 2")}
-    assert pooled(VALUES, scales=lacking).standings == pooled(VALUES).standings
+    assert standings_of(VALUES, scales=lacking).ranked == standings_of(VALUES).ranked
     moved = {
         key: {name: tuple(7 * value - 3 for value in own) for name, own in cell.items()}
         for key, cell in VALUES.items()
     }
     ends = {key: (7 * zero - 3, 7 * one - 3) for key, (zero, one) in SCALES.items()}
-    again = {one.algorithm: one.iqm for one in pooled(moved, scales=ends).standings}
+    again = {one.algorithm: one.iqm for one in standings_of(moved, scales=ends).ranked}
     assert again == pytest.approx(scores)
 
 
 def test_a_diverged_run_makes_an_algorithm_the_last_of_its_cell() -> None:
-    result = pooled(VALUES, diverged={"cell 1": {"fedavg"}, "cell 3": {"fedprox", "fedgkd"}})
-    ranks = {one.algorithm: one.average_rank for one in result.standings}
+    result = standings_of(VALUES, diverged={"cell 1": {"fedavg"}, "cell 3": {"fedprox", "fedgkd"}})
+    ranks = {one.algorithm: one.average_rank for one in result.ranked}
     assert ranks == pytest.approx(
         {"fedavg": (3 + 1.5 + 1) / 3, "fedprox": (1 + 1.5 + 2.5) / 3, "fedgkd": (2 + 3 + 2.5) / 3}
     )
-    wins = {one.algorithm: one.win_rate for one in result.standings}
+    wins = {one.algorithm: one.win_rate for one in result.ranked}
     assert wins == pytest.approx({"fedavg": 1.5 / 3, "fedprox": 1.5 / 3, "fedgkd": 0})
     assert not result.left_out
-    nobody = pooled(VALUES, diverged={key: set(cell) for key, cell in VALUES.items()})
-    assert [(one.average_rank, one.win_rate) for one in nobody.standings] == [(2, 0)] * 3
+    nobody = standings_of(VALUES, diverged={key: set(cell) for key, cell in VALUES.items()})
+    assert [(one.average_rank, one.win_rate) for one in nobody.ranked] == [(2, 0)] * 3
 
 
 def test_where_less_is_better_ranks_turn_round() -> None:
-    turned = {one.algorithm: one for one in pooled(VALUES, higher_is_better=False).standings}
+    turned = {one.algorithm: one for one in standings_of(VALUES, higher_is_better=False).ranked}
     assert {name: one.average_rank for name, one in turned.items()} == pytest.approx(
         {"fedavg": 4 - 5 / 3, "fedprox": 4 - 3 / 2, "fedgkd": 4 - 17 / 6}
     )
@@ -172,17 +172,17 @@ def test_who_lacks_a_cell_or_seeds_in_one_is_left_out_also_as_a_rival() -> None:
     for lacking, by_cost in (((), False), ((99,), True)):
         values = {key: {**cell, "moon": (90, 90, 90)} for key, cell in VALUES.items()}
         values["cell 2"]["moon"] = lacking
-        assert pooled(values).left_out.keys() == {"moon"}
-        assert pooled(values).standings == pooled(VALUES).standings
-        costs = {one.algorithm for one in pooled(values, by_seed=False).standings}
+        assert standings_of(values).left_out.keys() == {"moon"}
+        assert standings_of(values).ranked == standings_of(VALUES).ranked
+        costs = {one.algorithm for one in standings_of(values, by_seed=False).ranked}
         assert ("moon" in costs) == by_cost, "a cost is known from one seed"
     values["cell 2"]["moon"] = ()
     values["cell 1"] = {name: (1, 2) for name in values["cell 1"]} | {"moon": (5, 6, 7)}
-    assert {one.algorithm for one in pooled(values).standings} == VALUES["cell 1"].keys(), (
+    assert {one.algorithm for one in standings_of(values).ranked} == VALUES["cell 1"].keys(), (
         "moon is out in any case"
     )
     alone = {key: {"fedavg": (1, 2), "moon": (3,)} for key in VALUES}
-    assert not pooled(alone).left_out, "where nobody has three"
+    assert not standings_of(alone).left_out, "where nobody has three"
 
 
 def test_who_takes_part_in_ranks() -> None:
@@ -192,9 +192,9 @@ def test_who_takes_part_in_ranks() -> None:
 
 
 def test_nothing_pools_to_nothing() -> None:
-    assert pooled({}).standings == ()
-    apart = pooled({"cell 1": {"fedavg": (1, 2, 3)}, "cell 2": {"moon": (1, 2, 3)}})
-    assert (apart.standings, list(apart.left_out)) == ((), ["fedavg", "moon"])
+    assert standings_of({}).ranked == ()
+    apart = standings_of({"cell 1": {"fedavg": (1, 2, 3)}, "cell 2": {"moon": (1, 2, 3)}})
+    assert (apart.ranked, list(apart.left_out)) == ((), ["fedavg", "moon"])
 
 
 def test_only_seeds_are_resampled_not_cells() -> None:
@@ -445,9 +445,9 @@ def test_chance_is_fixed_and_order_does_not_matter() -> None:
     cells = {key: {name: random.normal(size=4) for name in "abc"} for key in ("x", "y", "z")}
     turned = {key: {name: cells[key][name][::-1] for name in "cba"} for key in ("z", "x", "y")}
     scales = {key: (-2.0, 2.0) for key in cells}
-    given = pooled(cells, scales=scales)
-    again = pooled(turned, scales=scales)
-    for first, second in zip(given.standings, again.standings, strict=True):
+    given = standings_of(cells, scales=scales)
+    again = standings_of(turned, scales=scales)
+    for first, second in zip(given.ranked, again.ranked, strict=True):
         assert first.interval is not None
         assert first.interval == second.interval
         assert first.average_rank == pytest.approx(second.average_rank)

@@ -267,13 +267,11 @@ def test_of_several_rows_of_a_run_one_counts(store, rule):
     assert list(store.status().values()) == ["finished" if finished else counting]
     assert len(store.finished()) == finished
     assert store.curves()["value"].tolist() == [counting] * finished
-    disagreeing = [
-        finding for finding in validate(store.out).findings if "disagree" in finding.problem
-    ]
+    disagreeing = [fault for fault in validate(store.out).faults if "disagree" in fault.problem]
     assert bool(disagreeing) == (rule == DISAGREEING)
-    for finding in disagreeing:
+    for fault in disagreeing:
         key = store.runs(replicates=True)["run_key"].iloc[0]
-        assert f"bench.sweep reproduce {key[:16]} --out {store.out}`" in finding.next_step
+        assert f"bench.sweep reproduce {key[:16]} --out {store.out}`" in fault.next_step
 
 
 def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monkeypatch):
@@ -289,7 +287,7 @@ def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monk
     better = [(1, "accuracy", 0.75)]
     store.write(sound_row(better), better, replace=True)
     assert store.runs()["best_accuracy"].tolist() == [0.75]
-    assert not validate(store.out).findings
+    assert not validate(store.out).faults
 
 
 def test_an_equal_result_is_written_once(store):

@@ -264,7 +264,7 @@ def test_a_worse_row_removes_nothing(out: Path, there: Path, tmp_path: Path) -> 
     claiming(theirs, [path.name])
     push(theirs, there)
     assert path.name in {each.name for each in (there / "runs").iterdir()}
-    assert [finding for finding in validate(there).findings if "disagree" in finding.problem]
+    assert [fault for fault in validate(there).faults if "disagree" in fault.problem]
 
 
 def test_a_right_claim_still_compacts_the_mirror(out: Path, there: Path) -> None:

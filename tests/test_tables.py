@@ -17,10 +17,10 @@ from bench.compare import command as compare
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import Cell, RunSpec, distinct_runs
-from bench.planning.tables import candidates_of, cells_of, table_of
+from bench.planning.tables import cells_of, counterparts_of, table_of
 from bench.sweep import command as sweep
 from leaderboards import Store, identity_columns
-from leaderboards.published import Candidate, PrintedCell, printed_cells
+from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication
 from search_spaces import SETTINGS
 from search_spaces import TABLES as SPACES_TABLES
@@ -131,7 +131,7 @@ def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     narrow = {"algorithms": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
     assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.1, 0.05, 0.01]
-    assert [one.label for one in candidates_of(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
+    assert [one.label for one in counterparts_of(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
     one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
     assert [run_spec.key for run_spec in one.run_specs] == [plan.run_specs[1].key]
     assert not any("beside no cell" in note for note in one.notes)
@@ -491,7 +491,7 @@ def test_overlap(
     values: tuple[float, ...], printed_std: float | None, expected: bool | None
 ) -> None:
     printed: PrintedCell = replace(printed_cells()[0], value=0.70, std=printed_std)
-    asked = Candidate(printed, "fedavg", "{}", {}, "")
+    asked = Counterpart(printed, "fedavg", "{}", {}, "")
     assert Replication(asked, "value", values, len(values)).overlap is expected
 
 

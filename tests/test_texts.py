@@ -19,7 +19,7 @@ from published_formats import put, small
 from algorithms import build
 from bench import data
 from bench.data.dataset import Dataset
-from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextSource, tokens
+from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextLoader, tokens
 from bench.engine.samples import Texts
 from bench.engine.simulation import Simulation
 from bench.errors import EnvironmentProblem, UsageError
@@ -54,12 +54,12 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def sst5() -> TextSource:
+def sst5() -> TextLoader:
     vocabulary = replace(VOCABULARY, md5=md5(VOCABULARY_BLOB).hexdigest())
     return small(SST5, 4, 2, files=(vocabulary, *SST5.files[1:]), development=1)
 
 
-def ag_news(train: bytes, test: bytes) -> TextSource:
+def ag_news(train: bytes, test: bytes) -> TextLoader:
     vocabulary = replace(VOCABULARY, md5=md5(VOCABULARY_BLOB).hexdigest())
     files = [
         replace(file, md5=md5(blob).hexdigest())
@@ -208,7 +208,7 @@ def test_long_texts_are_cut_and_short_ones_padded(tmp_path):
 
 def real(name: str) -> Dataset:
     folder = os.environ.get("FEDKD_DATA")
-    if not folder or data.source(name).missing(Path(folder)):
+    if not folder or data.loader(name).missing(Path(folder)):
         pytest.skip(f"FEDKD_DATA names no folder with {name} and the vocabulary")
     return data.load(name, folder, offline=True)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from leaderboards.rows.store import Folders
-    from leaderboards.tables import Sheet, Table
+    from leaderboards.tables import ResultTable, Sheet
 
 _EPILOG = """\
 examples:
@@ -133,7 +133,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         render_sheets(sheets, arguments.format)
 
 
-def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
+def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[Sheet]]:
     """Make the tables that the arguments ask for, and the sheets beside them.
 
     Raises:
@@ -173,7 +173,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
 
 
 def _sheets(
-    arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]
+    arguments: argparse.Namespace, tables: Sequence[ResultTable], metrics: Sequence[Number]
 ) -> list[Sheet]:
     """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
     from leaderboards.tables.over_cells import over_cells, pooled_against
@@ -208,7 +208,7 @@ def _sheets(
     return sheets + pooled
 
 
-def _nothing_to_compare(tables: Sequence[Table], reference: str) -> str:
+def _nothing_to_compare(tables: Sequence[ResultTable], reference: str) -> str:
     competing: set[str] = set()
     for table in tables:
         for row in table.rows:
@@ -256,7 +256,7 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
     """Make a paper's table, with our numbers beside the printed ones."""
     from bench.planning.request import Request
     from bench.planning.table_plan import table_cells
-    from bench.planning.tables import candidates_of, title_of
+    from bench.planning.tables import counterparts_of, title_of
     from leaderboards.replication import replication_sheet, replications
     from leaderboards.rows.store import Folders
 
@@ -283,8 +283,8 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
         table=arguments.table,
     )
     cells, _ = table_cells(request)
-    candidates = [candidate for cell in cells for candidate in candidates_of(cell)]
-    return replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
+    counterparts = [counterpart for cell in cells for counterpart in counterparts_of(cell)]
+    return replication_sheet(replications(counterparts, Folders(folders)), title_of(cells[0]))
 
 
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:

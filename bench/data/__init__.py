@@ -18,7 +18,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import cast
 
-from bench.data.dataset import Dataset, MissingData, Source
+from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
 from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
@@ -99,7 +99,7 @@ def load(name: str, folder: Path | str | None = None, offline: bool = False) -> 
     try:
         return _read(name, data_folder)
     except MissingData:
-        source(name).fetch(data_folder, offline)
+        loader(name).fetch(data_folder, offline)
     return _read(name, data_folder)
 
 
@@ -123,18 +123,18 @@ def hashes(names: Iterable[str], folder: Path | str | None = None) -> dict[str, 
     return found
 
 
-def source(name: str) -> Source:
+def loader(name: str) -> Loader:
     """Return the source of a data set."""
     entry = info(name)
     if is_own(name):
         from bench.data import own
 
-        return own.source(name)
+        return own.loader(name)
     if name not in DATASETS:
         from bench.data import outside
 
-        return outside.source(name)
-    return cast(Source, resolve_name(entry.loader))
+        return outside.loader(name)
+    return cast(Loader, resolve_name(entry.loader))
 
 
 def version(name: str) -> str | None:
@@ -152,4 +152,4 @@ def version(name: str) -> str | None:
 # Errors are not cached, so data that arrive later in the life of a process are found.
 @lru_cache(maxsize=4)
 def _read(name: str, folder: Path) -> Dataset:
-    return source(name).read(folder)
+    return loader(name).read(folder)

@@ -110,7 +110,7 @@ def _list(args: argparse.Namespace) -> None:
     broken = []
     for name in names or dict.fromkeys([*DATASETS, *outside.KIND.names()]):
         try:
-            info, missing = data.info(name), data.source(name).missing(folder)
+            info, missing = data.info(name), data.loader(name).missing(folder)
             rows.append({field: getattr(info, field) for field in LISTED} | {"here": not missing})
         except UsageError as problem:  # in a data set of another package
             if names:

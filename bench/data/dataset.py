@@ -1,4 +1,4 @@
-"""The form of every data set once it is read, and the protocol of its sources.
+"""The form of every data set once it is read, and the protocol of its loaders.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
@@ -83,7 +83,7 @@ class Dataset:
         return _sized(self, image_size)
 
 
-class Source(Protocol):
+class Loader(Protocol):
     """A reader and fetcher of one data set; the `loader` of a `DatasetInfo` names one."""
 
     def read(self, folder: Path) -> Dataset:

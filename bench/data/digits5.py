@@ -21,7 +21,7 @@ import numpy as np
 from bench import data
 from bench.data.dataset import Dataset, resized, whole_numbers
 from bench.data.download import Original
-from bench.data.file_loaders import FileSource, PreparedSource
+from bench.data.file_loaders import FileLoader, PreparedLoader
 from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.data.registry import DATASETS
 
@@ -44,8 +44,8 @@ FEDBN_DIGITS = Original(
 
 
 @dataclass(frozen=True)
-class SynthDigits(FileSource):
-    """The `Source` of SynthDigits: MATLAB files of the training and the test part, each with images `X`, labels `y`."""
+class SynthDigits(FileLoader):
+    """The `Loader` of SynthDigits: MATLAB files of the training and the test part, each with images `X`, labels `y`."""
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
@@ -63,8 +63,8 @@ class SynthDigits(FileSource):
 
 
 @dataclass(frozen=True)
-class MnistM(FileSource):
-    """The `Source` of MNIST-M: `train` and `valid` of its one file are the training part, `test` is the test part."""
+class MnistM(FileLoader):
+    """The `Loader` of MNIST-M: `train` and `valid` of its one file are the training part, `test` is the test part."""
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
@@ -87,8 +87,8 @@ class MnistM(FileSource):
 
 
 @dataclass(frozen=True)
-class Sources(PreparedSource):
-    """The `Source` of a data set composed of others; a sample's group is the position of its source in `names`."""
+class ComposedLoader(PreparedLoader):
+    """The `Loader` of a data set composed of others; a sample's group is the position of its source in `names`."""
 
     info: DatasetInfo
     names: tuple[str, ...]
@@ -97,21 +97,21 @@ class Sources(PreparedSource):
 
     def present(self, folder: Path) -> list[Path]:
         """List the files of all sources that are present."""
-        return [file for source in self._sources() for file in source.present(folder)]
+        return [file for loader in self._loaders() for file in loader.present(folder)]
 
     def missing(self, folder: Path) -> list[str]:
         """List the files of all sources that are not in `folder`, as paths below it."""
-        return [path for source in self._sources() for path in source.missing(folder)]
+        return [path for loader in self._loaders() for path in loader.missing(folder)]
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files of each source into `folder`; raises as `FileSource.fetch` does."""
-        for source in self._sources():
-            if source.missing(folder):
-                source.fetch(folder, offline)
+        """Bring the missing files of each source into `folder`; raises as `FileLoader.fetch` does."""
+        for loader in self._loaders():
+            if loader.missing(folder):
+                loader.fetch(folder, offline)
 
     def parse(self, folder: Path) -> Dataset:
         """Concatenate the parts of the sources."""
-        parts = [_parts(source.read(folder), self.trained) for source in self._sources()]
+        parts = [_parts(loader.read(folder), self.trained) for loader in self._loaders()]
         (train_x, train_y), (test_x, test_y) = (
             tuple(np.concatenate([part[which][array] for part in parts]) for array in (0, 1))
             for which in (0, 1)
@@ -127,8 +127,8 @@ class Sources(PreparedSource):
         """Return the sources and their number of training samples."""
         return [*self.names, str(self.trained)]
 
-    def _sources(self) -> list[FileSource]:
-        return [cast(FileSource, data.source(name)) for name in self.names]
+    def _loaders(self) -> list[FileLoader]:
+        return [cast(FileLoader, data.loader(name)) for name in self.names]
 
 
 def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
@@ -171,5 +171,5 @@ MNIST_M = MnistM(
     files=(Original("MNIST_M/mnistm_data.pkl", also=("mnistm_data.pkl",)),),
     archive=FEDBN_DIGITS,
 )
-DIGITS5 = Sources(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
-MNIST_USPS = Sources(DATASETS["mnist_usps"], ("mnist", "usps"))
+DIGITS5 = ComposedLoader(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
+MNIST_USPS = ComposedLoader(DATASETS["mnist_usps"], ("mnist", "usps"))

@@ -36,7 +36,7 @@ WORDS = 1_000  # of the vocabulary of made-up texts
 
 
 class Embedded:
-    """A `Source` without files; subclasses define `read`."""
+    """A `Loader` without files; subclasses define `read`."""
 
     def missing(self, folder: Path) -> list[str]:
         """Return an empty list, because there are no files."""
@@ -47,7 +47,7 @@ class Embedded:
 
 
 class Digits(Embedded):
-    """The `Source` of digits.
+    """The `Loader` of digits.
 
     The set has no test part of its own. Ours has 359 images (`drawn_test_part`).
     """
@@ -69,7 +69,7 @@ class Digits(Embedded):
 
 
 class Toy2d(Embedded):
-    """The `Source` of toy2d. The points are the same for every seed."""
+    """The `Loader` of toy2d. The points are the same for every seed."""
 
     def read(self, folder: Path) -> Dataset:
         """Draw the data set; `folder` is not used."""

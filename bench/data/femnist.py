@@ -19,7 +19,7 @@ import numpy as np
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import fetching
-from bench.data.file_loaders import PreparedSource
+from bench.data.file_loaders import PreparedLoader
 from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ TENTH = 10  # one sample in ten is for the test part, which the parquet files la
 
 
 @dataclass(frozen=True)
-class Femnist(PreparedSource):
-    """The `Source` of FEMNIST, in the folder `femnist` of data sets.
+class Femnist(PreparedLoader):
+    """The `Loader` of FEMNIST, in the folder `femnist` of data sets.
 
     The test part is a tenth of each writer's samples, drawn by RandomState(0) and rounded so that
     the total is a tenth.
@@ -66,7 +66,7 @@ class Femnist(PreparedSource):
         )
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Download the parquet files; raises as `FileSource.fetch` does."""
+        """Download the parquet files; raises as `FileLoader.fetch` does."""
         if offline:
             raise self.lacking(folder)
         from huggingface_hub import snapshot_download
@@ -84,7 +84,7 @@ class Femnist(PreparedSource):
 
 @dataclass(frozen=True)
 class Characters(Femnist):
-    """The `Source` of some of FEMNIST's characters.
+    """The `Loader` of some of FEMNIST's characters.
 
     Test parts and writers' numbers are FEMNIST's, so that no sample is in the test part here and
     trained on there.

@@ -50,8 +50,8 @@ Stamp = list[
 _log = logging.getLogger(__name__)
 
 
-class PreparedSource(ABC):
-    """A `Source` that keeps a prepared copy of the data that it has read.
+class PreparedLoader(ABC):
+    """A `Loader` that keeps a prepared copy of the data that it has read.
 
     Attributes:
         info: its entry in `DATASETS`, with which every part is compared.
@@ -167,8 +167,8 @@ class PreparedSource(ABC):
 
 
 @dataclass(frozen=True)
-class FileSource(PreparedSource):
-    """A `PreparedSource` of published files, or of others in their place: tables of the Hugging Face hub by default.
+class FileLoader(PreparedLoader):
+    """A `PreparedLoader` of published files, or of others in their place: tables of the Hugging Face hub by default.
 
     Args:
         archive: an archive of `files`, from which `fetch` unpacks them; a zip archive, unless they

@@ -1,6 +1,6 @@
 """Data sets of other packages: each a `DatasetInfo` at an entry point in `fedkd_bench.datasets`, or at `module:name`.
 
-Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before
+Its `loader` names a `Loader`, or simply a function that returns arrays, which are checked before
 training. Mistakes in the entry and in such a function are UsageErrors.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from algorithms.entry_points import Kind, fingerprint
-from bench.data.dataset import Dataset, MissingData, Source
+from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
 from bench.data.registry import GROUPS, DatasetInfo
 from bench.errors import UsageError
@@ -52,7 +52,7 @@ def find(name: str) -> DatasetInfo | None:
 
 
 @cache
-def source(name: str) -> Source:
+def loader(name: str) -> Loader:
     """Return the source of a data set from outside."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
@@ -60,7 +60,7 @@ def source(name: str) -> Source:
     if not isinstance(loaded, type) and all(
         hasattr(loaded, method) for method in ("read", "missing", "fetch")
     ):
-        return cast(Source, loaded)
+        return cast(Loader, loaded)
     return Arrays(info, loaded)
 
 
@@ -69,13 +69,13 @@ def version(name: str) -> str | None:
     """Return the part of a run key that identifies the data of a data set from outside; None if there is none so named.
 
     If a function returns the arrays, they and the entry are hashed: an edit that leaves the data
-    alone changes nothing, a changed file does. Of a `Source` the code is hashed, because its files
+    alone changes nothing, a changed file does. Of a `Loader` the code is hashed, because its files
     may arrive only after planning.
     """
     info = find(name)
     if info is None:
         return None
-    data = source(name)
+    data = loader(name)
     if isinstance(data, Arrays):
         try:
             return content_version(info, data.read(data_dir()).hash)
@@ -98,7 +98,7 @@ def content_version(info: DatasetInfo, content: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The `Source` of a data set that a function returns as arrays.
+    """The `Loader` of a data set that a function returns as arrays.
 
     It needs no folder and no network.
 

@@ -541,7 +541,7 @@ def find(name: str) -> DatasetInfo:
     return known[name][1]
 
 
-def source(name: str) -> Known:
+def loader(name: str) -> Known:
     """Return the source of a data set by its name, or by what is typed for it, as `find`."""
     info = find(name)
     return Known(known[info.name][0], info)
@@ -549,7 +549,7 @@ def source(name: str) -> Known:
 
 @dataclass(frozen=True)
 class Known:
-    """The `Source` of a user's own files, whose content is known by now."""
+    """The `Loader` of a user's own files, whose content is known by now."""
 
     files: OwnFiles
     info: DatasetInfo

@@ -1,6 +1,6 @@
 """Parquet files of data sets, in the layout of the Hugging Face hub: how they are found and decoded.
 
-A reader here may raise any error for a damaged file, with the file's name; `PreparedSource.read`
+A reader here may raise any error for a damaged file, with the file's name; `PreparedLoader.read`
 converts it.
 """
 

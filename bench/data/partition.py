@@ -101,14 +101,14 @@ def partition(name: str) -> Partition:
         raise KIND.error(
             name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}"
         )
-    return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
+    return replace(entry, function=CheckedPartition(name, entry.function, entry.needs_alpha))
 
 
 @cache
 def version(name: str) -> int | None:
     """Return a number that changes with the source code of a partition from outside; None for a built-in one."""
     function = partition(name).function
-    if not isinstance(function, Checked):
+    if not isinstance(function, CheckedPartition):
         return None
     modules = [
         (KIND.path(name) or "").partition(":")[0],
@@ -118,7 +118,7 @@ def version(name: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPartition:
     """A partition's function, whose result is checked against the request."""
 
     name: str

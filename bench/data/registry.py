@@ -36,7 +36,7 @@ class DatasetInfo:
     test_size: int
     scale: int  # largest pixel value; pixel / scale lies in [0, 1]
     normalizations: Mapping[str, Normalization] = field(hash=False)
-    loader: str  # where its `Source` is, as "module:name"
+    loader: str  # where its `Loader` is, as "module:name"
     flip: bool  # whether a mirrored image still shows the same class
     groups: str = (
         ""  # what a training sample comes from, one of `GROUPS`; empty if that is not known

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bench.data import parquet
 from bench.data.dataset import PAD, Dataset
 from bench.data.download import DISTILBERT, Original
-from bench.data.file_loaders import FileSource
+from bench.data.file_loaders import FileLoader
 from bench.data.registry import DATASETS, TOKENS
 
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
@@ -42,8 +42,8 @@ Part = list[tuple[str, int]]  # texts, each with its label from 0
 
 
 @dataclass(frozen=True)
-class TextSource(FileSource):
-    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`."""
+class TextLoader(FileLoader):
+    """A `FileLoader` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`."""
 
     development: int = 0  # samples of the development part that ends the training part; 0 for none
 
@@ -100,8 +100,8 @@ class TextSource(FileSource):
 
 
 @dataclass(frozen=True)
-class AgNews(TextSource):
-    """The `Source` of AG News: titles and first sentences of news.
+class AgNews(TextLoader):
+    """The `Loader` of AG News: titles and first sentences of news.
 
     A text is the title, a space and the description.
     """
@@ -113,8 +113,8 @@ class AgNews(TextSource):
 
 
 @dataclass(frozen=True)
-class Sst5(TextSource):
-    """The `Source` of SST-5: whole sentences of film reviews, from the published parse trees.
+class Sst5(TextLoader):
+    """The `Loader` of SST-5: whole sentences of film reviews, from the published parse trees.
 
     The training part is the official one, followed by the development set, so that `validation_rule
     = last` can hold that set out.

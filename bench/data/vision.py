@@ -37,7 +37,7 @@ from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.digits5 import load_arrays
 from bench.data.download import COMPRESSED, Original
-from bench.data.file_loaders import FileSource
+from bench.data.file_loaders import FileLoader
 from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True)
-class Vision(FileSource):
-    """The `Source` of a data set that is in `torchvision.datasets`, which reads USPS and SVHN.
+class Vision(FileLoader):
+    """The `Loader` of a data set that is in `torchvision.datasets`, which reads USPS and SVHN.
 
     Args:
         parts: arguments of its class there for the training and the test part, to which the first
@@ -106,7 +106,7 @@ class Vision(FileSource):
 
 @dataclass(frozen=True)
 class Idx(Vision):
-    """The `Source` of images and labels in the idx format: files of both for the training part, then for the test."""
+    """The `Loader` of images and labels in the idx format: files of both for the training part, then for the test."""
 
     first_label: int = 0  # number of the first class in the files
 
@@ -124,7 +124,7 @@ class Idx(Vision):
 
 @dataclass(frozen=True)
 class Cifar(Vision):
-    """The `Source` of CIFAR: pickled dictionaries of images and labels, or the `archive` of them, read as it is.
+    """The `Loader` of CIFAR: pickled dictionaries of images and labels, or the `archive` of them, read as it is.
 
     The last of `files` is the test part, the others are the training part in turn.
     """
@@ -204,8 +204,8 @@ def read_idx(file: Path) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True)
-class TinyImageNet(FileSource):
-    """The `Source` of Tiny-ImageNet."""
+class TinyImageNet(FileLoader):
+    """The `Loader` of Tiny-ImageNet."""
 
     def parse(self, folder: Path) -> Dataset:
         """Read the archive, or what replaces it: its unpacked folder, else the tables."""

@@ -14,7 +14,7 @@ from bench.planning.request import canonical, supply
 from bench.planning.run_spec import Cell, RunSpec
 from bench.terminal.words import unknown
 from leaderboards.problems import base_model
-from leaderboards.published import Candidate, PrintedCell, printed_cells
+from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from search_spaces import (
     PAPERS,
     SPACES,
@@ -61,16 +61,16 @@ def title_of(cell: Cell) -> str:
     return f"{name_in_print(cell.printed.table)} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
 
 
-def candidates_of(cell: Cell) -> list[Candidate]:
+def counterparts_of(cell: Cell) -> list[Counterpart]:
     """List the configurations that a printed cell may be of."""
-    candidates = []
+    counterparts = []
     for run_spec in cell.run_specs:
         setting = run_spec.setting.as_dict()
         values = setting | dict(run_spec.hyperparameters)
         label = " ".join(f"{name}={values[name]}" for name in cell.tried)
         hp_json = str(run_spec.named_by["hp_json"])
-        candidates.append(Candidate(cell.printed, run_spec.algorithm, hp_json, setting, label))
-    return candidates
+        counterparts.append(Counterpart(cell.printed, run_spec.algorithm, hp_json, setting, label))
+    return counterparts
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:

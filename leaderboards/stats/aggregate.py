@@ -45,17 +45,17 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Pooled:
+class Standings:
     """Scores of algorithms over the same cells.
 
     Args:
-        standings: of algorithms that can be ranked in every cell, by average rank, then
+        ranked: of algorithms that can be ranked in every cell, by average rank, then
             interquartile mean, then name.
         left_out: the others by name, each with the reason as printed.
         cells: number of cells pooled.
     """
 
-    standings: tuple[Standing, ...]
+    ranked: tuple[Standing, ...]
     left_out: Mapping[str, str]
     cells: int
 
@@ -66,18 +66,18 @@ class Pooled:
         for name, reason in self.left_out.items():
             by_reason.setdefault(reason, []).append(name)
         remarks = [f"left out, {reason}: {', '.join(names)}" for reason, names in by_reason.items()]
-        if any(entry.iqm is not None and entry.interval is None for entry in self.standings):
+        if any(entry.iqm is not None and entry.interval is None for entry in self.ranked):
             remarks.insert(0, "no interval: fewer than 3 seeds in some cell")
         return remarks
 
 
-def pooled(
+def standings_of(
     values: CellScores,
     higher_is_better: bool = True,
     by_seed: bool = True,
     diverged: Mapping[Hashable, Collection[str]] | None = None,
     scales: Mapping[Hashable, tuple[float, float]] | None = None,
-) -> Pooled:
+) -> Standings:
     """Compute average rank, win rate and score of every algorithm that is ranked in every cell.
 
     Other algorithms are left out of all three, also as rivals, because means over different cells
@@ -147,7 +147,7 @@ def pooled(
         standing = Standing(name, rank, float(wins[name]), score, iqm_interval(cells), number)
         standings.append(standing)
     standings.sort(key=lambda entry: (entry.average_rank, -(entry.iqm or 0.0), entry.algorithm))
-    return Pooled(tuple(standings), dict(sorted(left_out.items())), len(scores))
+    return Standings(tuple(standings), dict(sorted(left_out.items())), len(scores))
 
 
 def _normalised(

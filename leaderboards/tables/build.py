@@ -16,7 +16,7 @@ from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
 from leaderboards.stats.seeds import rankable
 from leaderboards.tables.captions import captions, labels_of, notes, title
-from leaderboards.tables.model import Cell, Head, Row, Table
+from leaderboards.tables.model import Head, ResultTable, Row, TableCell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ def tables_of(
     by: Sequence[str] = BY,
     intervals: bool = False,
     tuned: Sequence[str] = (),
-) -> list[Table]:
+) -> list[ResultTable]:
     """Make the tables of a leaderboard, one per data set, model and setting.
 
     A row is an algorithm with its selected configuration, which may differ between columns. Each
@@ -64,7 +64,7 @@ def tables_of_records(
     by: Sequence[str] = BY,
     intervals: bool = False,
     tuned: Sequence[str] = (),
-) -> list[Table]:
+) -> list[ResultTable]:
     """Make the tables of a leaderboard's rows, None for empty values; see `tables_of`."""
     records = [{**record, "chosen": _configuration(record, tuned)} for record in board_rows]
     names = {
@@ -100,7 +100,7 @@ def tables_of_records(
         above = captions(problem, metrics, common, intervals)
         below = notes(rows, heads)
         name = title(problem)
-        tables.append(Table(name, above, heads, rows, below, problem.setting, problem.by))
+        tables.append(ResultTable(name, above, heads, rows, below, problem.setting, problem.by))
     return tables
 
 
@@ -181,21 +181,21 @@ def _at_defaults(
     return found
 
 
-def _cell(record: Record | None, metric: Number, listed: bool) -> Cell:
+def _cell(record: Record | None, metric: Number, listed: bool) -> TableCell:
     flags = flags_of(record) if record is not None and record["n"] else []
     marks = tuple(key for key in flags if FLAGS[key].mark and (listed or key != "selected"))
-    return Cell(state_of(record, metric), metric, record, marks=marks)
+    return TableCell(state_of(record, metric), metric, record, marks=marks)
 
 
-def _default_cell(record: Record | None, metric: Number) -> Cell:
+def _default_cell(record: Record | None, metric: Number) -> TableCell:
     """Make the cell of the default hyper-parameters, which says so if they are the chosen ones."""
     if record is not None and record["selected"]:
-        return Cell("missing", metric, words="as chosen")
+        return TableCell("missing", metric, words="as chosen")
     return _cell(record, metric, listed=False)
 
 
 def state_of(record: Record | None, metric: Number) -> str:
-    """Return the state of a cell (`Cell.state`).
+    """Return the state of a cell (`TableCell.state`).
 
     A column in which no run has a value was not asked for: `missing`.
     """
@@ -240,7 +240,7 @@ def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     )
 
 
-def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
+def _ranked_column(cells: Sequence[TableCell], references: Sequence[bool]) -> list[TableCell]:
     """Rank the cells of a column by means, and mark those that a test excludes from being best.
 
     Cells with a diverged run share the last rank.
@@ -276,7 +276,7 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
     return ranked
 
 
-def _score(cell: Cell) -> float | None:
+def _score(cell: TableCell) -> float | None:
     """Return the cell's mean, negated if lower is better; None if the cell does not compete, or neither is better."""
     mean = cell.statistic("mean") if cell.competes and cell.metric.better else None
     return mean if mean is None or cell.metric.higher_is_better else -mean

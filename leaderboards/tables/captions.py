@@ -13,7 +13,7 @@ from leaderboards.problems import Place, Problem, Record, label_of
 from leaderboards.rows.schema import WHEN_DIVERGED
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
-from leaderboards.tables.model import Head, Row, Table
+from leaderboards.tables.model import Head, ResultTable, Row
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
@@ -140,7 +140,7 @@ def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) 
     return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)", 1)
 
 
-def records_of(tables: Sequence[Table]) -> list[Record]:
+def records_of(tables: Sequence[ResultTable]) -> list[Record]:
     """List the leaderboard's rows that tables show."""
     records: list[Record] = []
     for table in tables:

@@ -50,7 +50,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """The result of one algorithm, or of one of its configurations, in one column.
 
     Args:
@@ -152,7 +152,7 @@ class Row:
     algorithm: str
     model: str
     hyperparameters: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
     @property
     def label(self) -> str:
@@ -166,7 +166,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Results that differ only in the algorithm and in the fields that make columns.
 
     Args:
@@ -207,12 +207,12 @@ class Table:
             lines.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
         return [*lines, *self.notes]
 
-    def _cells(self) -> Iterator[Cell]:
+    def _cells(self) -> Iterator[TableCell]:
         for row in self.rows:
             yield from row.cells
 
 
-def flat(table: Table) -> Iterator[dict[str, Any]]:
+def flat(table: ResultTable) -> Iterator[dict[str, Any]]:
     """Yield every cell of a table as a flat record with numbers as stored, for CSV, JSON and further computation."""
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
@@ -244,7 +244,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
 class Sheet:
     """A table whose cells are text; `records` are the numbers behind it as stored (accuracies are fractions)."""
 
-    table: Table
+    table: ResultTable
     records: tuple[Mapping[str, Any], ...]
 
 
@@ -274,7 +274,7 @@ def sheet(
             "",
             "",
             tuple(
-                Cell(
+                TableCell(
                     "value" if text else "missing", head.metric, words=text or STATES["missing"][0]
                 )
                 for text, head in zip(texts, heads, strict=True)
@@ -283,7 +283,8 @@ def sheet(
         for name, texts in rows.items()
     )
     return Sheet(
-        Table(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)), tuple(records)
+        ResultTable(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)),
+        tuple(records),
     )
 
 

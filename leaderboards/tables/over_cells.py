@@ -10,13 +10,30 @@ from typing import Any
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
-from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
+from leaderboards.stats.aggregate import (
+    CellScores,
+    Improvement,
+    Standing,
+    improvement,
+    standings_of,
+)
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
 from leaderboards.tables.captions import of_whose_models, records_of
-from leaderboards.tables.model import Cell, Row, Sheet, Table, interval_text, limits, number, sheet
+from leaderboards.tables.model import (
+    ResultTable,
+    Row,
+    Sheet,
+    TableCell,
+    interval_text,
+    limits,
+    number,
+    sheet,
+)
 from leaderboards.tables.sheets import matching_label, p_text
 
-PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
+PooledCell = tuple[
+    Mapping[str, Any], Mapping[str, TableCell]
+]  # its setting, and its cells by label
 
 _POOLED = (
     "difference: mean over cells of the mean difference in the cell",
@@ -66,7 +83,7 @@ class Gain:
     time: float | None
 
 
-def baseline(tables: Sequence[Table], reference: str) -> str | None:
+def baseline(tables: Sequence[ResultTable], reference: str) -> str | None:
     """Return the label that `reference` means in the tables; None if it has no row there."""
     labels: dict[str, None] = {}
     for table in tables:
@@ -74,7 +91,7 @@ def baseline(tables: Sequence[Table], reference: str) -> str | None:
     return matching_label(list(labels), reference)
 
 
-def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ...]:
+def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Gain, ...]:
     """Compare the algorithms with a reference over all cells, by one test for all of them.
 
     Runs that diverged count, with the accuracy of their last model.
@@ -107,7 +124,7 @@ def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ..
 
 
 def _ratio(
-    both: Sequence[tuple[Cell, Cell]], cost: Callable[[Record], float | None]
+    both: Sequence[tuple[TableCell, TableCell]], cost: Callable[[Record], float | None]
 ) -> float | None:
     """Return costs in multiples of the reference's, median over cells without a diverged run."""
     ratios = []
@@ -133,7 +150,7 @@ def _shortest(record: Record) -> float | None:
 
 
 def over_cells(
-    tables: Sequence[Table], metric: Number, reference: str | None = None
+    tables: Sequence[ResultTable], metric: Number, reference: str | None = None
 ) -> Sheet | None:
     """Pool the cells of all tables.
 
@@ -155,22 +172,22 @@ def over_cells(
         values[key] = {label: list(cell.seeds.values()) for label, cell in rivals.items()}
         diverged[key] = {label for label, cell in rivals.items() if cell.state == "diverged"}
     scales = _scales(tables, metric, cells)
-    result = pooled(values, metric.higher_is_better, metric.differs_by_seed, diverged, scales)
-    if result.cells < 2 or len(result.standings) < 2:
+    result = standings_of(values, metric.higher_is_better, metric.differs_by_seed, diverged, scales)
+    if result.cells < 2 or len(result.ranked) < 2:
         return None
-    names = [entry.algorithm for entry in result.standings]
+    names = [entry.algorithm for entry in result.ranked]
     label = matching_label(names, reference) if reference else None
     better = _improvements(values, names, label, metric) if label else {}
     headings = ["average rank", "win rate"]
     texts = {
         entry.algorithm: [f"{entry.average_rank:.2f}", f"{100 * entry.win_rate:.0f} %"]
-        for entry in result.standings
+        for entry in result.ranked
     }
     notes = [*_RANKS]
-    if result.standings[0].iqm is not None:
+    if result.ranked[0].iqm is not None:
         headings.append("score [95 %]")
         notes += _SCORE
-        for entry in result.standings:
+        for entry in result.ranked:
             texts[entry.algorithm].append(_score_text(entry))
     if better:
         headings.append(f"P(better than {label}) [95 %]")
@@ -186,7 +203,7 @@ def over_cells(
         [(name, "") for name in headings],
         texts,
         notes,
-        [_standing_record(e, metric, label, better.get(e.algorithm)) for e in result.standings],
+        [_standing_record(e, metric, label, better.get(e.algorithm)) for e in result.ranked],
     )
 
 
@@ -198,7 +215,7 @@ def _improvements(
     return {name: improvement(values, name, label, metric.higher_is_better) for name in others}
 
 
-def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> Sheet | None:
+def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str) -> Sheet | None:
     """Print `gains` over a reference; None if there are none. `reference` is as for `against`."""
     label = baseline(tables, reference)
     found = gains(tables, metric, label) if label else ()
@@ -229,14 +246,14 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     )
 
 
-def _description(metric: Number, tables: Sequence[Table]) -> str:
+def _description(metric: Number, tables: Sequence[ResultTable]) -> str:
     """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`."""
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
     rivals = [record for record in records_of(tables) if record["algorithm"] not in REFERENCES]
     return of_whose_models(", ".join(filter(None, parts)), rivals)
 
 
-def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:
+def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledCell]:
     """List the cells of a metric in which algorithms have values."""
     cells: list[PooledCell] = []
     for table in tables:
@@ -248,7 +265,7 @@ def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:
     return cells
 
 
-def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
+def _rivals(rows: Sequence[Row], column: int) -> dict[str, TableCell]:
     """Return label -> the cell of its chosen configuration, of the rows that have values there."""
     return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
 
@@ -264,9 +281,11 @@ def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLI
     return values
 
 
-def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, Mapping[str, Cell]]:
+def _contested_cells(
+    tables: Sequence[ResultTable], metric: Number
+) -> dict[Hashable, Mapping[str, TableCell]]:
     """Return cell -> label -> cell of the table, of the rivals with values in cells that count."""
-    cells: dict[Hashable, Mapping[str, Cell]] = {}
+    cells: dict[Hashable, Mapping[str, TableCell]] = {}
     for table in tables:
         rows = [row for row in table.rows if not row.reference]
         for column, head in table.results:
@@ -277,12 +296,12 @@ def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, 
     return cells
 
 
-def _cell_key(table: Table, place: tuple[Any, ...]) -> Hashable:
+def _cell_key(table: ResultTable, place: tuple[Any, ...]) -> Hashable:
     return canonical_json(dict(table.setting)), place
 
 
 def _scales(
-    tables: Sequence[Table], metric: Number, cells: Mapping[Hashable, Any]
+    tables: Sequence[ResultTable], metric: Number, cells: Mapping[Hashable, Any]
 ) -> dict[Hashable, tuple[float, float]]:
     """Return cell -> means of `local` and `centralized`, where the second is the better one."""
     scales: dict[Hashable, tuple[float, float]] = {}

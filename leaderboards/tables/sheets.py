@@ -15,8 +15,8 @@ from leaderboards.tables.model import (
     EXCLUDED,
     WHEN_EXCLUDED,
     Head,
+    ResultTable,
     Sheet,
-    Table,
     interval_text,
     limits,
     number,
@@ -38,7 +38,7 @@ _DIFFERENCES = (
 )
 
 
-def against(table: Table, reference: str) -> Sheet | None:
+def against(table: ResultTable, reference: str) -> Sheet | None:
     """Compare a table's algorithms with one of them, `reference`; None if that has no values in the table.
 
     Runs that diverged or failed, and configurations that were not selected, have no difference. The
@@ -104,7 +104,7 @@ def against(table: Table, reference: str) -> Sheet | None:
     )
 
 
-def against_best(table: Table) -> Sheet | None:
+def against_best(table: ResultTable) -> Sheet | None:
     """Compare each algorithm of a column with the best of the others; None if none has several.
 
     The intervals of a column hold at once. Runs that diverged or failed, and configurations that
@@ -151,7 +151,7 @@ def _distance_text(entry: FromBest, metric: Number) -> str:
     return text + interval_text(entry.interval, metric) + mark
 
 
-def _distance_record(table: Table, head: Head, entry: FromBest) -> Mapping[str, Any]:
+def _distance_record(table: ResultTable, head: Head, entry: FromBest) -> Mapping[str, Any]:
     return {
         **_place(table, head),
         "algorithm": entry.algorithm,
@@ -162,7 +162,7 @@ def _distance_record(table: Table, head: Head, entry: FromBest) -> Mapping[str, 
     }
 
 
-def _place(table: Table, head: Head) -> dict[str, Any]:
+def _place(table: ResultTable, head: Head) -> dict[str, Any]:
     """Return what a record says of the column: table, setting and metric."""
     return {
         "table": table.title,
@@ -198,7 +198,7 @@ def p_text(p: float) -> str:
     return f"{p:.3g}" if two == "0.05" else two
 
 
-def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapping[str, Any]:
+def _difference_record(table: ResultTable, head: Head, comparison: Comparison) -> Mapping[str, Any]:
     return {
         **_place(table, head),
         "algorithm": comparison.algorithm,
