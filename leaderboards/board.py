@@ -151,19 +151,17 @@ def with_seeds(
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     runs = _one_run_per_seed(current(runs, tuned))
     runs = by_partition(runs, [metric.name for metric in metrics])
-    runs = runs[
-        (runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
-    ]
+    on_board = pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
+    runs = runs[(runs["status"] == "finished") & on_board]
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         runs = _with_diverged_as_they_ended(runs, metric)
         measured = runs[runs[metric.name].notna()]
-        keys = zip(*(measured[name] for name in CONFIGURATION), strict=True)
+        keys = pd.MultiIndex.from_frame(measured[CONFIGURATION])
         for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
-    return board.assign(
-        seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object)
-    )
+    in_order = [seeds[key] for key in wanted]
+    return board.assign(seeds=pd.Series(in_order, index=board.index, dtype=object))
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
@@ -195,7 +193,8 @@ def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
 
 
 def _cells(settings: pd.Series, tuned: Collection[str]) -> pd.Series:
-    return settings.map({text: cell_of(text, tuned) for text in settings.unique()}).astype(str)
+    cells = {text: cell_of(text, tuned) for text in settings.unique()}
+    return settings.map(cells).astype(str)
 
 
 def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
@@ -227,11 +226,11 @@ def _choice_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def _counts(runs: pd.DataFrame) -> pd.DataFrame:
-    names = {"n": "finished", "failed": "failed", "stopped": "stopped"}
-    frame = runs[CONFIGURATION].assign(
-        **{name: (runs["status"] == s).astype("int64") for name, s in names.items()}
-    )
-    counts = frame.groupby(CONFIGURATION)[list(names)].sum()
+    status_of = {"n": "finished", "failed": "failed", "stopped": "stopped"}
+    frame = runs[CONFIGURATION].copy()
+    for name, status in status_of.items():
+        frame[name] = (runs["status"] == status).astype("int64")
+    counts = frame.groupby(CONFIGURATION)[list(status_of)].sum()
     rules = runs.groupby(CONFIGURATION)["selected_on"].agg(["nunique", "first"])
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
@@ -242,8 +241,9 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     packages = pd.Series(_version_ids(versions), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
-    named_so = runs["algorithm"].isin(PERSONAL)  # of rows from before they said it
-    flags["personal"] = runs["personal"].astype("boolean").fillna(named_so).astype(bool)
+    personal_by_name = runs["algorithm"].isin(PERSONAL)  # of rows stored before they said it
+    personal = runs["personal"].astype("boolean").fillna(personal_by_name)
+    flags["personal"] = personal.astype(bool)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     frame = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished))
@@ -321,7 +321,10 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Number) -> pd.Series:
-    """Rank the rows in `ranked` by their means in their cells; those in `last` share the next rank."""
+    """Rank the rows in `ranked` by their means in their cells.
+
+    The rows in `last` share the next rank.
+    """
     if not metric.better:
         return pd.Series(pd.NA, index=board.index, dtype="Int64")
     means = board[f"{metric.name}_mean"].where(ranked).groupby(board["cell"])
@@ -341,12 +344,11 @@ def _excluded(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Se
     places = places.merge(finished)
     excluded: dict[Any, bool] = {}
     for _, rows in places.groupby("cell"):
-        values: dict[str, Seeds] = {
-            str(i): dict(zip(group["seed"], group[metric.name], strict=True))
-            for i, group in rows.groupby("place")
-        }
-        for entry in from_best(values, metric.higher_is_better):
-            excluded[int(entry.algorithm)] = entry.excluded
+        values: dict[str, Seeds] = {}
+        for position, group in rows.groupby("place"):
+            values[str(position)] = dict(zip(group["seed"], group[metric.name], strict=True))
+        for distance in from_best(values, metric.higher_is_better):
+            excluded[int(distance.algorithm)] = distance.excluded
     return pd.Series(excluded, dtype="boolean")
 
 

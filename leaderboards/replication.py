@@ -1,8 +1,8 @@
 """Our runs beside printed numbers: corresponding runs, their results, their distance from print.
 
 A run corresponds to a printed number if its algorithm, hyper-parameters and setting are the
-number's. A run that is only shorter, has less data or another model is taken if there is none
-better, and is marked.
+number's. If there is no such run, one that is shorter, has less data or another model is taken, and
+is marked.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def replications(counterparts: Sequence[Counterpart], results: Folders) -> list[
     """Find the result of stored runs for each counterpart."""
     algorithms = {(counterpart.algorithm, counterpart.hp_json) for counterpart in counterparts}
     frame = current(results.runs())
-    pairs = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
-    frame = frame[pairs.isin(pd.MultiIndex.from_tuples(algorithms))]
+    stored_algorithms = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
+    frame = frame[stored_algorithms.isin(pd.MultiIndex.from_tuples(algorithms))]
     runs: dict[tuple[str, str], list[Run]] = {}
     for row in frame.to_dict("records"):
         run = {str(name): value for name, value in row.items()}
@@ -131,14 +131,18 @@ def replications(counterparts: Sequence[Counterpart], results: Folders) -> list[
 def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the fields of a setting with less than was asked for, or another model.
 
-    None if it is another problem.
+    None if the setting is another problem.
     """
-    differing = {
-        name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]
-    }
-    if set(asked) - set(setting) or set(differing) - {*SHORTENING, "model", "model_version"}:
+    if not asked.keys() <= setting.keys():
         return None
-    return differing if all(setting[name] <= asked[name] for name in SHORTENING) else None
+    differing = {}
+    for name, value in setting.items():
+        if name not in asked or value != asked[name]:
+            differing[name] = value
+    if differing.keys() - {*SHORTENING, "model", "model_version"}:
+        return None
+    longer = any(setting[name] > asked[name] for name in SHORTENING)
+    return None if longer else differing
 
 
 def _nearest_runs(
@@ -146,10 +150,10 @@ def _nearest_runs(
 ) -> tuple[list[Run], dict[str, Any]]:
     """Choose the runs that correspond to a number, one for each seed, and what shortens them.
 
-    Runs of one setting belong together, and those nearest to the number's setting are chosen:
-    finished ones first, then its model, then the largest share of rounds, epochs and data. A full
-    run of another of the `settings` (if a table compares numbers of epochs) is not a shortened run
-    of this number.
+    Runs of one setting belong together, and the setting nearest to the number's is chosen: one with
+    finished runs first, then one with its model, then the largest share of rounds, epochs and data.
+    If a table compares numbers of epochs, a full run of another of the `settings` is not a
+    shortened run of this number.
     """
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
@@ -217,7 +221,7 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     heads: list[Head] = []
     for i, place in enumerate(places):
         heads += [Head((i,), _label(place, varying), column) for column in _COLUMNS]
-    remarks = dict.fromkeys(note for row in rows if (note := row.counterpart.printed.note))
+    remarks = dict.fromkeys(filter(None, (row.counterpart.printed.note for row in rows)))
     # Printed in the cells that have the remark.
     numbers = {note: number for number, note in enumerate(remarks, start=1)}
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
@@ -230,9 +234,8 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
         body.append(Row(name, "", label, tuple(cells)))
     above = tuple(_captions(rows, common))
     below = tuple(_notes(rows, numbers))
-    return Sheet(
-        ResultTable(title, above, tuple(heads), tuple(body), below, {}), tuple(_records(rows))
-    )
+    table = ResultTable(title, above, tuple(heads), tuple(body), below, {})
+    return Sheet(table, tuple(_records(rows)))
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,8 @@
 """The rules of selection: on which samples, by which number, and what a diverged run counts.
 
-The samples are those of the server, on which the global model is measured, or the clients' own, on
-which each client's model is.
-
-A configuration that diverged on a selecting seed is chosen only if every other one did.
+The samples are the server's, on which the global model is measured, or the clients' own, on which
+each client's model is measured. A configuration that diverged on a selecting seed is chosen only if
+all configurations did.
 """
 
 from __future__ import annotations

@@ -88,7 +88,9 @@ def from_best(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tup
     for place, name in enumerate(names):
         rivals = np.delete(candidates, place)
         own = np.delete(lowest[place], place)
-        low = min(0.0, own[rivals].min()) if rivals.any() else max(0.0, own.min())
+        low = max(0.0, own.min())
+        if rivals.any():
+            low = min(0.0, own[rivals].min())
         high = max(0.0, highest[place])
         interval = None
         if math.isfinite(low) and math.isfinite(high):
@@ -107,7 +109,8 @@ def _by_seed(values: Mapping[str, Seeds]) -> np.ndarray:
     columns = {seed: column for column, seed in enumerate(seeds)}
     table = np.full((len(values), len(seeds)), np.nan)
     for row, own in enumerate(values.values()):
-        table[row, [columns[seed] for seed in own]] = finite(own.values())
+        own_columns = [columns[seed] for seed in own]
+        table[row, own_columns] = finite(own.values())
     return table
 
 

@@ -31,9 +31,8 @@ from leaderboards.tables.model import (
 )
 from leaderboards.tables.sheets import matching_label, p_text
 
-PooledCell = tuple[
-    Mapping[str, Any], Mapping[str, TableCell]
-]  # its setting, and its cells by label
+# The setting of a cell that several tables share a metric in, and its rivals by label.
+PooledCell = tuple[Mapping[str, Any], Mapping[str, TableCell]]
 
 _POOLED = (
     "difference: mean over cells of the mean difference in the cell",
@@ -109,31 +108,35 @@ def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Ga
         return ()
     cells = _pooled_cells(tables, metric)
     differences = pooled_differences(_values_by_cluster(cells), label)
-    found = []
-    for entry in differences:
-        own = [rows for _, rows in cells if entry.method in rows]
-        records = [rows[entry.method].record or {} for rows in own]
+    results = []
+    for difference in differences:
+        method = difference.method
+        with_method = [rivals for _, rivals in cells if method in rivals]
+        records = [rivals[method].record or {} for rivals in with_method]
         diverged = sum(int(record["diverged_count"]) for record in records)
         runs = sum(int(record["n"]) for record in records)
-        both = [(rows[entry.method], rows[label]) for rows in own if label in rows]
-        traffic = _ratio(both, _traffic)
-        time = _ratio(both, _shortest)
-        found.append(Gain(entry, diverged, runs, traffic, time))
+        pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
+        traffic = _ratio(pairs, _traffic)
+        time = _ratio(pairs, _shortest)
+        results.append(Gain(difference, diverged, runs, traffic, time))
     sign = -1 if metric.higher_is_better else 1
-    return tuple(sorted(found, key=lambda gain: sign * gain.pooled.difference))
+    return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
 
 def _ratio(
-    both: Sequence[tuple[TableCell, TableCell]], cost: Callable[[Record], float | None]
+    pairs: Sequence[tuple[TableCell, TableCell]], cost: Callable[[Record], float | None]
 ) -> float | None:
-    """Return costs in multiples of the reference's, median over cells without a diverged run."""
+    """Return costs in multiples of the reference's, median over cells without a diverged run.
+
+    `pairs`: the algorithm's cell and the reference's.
+    """
     ratios = []
-    for cell, other in both:
-        if cell.state == "value" and other.state == "value":
-            own = cost(cell.record or {})
-            whole = cost(other.record or {})
-            if own is not None and whole:
-                ratios.append(own / whole)
+    for cell, reference in pairs:
+        if cell.state == "value" and reference.state == "value":
+            own_cost = cost(cell.record or {})
+            reference_cost = cost(reference.record or {})
+            if own_cost is not None and reference_cost:
+                ratios.append(own_cost / reference_cost)
     return median(ratios) if ratios else None
 
 
@@ -154,14 +157,19 @@ def over_cells(
 ) -> Sheet | None:
     """Pool the cells of all tables.
 
-    None if fewer than two algorithms have values in all of two or more cells, and if neither
-    higher nor lower is better.
+    A cell counts if several algorithms have finished runs there, and one of them has a value.
+    Reference rows (`centralized`, `local`) and configurations that were not selected take no part.
+    An algorithm with a diverged run is the last of its cell. Where `local` and `centralized` have
+    means in every cell, scores are normalised by them.
 
-    A cell counts if several algorithms have finished runs there, and one of them a value. Reference
-    rows (`centralized`, `local`) and configurations that were not selected take no part; an
-    algorithm with a diverged run is the last of its cell. Where `local` and `centralized` have
-    means in every cell, scores are normalised by them. The tables must be of one leaderboard, made
-    `with_seeds`, with a column of the metric; `reference` is as for `against`.
+    Args:
+        tables: of one leaderboard, made `with_seeds`, with a column of the metric.
+        metric: the number that is compared.
+        reference: as for `against`.
+
+    Returns:
+        None if fewer than two algorithms have values in all of two or more cells, or if neither
+        higher nor lower is better.
     """
     if not metric.better:
         return None
@@ -172,38 +180,43 @@ def over_cells(
         values[key] = {label: list(cell.seeds.values()) for label, cell in rivals.items()}
         diverged[key] = {label for label, cell in rivals.items() if cell.state == "diverged"}
     scales = _scales(tables, metric, cells)
-    result = standings_of(values, metric.higher_is_better, metric.differs_by_seed, diverged, scales)
-    if result.cells < 2 or len(result.ranked) < 2:
+    standings = standings_of(
+        values, metric.higher_is_better, metric.differs_by_seed, diverged, scales
+    )
+    if standings.cells < 2 or len(standings.ranked) < 2:
         return None
-    names = [entry.algorithm for entry in result.ranked]
+    names = [standing.algorithm for standing in standings.ranked]
     label = matching_label(names, reference) if reference else None
     better = _improvements(values, names, label, metric) if label else {}
     headings = ["average rank", "win rate"]
-    texts = {
-        entry.algorithm: [f"{entry.average_rank:.2f}", f"{100 * entry.win_rate:.0f} %"]
-        for entry in result.ranked
-    }
+    texts = {}
+    for standing in standings.ranked:
+        win_rate = f"{100 * standing.win_rate:.0f} %"
+        texts[standing.algorithm] = [f"{standing.average_rank:.2f}", win_rate]
     notes = [*_RANKS]
-    if result.ranked[0].iqm is not None:
+    if standings.ranked[0].iqm is not None:
         headings.append("score [95 %]")
         notes += _SCORE
-        for entry in result.ranked:
-            texts[entry.algorithm].append(_score_text(entry))
+        for standing in standings.ranked:
+            texts[standing.algorithm].append(_score_text(standing))
     if better:
         headings.append(f"P(better than {label}) [95 %]")
         notes.append(_BETTER)
         for name in names:
             texts[name].append(_probability(better.get(name)))
-    notes += result.remarks
+    notes += standings.remarks
     if reference and not better:
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
     return sheet(
-        f"Over {result.cells} cells · {metric.short}",
+        f"Over {standings.cells} cells · {metric.short}",
         [f"{_description(metric, tables)}: all cells and seeds"],
         [(name, "") for name in headings],
         texts,
         notes,
-        [_standing_record(e, metric, label, better.get(e.algorithm)) for e in result.ranked],
+        [
+            _standing_record(standing, metric, label, better.get(standing.algorithm))
+            for standing in standings.ranked
+        ],
     )
 
 
@@ -218,26 +231,28 @@ def _improvements(
 def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str) -> Sheet | None:
     """Print `gains` over a reference; None if there are none. `reference` is as for `against`."""
     label = baseline(tables, reference)
-    found = gains(tables, metric, label) if label else ()
-    if not label or not found:
+    if not label:
+        return None
+    gains_of_all = gains(tables, metric, label)
+    if not gains_of_all:
         return None
     names = ("difference [simultaneous 95 %]", "p", "p by seed", "ahead in", "cells")
     headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
     cells = _pooled_cells(tables, metric)
     by_seed = _values_by_cluster(cells, fields=())
-    seeds = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
+    p_by_seed = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
     rows = {}
     records = []
-    for gain in found:
+    for gain in gains_of_all:
         method = gain.pooled.method
-        rows[method] = _gain_texts(gain, metric, seeds[method])
-        records.append(_gain_record(gain, metric, label, seeds[method]))
+        rows[method] = _gain_texts(gain, metric, p_by_seed[method])
+        records.append(_gain_record(gain, metric, label, p_by_seed[method]))
     notes = [*_POOLED]
-    if any(gain.diverged for gain in found):
+    if any(gain.diverged for gain in gains_of_all):
         notes.append(_DIVERGED)
-    count = len(cells)
+    cells_text = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return sheet(
-        f"Over {count} cell{'s' if count != 1 else ''} · {metric.short}: difference from {label}",
+        f"Over {cells_text} · {metric.short}: difference from {label}",
         [f"{_description(metric, tables)}; {label} is subtracted; partitions are paired"],
         headings,
         rows,
