@@ -71,11 +71,16 @@ class Fault:
 
 @dataclass
 class FolderCheck:
-    """Counts and faults of the files and rows that were read.
+    """Counts and faults of the files and rows of a folder.
 
-    `files` counts files of rows and of curves, `points` those of the curves that were compared with
-    their rows; `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths
-    of the other files; `without_curve` has the finished rows of the index that have none.
+    Args:
+        files: number of files of rows and of curves.
+        rows: number of rows.
+        points: number of points of the curves that were compared with their rows.
+        faults: what is wrong.
+        index: of the rows in sound files (`Folder`).
+        broken: paths of the other files.
+        without_curve: the finished rows of the index that have no curve.
     """
 
     files: int = 0
@@ -128,10 +133,10 @@ def disagreements(index: pa.Table) -> list[Fault]:
 def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Fault:
     path = Path(rows[0]["holder"])
     key = rows[0]["run_key"][:16]
-    results = [
-        f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})"
-        for row in rows
-    ]
+    results = []
+    for row in rows:
+        written = f"{row['finished']:%Y-%m-%d %H:%M}"
+        results.append(f"{row['holder']} ({row['final_accuracy']}, {written})")
     command = shell_command("bench.sweep", "reproduce", key, "--out", path.parent.parent)
     return Fault(
         f"runs/{path.name}",
@@ -146,13 +151,13 @@ def _validated(folder: Folder) -> FolderCheck:
     files = [*(folder.out / "curves").glob("*"), *(folder.out / "runs").glob("*")]
     for path in sorted(files):
         if path.suffix != ".parquet" and not path.name.startswith("."):
-            checked.faults.append(
-                Fault(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away")
-            )
+            name = f"{path.parent.name}/{path.name}"
+            checked.faults.append(Fault(name, "not a parquet file", "move it away"))
     checked.faults += _leaderboard_problems(folder.out)
-    claims = Claims(folder, (path for path in folder.segments() if path not in checked.broken))
+    sound_segments = [path for path in folder.segments() if path not in checked.broken]
+    claims = Claims(folder, sound_segments)
     checked.faults += _claim_problems(folder, claims, checked.broken)
-    if not checked.faults:  # else rows may be unreadable
+    if not checked.faults:  # with faults, rows may be unreadable
         checked.faults += _copy_problems(checked.index)
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes
     # them.
@@ -163,15 +168,14 @@ def _validated(folder: Folder) -> FolderCheck:
             checked.faults.append(Fault(f"curves/{path.name}", "a curve without a row", step))
     for row in checked.without_curve:
         name = Path(row["holder"]).name
-        step = f"bring back curves/{name}, or {_again(name)}"
-        checked.faults.append(
-            Fault(f"runs/{name}", f"run {row['run_key'][:16]} has no curve", step)
-        )
+        problem = f"run {row['run_key'][:16]} has no curve"
+        step = f"bring back curves/{name}, or {_how_to_repeat(name)}"
+        checked.faults.append(Fault(f"runs/{name}", problem, step))
     return checked
 
 
 def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Fault]:
-    """Find segments that claim to replace rows which they lack, or have worse."""
+    """Find segments that claim to replace rows, but have no such rows, or worse ones."""
     step = "nothing follows the claim; ask who made the file, or move it and its curves away"
     for path, names in claims.unfounded.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -202,10 +206,9 @@ def _examined(folder: Folder) -> FolderCheck:
         for start in range(0, table.num_rows, _AT_ONCE):
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
-                problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
-                checked.faults += [
-                    Fault(f"runs/{path.name}", problem, _again(path.name)) for problem in problems
-                ]
+                for problem in _row_problems(row, path.name):
+                    step = _how_to_repeat(path.name)
+                    checked.faults.append(Fault(f"runs/{path.name}", f"{label}: {problem}", step))
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
@@ -223,12 +226,9 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Fault]:
         return
     for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
         if is_regular(file) and not content_hash(file).startswith(digest):
+            problem = "changed since it was written: another hash"
             step = f"{remedy(file)}; its runs are then run again"
-            yield Fault(
-                f"{file.parent.name}/{file.name}",
-                "changed since it was written: another hash",
-                step,
-            )
+            yield Fault(f"{file.parent.name}/{file.name}", problem, step)
 
 
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
@@ -236,18 +236,19 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
     name = row.get("file", file)
     row = {column.name: row.get(column.name) for column in COLUMNS}
     problems = list(row_problems(row))
-    yield from problems
-    if not problems:
-        parts = (json.loads(row["hp_json"]), json.loads(row["setting_json"]))
-        key = run_key(row["algorithm"], row["algorithm_version"], *parts, row["seed"])
-        if key != row["run_key"]:
-            yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
-        stem = f"{row['run_key'][:16]}-{environment_key(row)}"
-        if ROW_NAME.fullmatch(name) and not name.startswith(stem):
-            yield (
-                f"it is named {name}, but its key and environment are {stem}: "
-                "by name it is not found"
-            )
+    if problems:
+        yield from problems
+        return
+    hyperparameters = json.loads(row["hp_json"])
+    setting = json.loads(row["setting_json"])
+    key = run_key(row["algorithm"], row["algorithm_version"], hyperparameters, setting, row["seed"])
+    if key != row["run_key"]:
+        yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
+    stem = f"{row['run_key'][:16]}-{environment_key(row)}"
+    if ROW_NAME.fullmatch(name) and not name.startswith(stem):
+        yield (
+            f"it is named {name}, but its key and environment are {stem}: by name it is not found"
+        )
 
 
 def _leaderboard_problems(out: Path) -> list[Fault]:
@@ -283,9 +284,8 @@ def _compare_with_curves(index: pa.Table, checked: FolderCheck) -> None:
     """Find rows that their curves contradict, and note finished rows without a curve."""
     import pyarrow as pa
 
-    sound = [
-        curve_path(Path(holder)) not in checked.broken for holder in index["holder"].to_pylist()
-    ]
+    paths = [curve_path(Path(holder)) for holder in index["holder"].to_pylist()]
+    sound = [path not in checked.broken for path in paths]
     index = index.filter(pa.array(sound, pa.bool_()))
     points, _ = read_curves(index)
     checked.points += points.num_rows
@@ -295,17 +295,18 @@ def _compare_with_curves(index: pa.Table, checked: FolderCheck) -> None:
         if name not in curves and row["status"] == "finished":
             checked.without_curve.append(row)
         elif name in curves and row["status"] != "failed":
-            problem = "; ".join(curve_problems(numbers, curves[name]))
-            if problem:
+            contradictions = list(curve_problems(numbers, curves[name]))
+            if contradictions:
                 file = Path(row["holder"]).name
-                problem = f"run {row['run_key'][:16]} contradicts its curve: {problem}"
-                checked.faults.append(Fault(f"runs/{file}", problem, _again(file)))
+                run = f"run {row['run_key'][:16]}"
+                problem = f"{run} contradicts its curve: {'; '.join(contradictions)}"
+                checked.faults.append(Fault(f"runs/{file}", problem, _how_to_repeat(file)))
 
 
-def _again(name: str) -> str:
-    """Return how to repeat a run whose row is in the file `name`.
+def _how_to_repeat(name: str) -> str:
+    """Say how to repeat a run whose row is in the file `name`.
 
-    A segment holds other runs as well.
+    A segment holds other runs as well, so it must not be deleted.
     """
     if ROW_NAME.fullmatch(name):
         return "delete its row and curve, and give the sweep's command again"
