@@ -18,7 +18,7 @@ from published_formats import folder, surroundings
 from bench import cli, data
 from bench.data import digits5, download, file_loaders, vision
 from bench.data.command import main
-from bench.data.digits5 import ForbiddenPickle, load_arrays
+from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
 
 __all__ = ["folder", "surroundings"]

@@ -1,4 +1,4 @@
-"""FEMNIST: digits and letters of both cases with their writers, as Hugging Face's parquet files have them.
+"""FEMNIST: digits and letters of both cases with their writers, of Hugging Face's parquet files.
 
 `LETTERS` and `DIGITS` are parts of it: 26 letters, whose upper and lower case are one class, and
 ten digits.
@@ -50,8 +50,10 @@ class Femnist(PreparedLoader):
         pixels = parquet.images(columns["image"], SHAPE)
         _, groups = np.unique(columns["writer_id"], return_inverse=True)
         test = _tenth(groups)
-        train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))
-        return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
+        train = ~test
+        train_part = (pixels[train], targets[train])
+        test_part = (pixels[test], targets[test])
+        return Dataset.of(self.name, train_part, test_part, groups[train], groups[test])
 
     def present(self, folder: Path) -> list[Path]:
         """Find the parquet files."""
@@ -59,11 +61,9 @@ class Femnist(PreparedLoader):
 
     def missing(self, folder: Path) -> list[str]:
         """Name the parquet files, unless all are present."""
-        return (
-            []
-            if self.present(folder)
-            else [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
-        )
+        if self.present(folder):
+            return []
+        return [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files; raises as `FileLoader.fetch` does."""
@@ -91,18 +91,24 @@ class Characters(Femnist):
     """
 
     counted = False  # only FEMNIST's total is published
-    classes: tuple[
-        int, ...
-    ] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
+    # (62,) the class of each of FEMNIST's classes, -1 if it is left out.
+    classes: tuple[int, ...] = ()
 
     def parse(self, folder: Path) -> Dataset:
         """Select FEMNIST's samples of these characters."""
-        femnist, classes = FEMNIST.read(folder), np.array(self.classes, np.int64)
-        train_y, test_y = classes[femnist.train_y], classes[femnist.test_y]
-        train, test = train_y >= 0, test_y >= 0
-        groups = np.asarray(femnist.train_groups)[train], np.asarray(femnist.test_groups)[test]
-        parts = (femnist.train_x[train], train_y[train]), (femnist.test_x[test], test_y[test])
-        return Dataset.of(self.name, *parts, *groups)
+        femnist = FEMNIST.read(folder)
+        classes = np.array(self.classes, np.int64)
+        train_y = classes[femnist.train_y]
+        test_y = classes[femnist.test_y]
+        train = train_y >= 0
+        test = test_y >= 0
+        return Dataset.of(
+            self.name,
+            (femnist.train_x[train], train_y[train]),
+            (femnist.test_x[test], test_y[test]),
+            np.asarray(femnist.train_groups)[train],
+            np.asarray(femnist.test_groups)[test],
+        )
 
 
 # FEMNIST's classes are 0 to 9, A to Z, a to z.
@@ -112,7 +118,10 @@ DIGITS = Characters(DATASETS["femnist_digits"], classes=(*range(10), *[-1] * 52)
 
 
 def _tenth(groups: Groups) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Draw the mask (N,) of the test samples: a tenth of each writer's, rounded so that the total is right."""
+    """Draw the mask (N,) of the test samples: a tenth of each writer's samples.
+
+    The numbers are rounded so that the total is right.
+    """
     order = np.random.RandomState(0).permutation(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     mask = np.zeros(len(groups), np.bool_)
