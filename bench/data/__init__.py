@@ -1,12 +1,11 @@
-"""Data sets by name: `info` describes one, `load` fetches and reads it, `read` reads it without fetching.
+"""Data sets by name: `info` describes, `load` fetches and reads, `read` reads without fetching.
 
-`DATASETS` lists the built-in ones; `bench.data.outside` finds those of other packages, and
-`bench.data.own` reads a user's own files. The table imports neither numpy nor torch; the loader of
-a data set is imported on first use.
-`bench.data.splits` gives the samples to clients.
+`DATASETS` lists the built-in data sets; `bench.data.outside` finds those of other packages, and
+`bench.data.own` reads a user's own files. The registry imports neither numpy nor torch; the loader
+of a data set is imported on first use. `bench.data.splits` gives the samples to clients.
 
-`info`, `load`, `read` and `source` raise UsageError if no data set has that name, or if one from
-another package is invalid; the message lists the data sets available, or gives the reason.
+`info`, `load`, `read` and `loader` raise UsageError if no data set has that name, or if a data set
+of another package is invalid; the message lists the data sets available, or gives the reason.
 """
 
 from __future__ import annotations
@@ -45,9 +44,10 @@ OWN = ("folder@", "csv@")  # before the hash of what lies there
 
 
 def info(name: str) -> DatasetInfo:
-    """Return the entry of a built-in data set, or of one from outside.
+    """Return the entry of a data set, built in or from outside.
 
-    `name` may be an entry point's, a `module:name`, or one of a user's own files (`is_own`).
+    `name` may be that of an entry point, `module:name`, or the name of a user's own files
+    (`is_own`).
     """
     if name in DATASETS:
         return DATASETS[name]
@@ -89,10 +89,13 @@ def named(name: str, label: str = "") -> str:
 
 
 def load(name: str, folder: Path | str | None = None, offline: bool = False) -> Dataset:
-    """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
+    """Read a data set, downloading it first if it is missing.
 
-    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original
-    ones. `folder`: as for `data_dir`. `offline`: never use the network.
+    A second call in one process costs nothing. `folder`: as for `data_dir`. `offline`: never use
+    the network.
+
+    Raises:
+        EnvironmentProblem: files are missing and cannot be fetched, or are not the original ones.
     """
     name = named(name)
     data_folder = data_dir(folder)
@@ -104,7 +107,7 @@ def load(name: str, folder: Path | str | None = None, offline: bool = False) -> 
 
 
 def read(name: str, folder: Path | str | None = None) -> Dataset | None:
-    """Read a data set as `load` does, but never download it; return None if it is not on this machine."""
+    """Read a data set as `load` does, but never download it; None if it is not on this machine."""
     try:
         return _read(named(name), data_dir(folder))
     except MissingData:
@@ -116,15 +119,15 @@ def hashes(names: Iterable[str], folder: Path | str | None = None) -> dict[str, 
 
     Data that cannot be read are left out: whoever trains on them gets the error.
     """
-    found: dict[str, str] = {}
+    hash_of: dict[str, str] = {}
     for name in dict.fromkeys(names):
         with suppress(EnvironmentProblem):
-            found[name] = _read(name, data_dir(folder)).hash
-    return found
+            hash_of[name] = _read(name, data_dir(folder)).hash
+    return hash_of
 
 
 def loader(name: str) -> Loader:
-    """Return the source of a data set."""
+    """Return the loader of a data set."""
     entry = info(name)
     if is_own(name):
         from bench.data import own
@@ -140,7 +143,7 @@ def loader(name: str) -> Loader:
 def version(name: str) -> str | None:
     """Return the part of a run key that identifies the data of a data set from outside.
 
-    None for a built-in one, and for a user's own files, whose name does that.
+    None for a built-in data set, and for a user's own files, whose name identifies the data.
     """
     if name in DATASETS or is_own(name):
         return None

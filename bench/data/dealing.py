@@ -105,7 +105,7 @@ def tries(numbers: int, most: int) -> int:
 
 
 def batches(numbers: int, most: int) -> Iterator[int]:
-    """Yield the sizes of batches of tries to make at once, until `tries(numbers, most)` are made."""
+    """Yield the sizes of batches of tries, until `tries(numbers, most)` are made."""
     remaining = tries(numbers, most)
     batch = 1
     largest = max(1, LARGEST_BATCH // numbers)

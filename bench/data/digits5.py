@@ -114,7 +114,7 @@ class ComposedLoader(PreparedLoader):
         return list(chain.from_iterable(loader.missing(folder) for loader in self._loaders()))
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files of each source into `folder`; raises as `FileLoader.fetch` does."""
+        """Bring the missing files of each source into `folder`; raises as `FileLoader.fetch`."""
         for loader in self._loaders():
             if loader.missing(folder):
                 loader.fetch(folder, offline)

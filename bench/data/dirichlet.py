@@ -327,7 +327,10 @@ def _hopeless(share: float, seen: int, num_clients: int, tries: int) -> bool:
 
 
 def _refusal(name: str, wanted: Wanted, reason: str) -> UsageError:
-    """Return the error of a partition of which no draw is accepted; it names partitions that can."""
+    """Return the error of a partition of which no draw is accepted.
+
+    It names partitions that can serve the request.
+    """
     others = [other for other in ("fedgkd_groups", "fedkf") if other != name]
     return UsageError(
         f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
@@ -338,7 +341,7 @@ def _refusal(name: str, wanted: Wanted, reason: str) -> UsageError:
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:
-    """Return the number of clients in each group: full groups, then a group of the remaining ones."""
+    """Return the number of clients in each group: full groups, then the remaining clients."""
     full = math.ceil(num_clients / size) - 1
     remaining = num_clients - size * full
     return [size] * full + [remaining]

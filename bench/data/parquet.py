@@ -92,7 +92,10 @@ def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
-    """Decode a column of images, each a mapping with the encoded `bytes`, to (N, C, H, W) pixels."""
+    """Decode a column of images to (N, C, H, W) pixels.
+
+    Each cell is a mapping with the encoded `bytes`.
+    """
     pixels = np.empty((len(cells), *shape), np.uint8)
     for row, cell in enumerate(cells):
         try:

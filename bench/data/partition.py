@@ -81,9 +81,10 @@ PARTITIONS: dict[str, Partition] = {
 
 @cache
 def partition(name: str) -> Partition:
-    """Return the entry of a built-in partition, or of one from outside: an entry point's name, or `module:name`.
+    """Return the entry of a partition, built in or from outside.
 
-    Raises UsageError if there is none of that name, or one from outside is invalid.
+    `name` is built in, that of an entry point, or `module:name`. Raises UsageError if there is no
+    partition of that name, or if a partition from outside is invalid.
     """
     if name in PARTITIONS:
         return PARTITIONS[name]
@@ -106,7 +107,10 @@ def partition(name: str) -> Partition:
 
 @cache
 def version(name: str) -> int | None:
-    """Return a number that changes with the source code of a partition from outside; None for a built-in one."""
+    """Return a number that changes with the source code of a partition from outside.
+
+    None for a built-in partition.
+    """
     function = partition(name).function
     if not isinstance(function, CheckedPartition):
         return None
@@ -137,7 +141,8 @@ class CheckedPartition:
         clients = self._check_clients(wanted, rng)
         if not all(map(np.array_equal, clients, self._check_clients(wanted, same_rng))):
             raise self._error(
-                "gives other clients when asked again: all draws must come from the rng that it is given"
+                "gives other clients when asked again: "
+                "all draws must come from the rng that it is given"
             )
         return clients
 
@@ -146,11 +151,9 @@ class CheckedPartition:
             result = self.function(wanted, rng)
         except Exception as error:
             kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-            hint = (
-                ""
-                if self.needs_alpha
-                else "; alpha is given only to a Partition with needs_alpha=True"
-            )
+            hint = "; alpha is given only to a Partition with needs_alpha=True"
+            if self.needs_alpha:
+                hint = ""
             raise KIND.error(self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(result, list | tuple) or len(result) != wanted.num_clients:
             raise self._error(
@@ -167,11 +170,8 @@ class CheckedPartition:
 
     def _check_client(self, number: int, values: Any, count: int) -> Positions:
         positions = np.asarray(values)
-        if (
-            positions.ndim != 1
-            or not positions.size
-            or not np.issubdtype(positions.dtype, np.integer)
-        ):
+        are_whole = np.issubdtype(positions.dtype, np.integer)
+        if positions.ndim != 1 or not positions.size or not are_whole:
             got = f"{positions.dtype} of shape {positions.shape}"
             raise self._error(
                 f"must give each client whole numbers in one axis, got {got} for client {number}"

@@ -195,7 +195,10 @@ class Cifar(Vision):
 
 
 def read_idx(file: Path) -> NDArray[np.uint8]:
-    """Read an array of bytes in the idx format; raises ValueError if it is not one, or not whole."""
+    """Read an array of bytes in the idx format.
+
+    Raises ValueError if the file has another format, or is cut off.
+    """
     blob = file.read_bytes()
     if file.suffix == COMPRESSED:
         blob = gzip.decompress(blob)
