@@ -1,8 +1,7 @@
 """The commands as functions of Python: `run`, `sweep`, `compare` and `load`.
 
 They take what the commands take, by name, and return DataFrames; docs/columns.md describes the
-columns. `trainable` is for a Tuner of one's own. Errors are exceptions. Imports neither torch nor
-ray.
+columns. `trainable` is for a Tuner of one's own. Errors are exceptions. Imports neither torch nor ray.
 """
 
 from __future__ import annotations

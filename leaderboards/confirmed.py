@@ -55,7 +55,7 @@ def confirmed(
     chosen_by: str = DEFAULT_RULE,
     defaults: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """Select the confirming runs: those of the configurations that `chosen` selects, without seed 0.
+    """Select the confirming runs: other seeds of the configurations that `chosen` selects.
 
     A cell uses the choice of the cell that has the values `at` and is otherwise the same. If `at`
     is empty, a cell uses its own choice. `defaults` are those of `chosen`.

@@ -285,7 +285,7 @@ def _resampled_shares(random: np.random.Generator, n: int) -> np.ndarray:
 
 
 def _percentile_interval(resampled: np.ndarray) -> Interval:
-    """Return the middle 95 % of a statistic's values in resamples, (R,): the percentile bootstrap."""
+    """Return the middle 95 % of a statistic's resamples, (R,): the percentile bootstrap."""
     outside = round((1 - CONFIDENCE) / 2 * (RESAMPLES + 1))
     ordered = np.sort(resampled)
     return Interval(float(ordered[outside - 1]), float(ordered[-outside]))

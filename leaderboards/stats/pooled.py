@@ -56,7 +56,7 @@ class PooledDifference:
 
     @property
     def separable(self) -> bool:
-        """Return whether the method differs from the reference at 5 %, corrected for all methods."""
+        """Return whether method and reference differ at 5 %, corrected for all methods."""
         return self.p <= SIGNIFICANCE
 
 
