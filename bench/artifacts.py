@@ -62,7 +62,7 @@ from leaderboards.rows.files import (
     write_named_by_content,
 )
 
-# The axes of the arrays, by the letters above; those of one part are as long as one another.
+# The axes of the arrays, by the letters above; within a part, axes of one letter are equally long.
 AXES = {
     "run/key": "",
     "run/algorithm": "",

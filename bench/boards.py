@@ -100,7 +100,7 @@ def _parser() -> Parser:
 
 
 def _add_folder(command: argparse.ArgumentParser) -> None:
-    default = "default: $FEDKD_OUT, else leaderboards"
+    default = "default: $FEDKD_OUT, or leaderboards if that is not set"
     command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=default)
 
 

@@ -91,5 +91,5 @@ def remove(folder: Path, kept: Collection[str] = ()) -> None:
             if path.name not in kept and _is_of_state(path.name):
                 path.unlink(missing_ok=True)
     if not kept:
-        with suppress(OSError):  # files of others are in it
+        with suppress(OSError):  # it has other files
             folder.rmdir()

@@ -33,19 +33,23 @@ def leaderboard(
 ) -> pd.DataFrame:
     """Make the leaderboard of `runs`.
 
-    A *cell* holds results that are compared with each other: one setting, alpha and participation
-    included; the variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the
-    cell of the model. A *contest* is one algorithm with one variant in one cell; `selected` marks
-    its configuration with the best mean of the number of `chosen_by`, on the samples that
-    `selected_on` names (`best_accuracy` if that is `test`), ties by hp_json. Configurations that
-    diverged on a seed take part only if all did. Of the others only those with the most seeds do,
-    so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
-    configuration is selected, and none of several. Replicates of a partition are averaged first
-    (`by_partition`): where there are any, a seed is that of a partition.
+    A *cell* holds results that are compared with each other. They have one setting, alpha and
+    participation included; the variants of a model that some algorithms need (`cnn+head`,
+    `cnn+bn`) are in the cell of the model.
+
+    A *contest* is one algorithm with one variant in one cell. `selected` marks its configuration
+    with the best mean of the number of `chosen_by`, on the samples that `selected_on` names
+    (`best_accuracy` if that is `test`), and among equals the first by hp_json. Configurations that
+    diverged on a seed take part only if all did. Of the other configurations only those with the
+    most seeds take part, so that a lucky single seed does not beat three. If nothing was held out
+    to select on, a lone configuration is selected, and none of several.
+
+    Replicates of a partition are averaged first (`by_partition`): a seed is then that of a
+    partition.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count
-            (`current`); of two runs of one configuration and seed, the later finished one counts.
+            (`current`). If a configuration has two runs of one seed, the later finished run counts.
             Columns that `confirmed.confirmed` adds are passed on: `configurations`, and a further
             column `chosen_on`.
         extra: numbers beside `NUMBERS`; `runs` must have their columns.
@@ -116,12 +120,12 @@ def leaderboard(
 
 
 def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
-    """Select the runs of one version in each contest of `leaderboard`.
+    """Select the runs of a single version in each contest of `leaderboard`.
 
-    It is the version with the most finished seeds; of equal ones the highest. Hashes of code, which
-    algorithms from outside have for versions, have no order: of these the one of the run that ended
-    last. Results of another version count as another algorithm's: they are neither averaged with
-    these nor selected.
+    It is the version with the most finished seeds, and among equals the highest. The versions of
+    algorithms from outside are hashes of code, which have no order: among equals it is the version
+    whose run ended last. Results of another version count as another algorithm's: they are neither
+    averaged with these results nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
     frame = runs[["algorithm", "model", "algorithm_version", "finished"]]
@@ -241,7 +245,8 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     packages = pd.Series(_version_ids(versions), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
-    personal_by_name = runs["algorithm"].isin(PERSONAL)  # of rows stored before they said it
+    # Rows of earlier versions do not say whose models they are.
+    personal_by_name = runs["algorithm"].isin(PERSONAL)
     personal = runs["personal"].astype("boolean").fillna(personal_by_name)
     flags["personal"] = personal.astype(bool)
     other_data = on_other_data(runs[finished], cells[finished])

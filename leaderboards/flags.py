@@ -62,7 +62,7 @@ MEANINGS = {
     if key not in ("partial", "selected")
 }
 
-# State of a cell without a number, or with one that means little -> printed word, and its meaning.
+# State of a cell whose number is missing or means little -> printed word, and its meaning.
 STATES: dict[str, tuple[str, str]] = {
     "missing": ("–", "not run, or not measured"),
     "failed": ("failed", "no run finished, and some failed"),

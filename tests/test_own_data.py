@@ -195,7 +195,7 @@ def test_a_sweep_and_what_follows_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(tmp_path / "out", *SHORT, "--dataset", "folder:moved") == 0
     assert "1 already stored" in capsys.readouterr().err
     assert boards(["validate", "out"]) == 0
-    own.known.clear()
+    own.defined.clear()
     again = ["reproduce", row["run_key"], "--out", "out"]
     assert sweep.main(again) == 2, "the row does not say where the data are"
     assert sweep.main([*again, "--dataset", "folder:other"]) == 2
@@ -233,8 +233,8 @@ def test_a_worker_knows_what_its_driver_read(tmp_path: Path) -> None:
     values = {"label": ("kind",), "num_clients": ("2",), "rounds": ("2",)}
     (run_spec,) = make_plan(Request(("fedavg",), "csv:t.csv", values=values)).run_specs
     trainable = trainable_for([[run_spec]], [Execution(out=str(tmp_path / "out"))])
-    trainable.own_data = dict(own.known)
-    own.known.clear()
+    trainable.own_data = dict(own.defined)
+    own.defined.clear()
     worker = trainable({"index": 0})
     assert worker.step()["round"] >= 1
     worker.cleanup()

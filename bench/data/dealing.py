@@ -174,9 +174,9 @@ def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def shards(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Sort the samples by class, cut them into shards, and give each client as many.
 
-    There are K times `classes_per_client` shards. They are equal but for one sample; one that lies
-    across a border has samples of both classes. The paper's MNIST has 100 clients with two shards
-    of 300 each.
+    There are K times `classes_per_client` shards. They are equal but for one sample; a shard that
+    lies across a border has samples of both classes. The paper's MNIST has 100 clients with two
+    shards of 300 each.
 
     Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
     Data (2017), section 3.

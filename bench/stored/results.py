@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
-Record = Mapping[str, Any]  # a row of the leaderboard; likewise
+Record = Mapping[str, Any]  # a row of the leaderboard; empty values are None
 # The accuracies of pictures and the page.
 _ON_TEST_SET = ("selected_accuracy", "best_accuracy", "final_accuracy")
 _ON_CLIENTS = ("selected_client_accuracy", "amp", "best_client_accuracy")

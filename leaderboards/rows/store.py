@@ -64,8 +64,8 @@ class Store:
 
     Args:
         out: the folder.
-        data_hashes: data set -> hash of one copy of it. Rows of another copy are not read; rows
-            without a hash are.
+        data_hashes: data set -> hash of a copy of it. Rows of another copy are not read; rows
+            without a hash are read.
     """
 
     def __init__(self, out: Path | str, data_hashes: Mapping[str, str] | None = None) -> None:
@@ -83,9 +83,9 @@ class Store:
     ) -> Path:
         """Store one run: its curve first, then its row.
 
-        Nothing is written if its key and environment already have a finished row, and this one is
-        not finished, or has equal results and tracks no more. Different results of one environment
-        are all kept; `validate` reports them.
+        Nothing is written if its key and environment already have a finished row which makes this
+        row unnecessary: this row is not finished, or has equal results and tracks no more.
+        Different results of one environment are all kept; `validate` reports them.
 
         Args:
             row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are
@@ -114,8 +114,8 @@ class Store:
         forced = replace and row["status"] == "finished"
         written = datetime.now(UTC)
         names = {Path(name).suffix: name for name in tracked}
-        if forced:  # it counts before the others, even if another machine's clock is ahead
-            with suppress(StoreError):  # a broken file of others is no reason to lose this row
+        if forced:  # the row counts before older rows, even if another machine's clock is ahead
+            with suppress(StoreError):  # a broken file of other rows must not lose this row
                 index = self._folder.steady(lambda: self._folder.index([row["run_key"]]))
                 for time in index["written"].drop_null().to_pylist():
                     written = max(written, time + timedelta(microseconds=1))
@@ -138,7 +138,8 @@ class Store:
     def tracked(self, keys: Collection[str] | None = None) -> dict[str, dict[str, str]]:
         """Return run key -> ending -> name of the tracked file, for the keys whose rows name any.
 
-        Of several rows of a key, that of `runs` counts, then the one written last.
+        If several rows of a key name files with one ending, the row of `runs` counts, then the row
+        written last.
         """
         if not self.begun:
             return {}

@@ -117,7 +117,8 @@ def _by_seed(values: Mapping[str, Seeds]) -> np.ndarray:
 def _pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean differences and half-widths of their limits, both (algorithms, algorithms).
 
-    Both are as if nothing were known, 0 and infinite, where two have fewer than 3 common seeds.
+    They are 0 and infinite where two algorithms have fewer than 3 common seeds, which tells
+    nothing.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 

@@ -31,7 +31,7 @@ from leaderboards.tables.model import (
 )
 from leaderboards.tables.sheets import matching_label, p_text
 
-# The setting of a cell that several tables share a metric in, and its rivals by label.
+# The setting of a cell, and the table cells of its rivals by label.
 PooledCell = tuple[Mapping[str, Any], Mapping[str, TableCell]]
 
 _POOLED = (
@@ -58,7 +58,8 @@ _SCORE = (
 _BETTER = "P: probability that a run is better than one of the reference in the same cell"
 TIME = NUMBERS["seconds"]  # to be among the metrics of `with_seeds`, for `Gain.time`
 BASELINE = "fedavg"  # what pictures and pages compare with
-_ENDS = ("local", "centralized")  # their means are 0 and 1 of a normalised score
+_ZERO = "local"  # whose mean is 0 of a normalised score
+_ONE = "centralized"  # whose mean is 1
 
 
 @dataclass(frozen=True)
@@ -281,12 +282,15 @@ def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledC
 
 
 def _rivals(rows: Sequence[Row], column: int) -> dict[str, TableCell]:
-    """Return label -> the cell of its chosen configuration, of the rows that have values there."""
+    """Return label -> cell of the chosen configuration, for the rows that have a value there."""
     return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
 
 
 def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLIT_FIELDS) -> Values:
-    """Return cell -> algorithm -> partition -> value; one seed and values of `fields` are one."""
+    """Return cell -> algorithm -> partition -> value.
+
+    A partition is named by its seed and the values of `fields`.
+    """
     values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
     for place, (setting, rows) in enumerate(cells):
         split = tuple(setting.get(name) for name in fields)
@@ -299,7 +303,10 @@ def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLI
 def _contested_cells(
     tables: Sequence[ResultTable], metric: Number
 ) -> dict[Hashable, Mapping[str, TableCell]]:
-    """Return cell -> label -> cell of the table, of the rivals with values in cells that count."""
+    """Return cell -> label -> table cell of each rival with a value, for the cells that count.
+
+    A cell counts if several algorithms have finished runs there.
+    """
     cells: dict[Hashable, Mapping[str, TableCell]] = {}
     for table in tables:
         rows = [row for row in table.rows if not row.reference]
@@ -318,22 +325,26 @@ def _cell_key(table: ResultTable, place: tuple[Any, ...]) -> Hashable:
 def _scales(
     tables: Sequence[ResultTable], metric: Number, cells: Mapping[Hashable, Any]
 ) -> dict[Hashable, tuple[float, float]]:
-    """Return cell -> means of `local` and `centralized`, where the second is the better one."""
+    """Return cell -> means of `local` and `centralized`, where `centralized` is better."""
     scales: dict[Hashable, tuple[float, float]] = {}
     sign = 1 if metric.higher_is_better else -1
     for table in tables:
         rows = {row.algorithm: row for row in table.rows}
-        if not metric.differs_by_seed or any(name not in rows for name in _ENDS):
+        if not metric.differs_by_seed or not {_ZERO, _ONE} <= rows.keys():
             continue
         for column, head in table.results:
             key = _cell_key(table, head.place)
             if head.metric.name != metric.name or key not in cells:
                 continue
-            ends = [rows[name].cells[column] for name in _ENDS]
-            zero, one = (cell.statistic("mean") if cell.competes else None for cell in ends)
+            zero = _competing_mean(rows[_ZERO].cells[column])
+            one = _competing_mean(rows[_ONE].cells[column])
             if zero is not None and one is not None and sign * one > sign * zero:
                 scales[key] = (zero, one)
     return scales
+
+
+def _competing_mean(cell: TableCell) -> float | None:
+    return cell.statistic("mean") if cell.competes else None
 
 
 def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
