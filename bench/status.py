@@ -93,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _status(argv: Sequence[str]) -> None:
     options = parse(argv, PROG)
-    out = checked_path((Path(options.out) if options.out else default_out()).resolve())
+    named = Path(options.out) if options.out else default_out()
+    out = checked_path(named.resolve())
     if out.is_file():
         command = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")

@@ -114,7 +114,8 @@ def leaderboard(
         ranks[f"{metric.name}_rank"] = _ranks(board, competing, last, metric)
     for name in TESTED:
         ranks[f"{name}_excluded"] = _excluded(board[enough], runs, metrics[name])
-    board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
+    rank_columns = pd.DataFrame(ranks, index=board.index)
+    board = pd.concat([board, rank_columns], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
 
@@ -261,7 +262,8 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
 
 
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
-    values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
+    values = finished[[*CONFIGURATION, *metrics]]
+    values = values.astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
     tables = {"mean": groups.mean(), "std": groups.std(ddof=1)}
     count = groups.count()
@@ -276,7 +278,9 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[p
         tables[side] = clipped
     complete = count.eq(groups.size(), axis=0)  # there is no mean over some of the seeds
     partial = _may_lack(metrics)
-    statistics = [table.where(complete).add_suffix(f"_{name}") for name, table in tables.items()]
+    statistics = []
+    for name, table in tables.items():
+        statistics.append(table.where(complete).add_suffix(f"_{name}"))
     return [*statistics, count[partial].add_suffix("_count")]
 
 
@@ -319,7 +323,8 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
     score = score.where(rule.isin(["validation", CLIENTS, "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
-    tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
+    tried = board[names].assign(score=score, contest=contests.ngroup())
+    tried = tried[score.notna() & ~alone]
     # Of equals the first is selected, hence the sorting by name.
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
     return [*board.index[alone], *tried.drop_duplicates("contest").index]

@@ -41,8 +41,9 @@ def chosen(
     """
     is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
     searched = current(runs[is_search], tuned)
-    matches = {text: _is_at(text, at, defaults or {}) for text in searched["setting_json"].unique()}
-    searched = searched[searched["setting_json"].map(matches).astype(bool)]
+    settings = searched["setting_json"]
+    was_tuned = {text: _is_at(text, at, defaults or {}) for text in settings.unique()}
+    searched = searched[settings.map(was_tuned).astype(bool)]
     board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
     return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)

@@ -84,8 +84,10 @@ class Replication:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation over seeds (n - 1); None below two."""
-        return statistics.stdev(self.values) if self.mean is not None and self.n > 1 else None
+        """Standard deviation over seeds (n - 1); None below two seeds."""
+        if self.mean is None or self.n < 2:
+            return None
+        return statistics.stdev(self.values)
 
     @property
     def difference(self) -> float | None:
@@ -155,29 +157,32 @@ def _nearest_runs(
     If a table compares numbers of epochs, a full run of another of the `settings` is not a
     shortened run of this number.
     """
-    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    runs_of: dict[str, list[Run]] = {}  # by setting_json
+    shortened_of: dict[str, dict[str, Any]] = {}
     for run in runs:
         shortened = shortened_by(counterpart.setting, run["setting"])
         if shortened is None:
             continue
         if shortened and any(shortened_by(other, run["setting"]) == {} for other in settings):
             continue
-        groups.setdefault(run["setting_json"], (shortened, []))[1].append(run)
-    if not groups:
+        shortened_of[run["setting_json"]] = shortened
+        runs_of.setdefault(run["setting_json"], []).append(run)
+    if not runs_of:
         return [], {}
 
-    def nearness(
-        group: tuple[Mapping[str, Any], Sequence[Run]],
-    ) -> tuple[bool, bool, tuple[float, ...]]:
-        shortened, members = group
-        finished = any(run["status"] == "finished" for run in members)
-        shares = tuple(float(shortened.get(name, counterpart.setting[name])) for name in SHORTENING)
-        return finished, "model" not in shortened, shares
+    def nearness(setting_json: str) -> tuple[bool, bool, list[float]]:
+        setting = {**counterpart.setting, **shortened_of[setting_json]}
+        finished = any(run["status"] == "finished" for run in runs_of[setting_json])
+        shares = [float(setting[name]) for name in SHORTENING]
+        return finished, "model" not in shortened_of[setting_json], shares
 
-    shortened, members = max(groups.values(), key=nearness)
-    # Of several runs of one seed keep the last finished one, or the last if none finished.
-    ordered = sorted(members, key=lambda run: (run["status"] == "finished", run["finished"]))
-    return list({run["seed"]: run for run in ordered}.values()), shortened
+    nearest = max(runs_of, key=nearness)
+    # If a seed has several runs, keep the last finished run, or the last if none finished.
+    in_order = sorted(
+        runs_of[nearest], key=lambda run: (run["status"] == "finished", run["finished"])
+    )
+    run_of_seed = {run["seed"]: run for run in in_order}
+    return list(run_of_seed.values()), shortened_of[nearest]
 
 
 def _replication(
@@ -189,23 +194,33 @@ def _replication(
     finished = [run for run in runs if run["status"] == "finished"]
     if not finished:
         states = {run["status"] for run in runs}
-        state = next((state for state in ("failed", "stopped") if state in states), "missing")
+        state = "missing"
+        if states:
+            state = "failed" if "failed" in states else "stopped"
         return Replication(counterpart, state, shortened=shortened)
     printed = counterpart.printed
-    readings = [
-        printed.measured.value(curves.get(run["run_key"], {}), printed.read_to) for run in finished
-    ]
-    values = tuple(value for value in readings if value is not None)
+    values = []
+    for run in finished:
+        curve = curves.get(run["run_key"], {})
+        value = printed.measured.value(curve, printed.read_to)
+        if value is not None:
+            values.append(value)
     state = "value"
     diverged = sum(bool(run["diverged"]) for run in finished)
     if diverged:
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if printed.rule == "to_target" else "unmeasured"
-    copies = len({run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])})
-    incomplete = len(runs) - len(finished)
+    hashes = {run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])}
     return Replication(
-        counterpart, state, values, len(finished), incomplete, shortened, copies, diverged
+        counterpart,
+        state,
+        tuple(values),
+        n=len(finished),
+        incomplete=len(runs) - len(finished),
+        shortened=shortened,
+        copies=len(hashes),
+        diverged=diverged,
     )
 
 
@@ -216,18 +231,24 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     several counterparts has a row for each of them.
     """
     places = list(dict.fromkeys(_place(row.counterpart.printed) for row in rows))
-    varying = [i for i, values in enumerate(zip(*places, strict=True)) if len({*values}) > 1]
-    common = [i for i in range(len(_PLACE)) if i not in varying]
+    varying = []
+    common = []
+    for i, values in enumerate(zip(*places, strict=True)):
+        if len(set(values)) > 1:
+            varying.append(i)
+        else:
+            common.append(i)
     heads: list[Head] = []
     for i, place in enumerate(places):
         heads += [Head((i,), _label(place, varying), column) for column in _COLUMNS]
-    remarks = dict.fromkeys(filter(None, (row.counterpart.printed.note for row in rows)))
-    # Printed in the cells that have the remark.
-    numbers = {note: number for number, note in enumerate(remarks, start=1)}
+    numbers: dict[str, int] = {}  # of remarks, printed in the cells that have the remark
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
         printed = row.counterpart.printed
-        lines.setdefault((printed.printed, row.counterpart.label), {})[_place(printed)] = row
+        if printed.note:
+            numbers.setdefault(printed.note, len(numbers) + 1)
+        line = lines.setdefault((printed.printed, row.counterpart.label), {})
+        line[_place(printed)] = row
     body = []
     for (name, label), line in lines.items():
         cells = chain.from_iterable(_cells(line.get(place), numbers) for place in places)
@@ -265,7 +286,8 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
 
 
 def _place(printed: PrintedCell) -> tuple[Any, ...]:
-    return (*(getattr(printed, name) for name in _PLACE[:-1]), printed.measured)
+    fields = [getattr(printed, name) for name in _PLACE[:-1]]
+    return (*fields, printed.measured)
 
 
 def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
@@ -327,13 +349,17 @@ def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
     """Yield the lines above the table: common fields, definitions of metrics, numbers with runs."""
     place = _place(rows[0].counterpart.printed)
-    shared = [_label(place, [i]) for i in common if _PLACE[i] != "metric" and place[i] is not None]
+    shared = []
+    for i in common:
+        if _PLACE[i] != "metric" and place[i] is not None:
+            shared.append(_label(place, [i]))
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
     units = {FRACTION: f", in {FRACTION.shown}", VARIANCE: f", {VARIANCE.shown}"}
     metrics = dict.fromkeys(row.counterpart.printed.measured for row in rows)
-    yield from dict.fromkeys(metric.meaning + units.get(metric.unit, "") for metric in metrics)
+    meanings = [metric.meaning + units.get(metric.unit, "") for metric in metrics]
+    yield from dict.fromkeys(meanings)
     cells = {row.counterpart.printed for row in rows}
     with_runs = {row.counterpart.printed for row in rows if row.n}
     as_printed = {row.counterpart.printed for row in rows if row.n and not row.shortened}
@@ -355,8 +381,11 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
     if any(row.copies > 1 for row in rows):
         yield f"{_COPIES} seeds run on different copies of the data"
     states = {row.state for row in rows}
-    yield from (note for state, (_, note) in _STATES.items() if state in states and note)
-    yield from (f"[{number}] {note}" for note, number in remarks.items())
+    for state, (_, note) in _STATES.items():
+        if state in states and note:
+            yield note
+    for remark, number in remarks.items():
+        yield f"[{number}] {remark}"
 
 
 def _shortening(row: Replication) -> str:

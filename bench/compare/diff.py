@@ -87,8 +87,11 @@ def _short_name(name: str) -> str:
 
 def _differing_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return field -> the two values, of the fields that differ."""
-    pairs = {name: [first.get(name), second.get(name)] for name in dict.fromkeys([*first, *second])}
-    return {name: values for name, values in pairs.items() if values[0] != values[1]}
+    pairs = {}
+    for name in dict.fromkeys([*first, *second]):
+        if first.get(name) != second.get(name):
+            pairs[name] = [first.get(name), second.get(name)]
+    return pairs
 
 
 def _setting(name: str) -> dict[str, Any]:
@@ -105,7 +108,8 @@ def _run(start: str, source: Folders) -> Fields:
     from leaderboards import COLUMNS
     from leaderboards.rows.frames import records
 
-    (row,) = records(run_of_key(source.runs(), start, [store.out for store in source.stores]))
+    folders = [store.out for store in source.stores]
+    (row,) = records(run_of_key(source.runs(), start, folders))
     setting = json.loads(row["setting_json"])
     shown_below = {"hp_json", "setting_json", *setting}
     fields: Fields = {group: {} for group in _GROUPS}

@@ -231,8 +231,10 @@ def _table(counts: NDArray[np.int64], columns: NDArray[np.int64]) -> Table:
     table = Table(*rich_columns, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for client, row in enumerate(counts[:MOST_ROWS]):
         numbers = [str(count) if count else "." for count in row[columns]]
-        table.add_row(str(client), str(row.sum()), str((row > 0).sum()), *numbers)
+        classes = int((row > 0).sum())
+        table.add_row(str(client), str(row.sum()), str(classes), *numbers)
     table.add_section()
     totals = counts.sum(axis=0)
-    table.add_row("all", str(totals.sum()), str((totals > 0).sum()), *map(str, totals[columns]))
+    classes = int((totals > 0).sum())
+    table.add_row("all", str(totals.sum()), str(classes), *map(str, totals[columns]))
     return table

@@ -58,9 +58,11 @@ class TextLoader(FileLoader):
 
     def parse(self, folder: Path) -> Dataset:
         """Read and split all texts."""
-        tables = self.tables(folder) or [[file.find(folder) or folder] for file in self.files[1:]]
+        files_of_parts = self.tables(folder)
+        if not files_of_parts:
+            files_of_parts = [[file.find(folder) or folder] for file in self.files[1:]]
         parts: list[Part] = []
-        for files in tables:
+        for files in files_of_parts:
             with self.reading(files[0], folder):
                 parts.append(self._part(files))
         if self.development and len(parts[1]) != self.development:

@@ -123,8 +123,9 @@ class Idx(Vision):
             with self.reading(place, folder):
                 arrays.append(read_idx(place))
         train_x, train_y, test_x, test_y = arrays
-        parts = ((train_x, train_y), (test_x, test_y))
-        return [(x[:, None], whole_numbers(y, "label") - self.first_label) for x, y in parts]
+        train_labels = whole_numbers(train_y, "label") - self.first_label
+        test_labels = whole_numbers(test_y, "label") - self.first_label
+        return [(train_x[:, None], train_labels), (test_x[:, None], test_labels)]
 
 
 @dataclass(frozen=True)

@@ -146,10 +146,8 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
         values = _printable(chunk.items).to_pylist()
         ranges = pairwise(chunk.offsets.to_pylist())
         for (begin, end), valid in zip(ranges, chunk.is_valid().to_pylist(), strict=True):
-            if valid:
-                dicts.append(dict(zip(keys[begin:end], values[begin:end], strict=True)))
-            else:
-                dicts.append(None)
+            items = zip(keys[begin:end], values[begin:end], strict=True)
+            dicts.append(dict(items) if valid else None)
     return dicts
 
 

@@ -384,7 +384,8 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
     ordered = _best_first(index)
     identity = pc.binary_join_element_wise(ordered["run_key"], ordered["environment"], "-")
     counts = identity.value_counts()
-    shared = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    is_shared = pc.greater(counts.field("counts"), 1)
+    shared = counts.field("values").filter(is_shared)
     rivals = ordered.filter(pc.is_in(identity, shared))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _with_results(rivals):
@@ -437,9 +438,9 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    schema = runs_schema()
-    names = schema.names if columns is None else list(columns)
-    schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
+    whole = runs_schema()
+    names = whole.names if columns is None else list(columns)
+    schema = pa.schema([whole.field(name) for name in names], metadata=whole.metadata)
     holders = index["holder"].unique()
     files = [read_table(Path(holder), "runs", names) for holder in holders.to_pylist()]
     tables = [fit(file, schema) for file in files]
@@ -529,10 +530,13 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
             path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file")
         )
         if "file" in table.column_names:
-            table = table.filter(pc.is_in(table["file"].cast(pa.string()), pa.array(files)))
+            wanted = pc.is_in(table["file"].cast(pa.string()), pa.array(files))
+            table = table.filter(wanted)
         else:
-            table = table.filter(pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys)))
-            table = table.append_column("file", pa.array(files[:1] * table.num_rows, pa.string()))
+            wanted = pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys))
+            table = table.filter(wanted)
+            file_of_points = pa.array(files[:1] * table.num_rows, pa.string())
+            table = table.append_column("file", file_of_points)
         tables.append(fit(table, schema))
     return pa.concat_tables(tables), missing
 
@@ -594,7 +598,8 @@ def _compact(folder: Folder) -> Compacted:
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
     remaining = folder.paths()
-    orphans = Claims(folder, folder.segments()).names - {path.name for path in remaining}
+    claimed = Claims(folder, folder.segments()).names
+    orphans = claimed - {path.name for path in remaining}
     for path in part_of(folder.out, "curves").glob("[!.]*.parquet"):
         if path.name in orphans:  # of a compaction that was killed
             path.unlink(missing_ok=True)

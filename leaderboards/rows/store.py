@@ -115,16 +115,18 @@ class Store:
         written = datetime.now(UTC)
         names = {Path(name).suffix: name for name in tracked}
         if forced:  # the row counts before older rows, even if another machine's clock is ahead
+            key = row["run_key"]
             with suppress(StoreError):  # a broken file of other rows must not lose this row
-                index = self._folder.steady(lambda: self._folder.index([row["run_key"]]))
+                index = self._folder.steady(lambda: self._folder.index([key]))
                 for time in index["written"].drop_null().to_pylist():
                     written = max(written, time + timedelta(microseconds=1))
-                names = self.tracked([row["run_key"]]).get(row["run_key"], {}) | names
+                names = self.tracked([key]).get(key, {}) | names
         listed = " ".join(sorted(names.values())) or None
         table = run_table({**row, "written": written, "forced": forced, "tracked": listed})
         if not self._swept:
-            for folder in (self.out, part_of(self.out, "runs"), part_of(self.out, "curves")):
-                sweep_leftovers(folder)
+            sweep_leftovers(self.out)
+            sweep_leftovers(part_of(self.out, "runs"))
+            sweep_leftovers(part_of(self.out, "curves"))
             self._swept = True
         if not forced:
             superseding = self._folder.steady(lambda: self._superseding_file(row, table))
@@ -365,9 +367,9 @@ class Folders:
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.stores = [
-            RowFile(path) if path.is_file() else Store(path) for path in dict.fromkeys(folders)
-        ]
+        self.stores: list[RowFile | Store] = []
+        for path in dict.fromkeys(folders):
+            self.stores.append(RowFile(path) if path.is_file() else Store(path))
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does, with a column `out`: the folder of each.
@@ -381,12 +383,14 @@ class Folders:
         """Read the curves of the rows that `runs` returns, as `Store.curves` does."""
         import pandas as pd
 
-        chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]
-        parts = []
+        chosen = self._runs
+        if keys is not None:
+            chosen = chosen[chosen["run_key"].isin(set(keys))]
+        frames = []
         for store in self.stores:
-            own = chosen.loc[chosen["out"] == str(store.out), "run_key"]
-            parts.append(store.curves(set(own)))
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+            own_keys = chosen.loc[chosen["out"] == str(store.out), "run_key"]
+            frames.append(store.curves(set(own_keys)))
+        return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
     def only(self, runs: pd.DataFrame) -> Folders:
         """Return the same folders with only `runs`, which are some of their rows."""
@@ -413,9 +417,10 @@ class Folders:
 
     def _forced(self, runs: pd.DataFrame) -> list[float]:
         """Return minus the time at which each forced row was written, 0 for other rows."""
-        forced = {
-            str(store.out): store.forced() for store in self.stores if isinstance(store, Store)
-        }
+        forced = {}
+        for store in self.stores:
+            if isinstance(store, Store):
+                forced[str(store.out)] = store.forced()
         times = []
         for out, key in zip(runs["out"], runs["run_key"], strict=True):
             time = forced.get(out, {}).get(key)

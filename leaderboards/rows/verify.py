@@ -127,7 +127,11 @@ def disagreements(index: pa.Table) -> list[Fault]:
     It names all of these rows.
     """
     _, disagreeing = judge(index)
-    return [_disagreement(sorted(rows, key=lambda row: row["written"])) for rows in disagreeing]
+    faults = []
+    for rows in disagreeing:
+        in_order = sorted(rows, key=lambda row: row["written"])
+        faults.append(_disagreement(in_order))
+    return faults
 
 
 def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Fault:
@@ -148,8 +152,9 @@ def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Fault:
 def _validated(folder: Folder) -> FolderCheck:
     checked = _examined(folder)
     checked.faults += disagreements(checked.index)
-    files = [*(folder.out / "curves").glob("*"), *(folder.out / "runs").glob("*")]
-    for path in sorted(files):
+    runs = folder.out / "runs"
+    curves = folder.out / "curves"
+    for path in sorted([*curves.glob("*"), *runs.glob("*")]):
         if path.suffix != ".parquet" and not path.name.startswith("."):
             name = f"{path.parent.name}/{path.name}"
             checked.faults.append(Fault(name, "not a parquet file", "move it away"))
@@ -162,8 +167,8 @@ def _validated(folder: Folder) -> FolderCheck:
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes
     # them.
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
-        orphan = path.name not in claims.names and not (folder.out / "runs" / path.name).exists()
-        if orphan and path not in checked.broken:
+        is_orphan = path.name not in claims.names and not (runs / path.name).exists()
+        if is_orphan and path not in checked.broken:
             step = "delete it, or bring back the row's file"
             checked.faults.append(Fault(f"curves/{path.name}", "a curve without a row", step))
     for row in checked.without_curve:
@@ -224,7 +229,8 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Fault]:
     """
     if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
-    for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
+    stated_in_name = path.stem.rpartition("-")[2]
+    for file, digest in ((path, stated_in_name), (curve_path(path), stated)):
         if is_regular(file) and not content_hash(file).startswith(digest):
             problem = "changed since it was written: another hash"
             step = f"{remedy(file)}; its runs are then run again"

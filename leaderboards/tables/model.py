@@ -292,7 +292,9 @@ def sheet(
         notes: lines at the end.
         records: see `Sheet`.
     """
-    heads = tuple(Head((label,), label, Number(name, name, ANY)) for name, label in headings)
+    heads = []
+    for name, group in headings:
+        heads.append(Head((group,), group, Number(name, name, ANY)))
     lines = []
     for name, texts in rows.items():
         cells = []
@@ -301,7 +303,7 @@ def sheet(
             cells.append(TableCell(state, head.metric, words=text or STATES["missing"][0]))
         lines.append(Row(name, model="", hyperparameters="", cells=tuple(cells)))
     table = ResultTable(
-        title, tuple(captions), heads, tuple(lines), tuple(notes), setting={}, by=("place",)
+        title, tuple(captions), tuple(heads), tuple(lines), tuple(notes), setting={}, by=("place",)
     )
     return Sheet(table, tuple(records))
 

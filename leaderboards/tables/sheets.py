@@ -104,9 +104,10 @@ def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey,
         if reference in values:
             others = [label for label in values if label != reference]
             family |= {(label, head): paired(values, label, reference) for label in others}
+    tests = list(family.values())
     if not metric.differs_by_seed:
-        family = {place: replace(test, interval=None, p=None) for place, test in family.items()}
-    return dict(zip(family, corrected(list(family.values())), strict=True))
+        tests = [replace(test, interval=None, p=None) for test in tests]
+    return dict(zip(family, corrected(tests), strict=True))
 
 
 def _on_other_data(table: ResultTable) -> set[CellKey]:
