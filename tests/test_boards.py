@@ -121,9 +121,7 @@ def test_folders_become_one_and_sources_stay(laptop, server, tmp_path, capsys, p
     assert main(["validate", str(tmp_path / "all")]) == 0
 
 
-def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(
-    laptop, server, tmp_path, capsys
-):
+def test_unlike_results_are_kept_on_request(laptop, server, tmp_path, capsys):
     add(server, 0.7, seed=0, finished=LATER)
     assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all")]) == 3
     said = capsys.readouterr().err
@@ -154,7 +152,7 @@ def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_failed_row_yields_to_a_finished_one(laptop, server, tmp_path, capsys, packed):
+def test_finished_rows_replace_failed_rows(laptop, server, tmp_path, capsys, packed):
     server.write(failed_row("fedprox", {"mu": 1}, finished=LATER), [])
     assert merged(capsys, tmp_path / "all", server)["new"] == 4
     if packed:
@@ -165,7 +163,7 @@ def test_a_failed_row_yields_to_a_finished_one(laptop, server, tmp_path, capsys,
     assert merged(capsys, tmp_path / "all", server)["new"] == 0
 
 
-def test_a_folder_and_its_compacted_copy_are_one(laptop, server, tmp_path, capsys):
+def test_a_compacted_copy_merges_as_one(laptop, server, tmp_path, capsys):
     """Whichever of the two is compacted: files that a segment stands in for are not copied."""
     merged(capsys, tmp_path / "all", laptop)
     compact(laptop.out)
@@ -178,7 +176,7 @@ def test_a_folder_and_its_compacted_copy_are_one(laptop, server, tmp_path, capsy
 
 
 @pytest.mark.parametrize("damage", ["cut", "key", "newer"])
-def test_what_is_not_in_order_stops_the_merge(laptop, server, tmp_path, capsys, damage):
+def test_a_fault_stops_the_merge(laptop, server, tmp_path, capsys, damage):
     path = next((server.out / "runs").glob("*.parquet"))
     {
         "cut": _cut,
@@ -190,9 +188,7 @@ def test_what_is_not_in_order_stops_the_merge(laptop, server, tmp_path, capsys, 
     assert parquets(tmp_path / "all") == {}
 
 
-def test_an_interrupted_merge_leaves_whole_rows_and_the_next_one_completes_it(
-    laptop, server, tmp_path, capsys, monkeypatch
-):
+def test_an_interrupted_merge_is_completed_later(laptop, server, tmp_path, capsys, monkeypatch):
     merged(capsys, tmp_path / "whole", laptop, server)
     expected = Store(tmp_path / "whole")
 
@@ -250,7 +246,7 @@ def faults(capsys: pytest.CaptureFixture[str], store: Store) -> list[dict[str, s
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_folder_in_order_has_no_findings(laptop, server, capsys, packed):
+def test_a_folder_in_order_has_no_faults(laptop, server, capsys, packed):
     server.write(failed_row("moon"), [])
     for store in (laptop, server):
         if packed:
@@ -317,7 +313,7 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
 }
 
 
-def test_a_run_in_a_segment_is_not_to_be_deleted_with_all_others(laptop, capsys):
+def test_no_advice_deletes_a_segment(laptop, capsys):
     change(next(path for path in (laptop.out / "runs").glob("*.parquet")), seconds=-1.0)
     compact(laptop.out)
     listed = faults(capsys, laptop)
@@ -325,7 +321,7 @@ def test_a_run_in_a_segment_is_not_to_be_deleted_with_all_others(laptop, capsys)
     assert all("--force" in fault["next_step"] for fault in listed)
 
 
-def test_a_merge_brings_a_curve_that_the_target_lacks(laptop, tmp_path):
+def test_a_merge_brings_missing_curves(laptop, tmp_path):
     for folder in ("first", "second"):
         merge([laptop.out], tmp_path / folder)
     lost = next((tmp_path / "first" / "curves").iterdir())
@@ -335,7 +331,7 @@ def test_a_merge_brings_a_curve_that_the_target_lacks(laptop, tmp_path):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_wrong_is_named_with_the_next_step(laptop, capsys, damage):
+def test_faults_name_the_next_step(laptop, capsys, damage):
     make, problem, step = DAMAGES[damage]
     path = next(path for path in (laptop.out / "runs").glob("*.parquet"))
     make(path)

@@ -87,7 +87,7 @@ def test_a_better_row_is_not_replaced(tmp_path: Path) -> None:
         ({}, {"local_accuracy_mean": None}, True),
     ],
 )
-def test_a_row_covers_what_readers_need_no_more(
+def test_a_row_covers_needless_rows(
     ours: dict[str, Any], theirs: dict[str, Any], covered: bool, tmp_path: Path
 ) -> None:
     other = Store(tmp_path / "other")
@@ -116,7 +116,7 @@ def test_compaction_claims_only_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stated", [b"7", b"{", b"[[]]", b"[" * 10**5])
-def test_a_statement_that_is_no_list_of_names(stated: bytes, tmp_path: Path) -> None:
+def test_a_claim_must_be_a_list(stated: bytes, tmp_path: Path) -> None:
     fill(tmp_path, range(2))
     segment = claiming(tmp_path, [])
     table = pq.read_table(segment)

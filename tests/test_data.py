@@ -59,7 +59,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 @pytest.mark.parametrize(
     "name", [name for name, info in data.DATASETS.items() if info.kind == "images"]
 )
-def test_each_normalization_has_a_number_for_each_channel(name):
+def test_normalizations_have_one_number_a_channel(name):
     info = data.info(name)
     assert {"standard", "none"} <= set(info.normalizations)
     for rule in info.normalizations:
@@ -75,7 +75,7 @@ def test_unknown_names_are_answered_with_the_nearest():
         data.info("digits").normalization("fedgkd")
 
 
-def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch(small, folder):
+def test_the_registry_imports_little(small, folder):
     prepared = small.loader.read(folder)
     originals = json.loads((small.loader.place() / file_loaders.META).read_text())["originals"]
     program = (
@@ -92,7 +92,7 @@ def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch
     )
 
 
-def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, monkeypatch):
+def test_where_the_data_folder_is(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path / "variable"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     assert download.data_dir(tmp_path / "option") == tmp_path / "option"
@@ -107,7 +107,7 @@ def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, mon
 # --- digits
 
 
-def test_digits_are_those_of_scikit_learn_and_never_change():
+def test_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     digits, info, (pixels, targets) = (
@@ -141,7 +141,7 @@ def test_digits_are_those_of_scikit_learn_and_never_change():
 # --- files that are here, and their prepared copies
 
 
-def test_cifar_is_read_as_written_without_the_names_of_its_classes(small, folder):
+def test_cifar_is_read_without_class_names(small, folder):
     cifar = data.load("cifar10", folder, offline=True)
     np.testing.assert_array_equal(cifar.train_x, small.pixels[:40])
     np.testing.assert_array_equal(cifar.train_y, small.labels[:40])
@@ -154,7 +154,7 @@ def test_cifar_is_read_as_written_without_the_names_of_its_classes(small, folder
     )
 
 
-def test_a_copy_is_read_instead_of_the_originals(small, folder, monkeypatch):
+def test_a_prepared_copy_is_read(small, folder, monkeypatch):
     first = small.loader.read(folder)
     monkeypatch.setattr(vision.Vision, "parse", lambda *_: pytest.fail("the originals were read"))
     second = small.loader.read(folder)
@@ -179,9 +179,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("damage", ["bit", "cut", "empty", "bomb"])
-def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
-    small, folder, tmp_path, damage
-):
+def test_a_damaged_file_is_not_unpickled(small, folder, tmp_path, damage):
     small.loader.read(folder)
     file, ran = small.files[1], tmp_path / "ran"
     blob = file.read_bytes()
@@ -212,7 +210,7 @@ def test_a_damaged_copy_is_not_used(small, folder, tmp_path, name, damage):
     assert again.hash == first.hash
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(small, folder, tmp_path):
+def test_an_unwritable_cache_is_no_error(small, folder, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     assert len(small.loader.read(folder).train_y) == 40
 
@@ -300,7 +298,7 @@ def test_an_array_is_what_its_pickle_says():
         b"",
     ],
 )
-def test_what_is_no_array_of_whole_numbers_is_refused(blob):
+def test_pickles_without_whole_numbers_are_refused(blob):
     with pytest.raises(pickle.UnpicklingError):
         load_arrays(blob)
 
@@ -318,7 +316,7 @@ def test_plain_values_are_read_in_every_protocol(protocol):
     assert load_arrays(pickle.dumps(kept, protocol)) == kept
 
 
-def test_a_file_of_any_size_is_not_read(folder, monkeypatch):
+def test_too_large_a_file_is_refused(folder, monkeypatch):
     file = formats.put(folder / "mnistm_data.pkl", pickle.dumps({"x": 1}))
     monkeypatch.setattr(digits5, "MOST_BYTES", file.stat().st_size - 1)
     with pytest.raises(EnvironmentProblem, match="bytes"):
@@ -344,7 +342,7 @@ def test_preparing_says_sizes_and_keeps_a_copy(small, folder, tmp_path, capsys):
     assert list(tmp_path.glob("cache/fedkd-bench/cifar10-*/train_x.npy"))
 
 
-def test_preparing_what_cannot_be_prepared_is_an_answer(small, folder, capsys):
+def test_prepare_says_what_it_cannot_do(small, folder, capsys):
     small.files[1].unlink()
     assert main(["prepare", "cifar10", "--offline", "--data-dir", str(folder)]) == 3
     told = capsys.readouterr().err
@@ -358,7 +356,7 @@ def test_preparing_what_cannot_be_prepared_is_an_answer(small, folder, capsys):
     assert caught.value.code == 2
 
 
-def test_the_list_has_every_data_set_and_whether_it_is_here(small, folder, capsys):
+def test_the_list_has_every_data_set(small, folder, capsys):
     assert cli.main(["data", "list", "--json", "--data-dir", str(folder)]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == list(data.DATASETS)

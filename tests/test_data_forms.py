@@ -53,7 +53,7 @@ def cifar(request, folder) -> vision.Cifar:
     return small_cifar(request.param, folder)
 
 
-def test_an_archive_of_cifar_is_the_same_data(folder, cifar, tmp_path):
+def test_cifars_archive_has_the_same_data(folder, cifar, tmp_path):
     whole = cifar.read(folder)
     place = tmp_path / "archive"
     place.mkdir()
@@ -84,7 +84,7 @@ def test_cifar_is_found_in_deeper_folders(folder, cifar, tmp_path, place):
     assert cifar.read(folder / inner).hash == whole.hash
 
 
-def test_hidden_and_very_many_folders_are_left_out(tmp_path, monkeypatch):
+def test_hidden_and_surplus_folders_are_ignored(tmp_path, monkeypatch):
     for name in (".hidden/a", "b/c/d", "e"):
         (tmp_path / name).mkdir(parents=True)
     assert subfolders(tmp_path) == [tmp_path / name for name in ("b", "e", "b/c")]

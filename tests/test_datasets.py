@@ -66,7 +66,7 @@ def small_idx(
 
 
 @pytest.mark.parametrize(("loader", "classes"), [(vision.MNIST, 10), (vision.EMNIST_LETTERS, 26)])
-def test_idx_files_are_read_and_letters_counted_from_zero(folder, loader, classes):
+def test_idx_files_are_read(folder, loader, classes):
     loader, train, test = small_idx(loader, folder, classes)
     formats.put(folder / loader.theirs / "processed/training.pt", b"of an older torchvision")
     formats.put(folder / loader.theirs / "processed/test.pt", b"")
@@ -82,7 +82,7 @@ def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
     return formats.small(vision.USPS, 30, 20, files=files), parts
 
 
-def test_usps_is_the_same_in_its_three_places(folder, tmp_path):
+def test_usps_is_equal_in_three_places(folder, tmp_path):
     loader, parts = small_usps(folder)
     usps = loader.read(folder)
     for values, labels, x, y in (
@@ -127,7 +127,7 @@ def svhn(folder, monkeypatch) -> tuple[FileLoader, list[Part]]:
     return loader, parts
 
 
-def test_svhn_is_found_where_torchvision_and_fedbn_have_it(folder, svhn):
+def test_svhn_is_found_in_both_places(folder, svhn):
     loader, parts = svhn
     same(loader.read(folder), *parts)
     (folder / "SVHN").mkdir()
@@ -151,7 +151,7 @@ def test_cifar100_has_the_fine_labels(folder, monkeypatch):
 # --- SynthDigits and MNIST-M
 
 
-def test_synthdigits_has_zeros_as_they_are_and_nothing_above_nine(folder):
+def test_synthdigits_has_labels_zero_to_nine(folder):
     loader, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=10)
     with pytest.raises(EnvironmentProblem, match="10"):
         loader.read(folder)
@@ -166,7 +166,7 @@ def small_mnist_m(folder: Path) -> tuple[FileLoader, dict[str, Part]]:
     return formats.small(digits5.MNIST_M, 60, 30), parts
 
 
-def test_mnist_m_has_the_validation_part_behind_the_training_part(folder):
+def test_mnist_m_ends_with_its_validation_part(folder):
     loader, parts = small_mnist_m(folder)
     x, y = (np.concatenate([parts[part][array] for part in ("train", "valid")]) for array in (0, 1))
     same(loader.read(folder), channels_first((x, y)), channels_first(parts["test"]))
@@ -211,7 +211,7 @@ def as_fedbn_does(source: Dataset, trained: int) -> list[Part]:
     ]
 
 
-def test_digits5_is_what_fedbn_makes_of_the_five_sources(folder, five):
+def test_digits5_is_composed_as_in_fedbn(folder, five):
     loader = formats.small(digits5.DIGITS5, 5 * 15, 20 + 16 + 10 + 16 + 18, trained=15)
     digits, again = loader.read(folder), loader.read(folder)
     parts = [as_fedbn_does(each.read(folder), 15) for each in five.values()]
@@ -229,7 +229,7 @@ def test_digits5_is_what_fedbn_makes_of_the_five_sources(folder, five):
     assert Dataset.of("digits5", train, test).hash != digits.hash, "groups count"
 
 
-def test_a_missing_or_damaged_source_of_digits5_is_named(folder, five):
+def test_a_bad_source_of_digits5_is_named(folder, five):
     file = folder / five["mnist_m"].files[0].path
     file.write_bytes(b"")
     with pytest.raises(EnvironmentProblem, match=f"{file}.*prepare mnist_m"):
@@ -300,7 +300,7 @@ def incomplete(monkeypatch):
     monkeypatch.setattr(femnist.Femnist, "counted", False)
 
 
-def test_a_tenth_of_each_writers_samples_of_the_hub_is_the_test_part(folder, incomplete):
+def test_femnist_tests_on_a_tenth(folder, incomplete):
     rows = hub_femnist(folder)
     whole = small_femnist().read(folder)
     assert (len(whole.train_y), len(whole.test_y)) == (72, 8)
@@ -384,7 +384,7 @@ def test_tiny_imagenet_is_read_from_its_archive(folder, tiny):
     )
 
 
-def test_both_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_path):
+def test_both_forms_of_tiny_imagenet_agree(folder, tiny, tmp_path):
     loader, _ = tiny
     packed = loader.read(folder)
     for part, kept in (("train", "train"), ("valid", "test")):

@@ -86,7 +86,7 @@ def files_in(folder: Path) -> list[str]:
 WHOLE = [".usps.lock", "set/first", "set/second"]
 
 
-def test_missing_files_are_downloaded_and_nothing_else_stays(folder, server, loader):
+def test_missing_files_are_downloaded(folder, server, loader):
     loader.fetch(folder, offline=False)
     assert files_in(folder) == WHOLE
     assert {name: (folder / "set" / name).read_bytes() for name in CONTENT} == CONTENT
@@ -97,7 +97,7 @@ def test_missing_files_are_downloaded_and_nothing_else_stays(folder, server, loa
 
 
 @pytest.mark.parametrize("damage", ["cut", "another"])
-def test_another_file_is_refused_and_does_not_take_its_place(folder, server, loader, damage):
+def test_a_wrong_download_is_refused(folder, server, loader, damage):
     if damage == "cut":
         server.cut = [200_000, 200_000, 70, 70]  # torchvision asks for the address first
     else:
@@ -110,7 +110,7 @@ def test_another_file_is_refused_and_does_not_take_its_place(folder, server, loa
     assert files_in(folder) == WHOLE
 
 
-def test_offline_uses_the_archive_that_is_here_and_no_network(folder, server, loader):
+def test_offline_unpacks_the_archive_that_is_here(folder, server, loader):
     with pytest.raises(data.MissingData, match=rf"{folder}: set/first, set/second"):
         loader.fetch(folder, offline=True)
     assert not folder.exists()
@@ -126,7 +126,7 @@ def test_offline_uses_the_archive_that_is_here_and_no_network(folder, server, lo
 
 
 @pytest.mark.parametrize("place", ["folder/", "../../"])
-def test_files_are_found_in_an_archive_by_name(folder, server, place):
+def test_archives_are_searched_by_file_name(folder, server, place):
     blob = formats.zipped(
         {f"{place}{name}": blob for name, blob in {**CONTENT, "third": b""}.items()}
     )
@@ -155,15 +155,13 @@ def test_a_swollen_archive_is_not_unpacked(folder, server, monkeypatch):
     assert files_in(folder) == [".usps.lock"]
 
 
-def test_a_folder_that_cannot_be_made_is_named(loader, tmp_path):
+def test_an_unwritable_folder_is_named(loader, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/file/data.*--data-dir"):
         loader.fetch(tmp_path / "file/data", offline=False)
 
 
-def test_torchvision_downloads_its_own_and_only_what_is_missing_is_kept(
-    folder, server, monkeypatch
-):
+def test_torchvision_downloads_only_missing_files(folder, server, monkeypatch):
     from torchvision import datasets
 
     rng = np.random.RandomState(3)
@@ -208,7 +206,7 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_some_of_a_parts_files_are_no_part_and_two_downloads_are_not_mixed(tmp_path, first):
+def test_downloads_are_not_mixed(tmp_path, first):
     names = [
         f"train-{number:05}-of-00003-{number}a6b.parquet" for number in range(first, first + 3)
     ]

@@ -72,9 +72,7 @@ def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[
     )
 
 
-def test_a_short_run_has_not_diverged_and_another_data_set_is_not_reproduced(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_short_runs_and_other_data_sets(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No paper says how long it should be; and what has hardly begun may do no better than guessing."""
     short = (
         "--rounds",
@@ -307,7 +305,7 @@ def test_too_few_samples_name_who_takes_them(
 # Keys
 
 
-def test_keys_of_this_suites_own_are_what_they_were() -> None:
+def test_built_in_keys_are_unchanged() -> None:
     for setting in (
         Setting(),
         Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None),
@@ -324,7 +322,7 @@ def key(setting: Setting = SETTING) -> str:
     return RunSpec("fedavg", {}, setting, 0).key
 
 
-def test_the_content_of_a_data_set_is_in_its_key(world: Path) -> None:
+def test_content_enters_the_run_key(world: Path) -> None:
     setting = Setting(dataset="my_world:SHAPES")
     before = key(setting)
     module, (train, test) = world / "my_world.py", shapes()

@@ -125,7 +125,7 @@ def test_a_table_is_numbers_and_labels(tmp_path: Path) -> None:
 # What makes two runs the same
 
 
-def test_content_decides_the_run_key_and_paths_do_not(tmp_path: Path) -> None:
+def test_content_decides_the_run_key(tmp_path: Path) -> None:
     first = images(tmp_path / "d" / "one")
     second = tmp_path / ODD
     images(second.parent / "e" / "one").rename(second)
@@ -138,7 +138,7 @@ def test_content_decides_the_run_key_and_paths_do_not(tmp_path: Path) -> None:
     assert {key_of(f"folder:{second}")} != keys
 
 
-def test_a_changed_pixel_or_cell_is_another_run(tmp_path: Path) -> None:
+def test_changed_data_are_another_run(tmp_path: Path) -> None:
     root = images(tmp_path / "d")
     file = table(tmp_path / "t.csv")
     before = key_of("folder:d"), key_of("csv:t.csv", "kind")
@@ -202,7 +202,7 @@ def test_a_sweep_and_what_follows_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sweep.main([*again, "--dataset", "folder:moved"]) == 0
 
 
-def test_a_table_is_swept_over_seeds_and_confirmed(tmp_path: Path) -> None:
+def test_a_table_is_swept_and_confirmed(tmp_path: Path) -> None:
     table(tmp_path / "t, 1.csv")
     words = ("--dataset", f"csv:{tmp_path / 't, 1.csv'}", "--set", "label=kind")
     assert run(tmp_path / "out", *SHORT, *words, "--budget", "2", "--confirm", "1") == 0

@@ -48,7 +48,7 @@ def content(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_a_link_in_place_of_a_state_is_refused(folder: StateFolder, home: Path) -> None:
+def test_a_link_is_no_state(folder: StateFolder, home: Path) -> None:
     folder.path.parent.mkdir()
     folder.path.symlink_to(home)
     before = content(home)
@@ -99,7 +99,7 @@ def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
     assert not folder.path.exists()
 
 
-def test_a_removal_that_is_killed_leaves_no_state(
+def test_a_killed_removal_leaves_no_state(
     folder: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(folder)

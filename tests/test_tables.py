@@ -97,7 +97,7 @@ def test_the_papers_choices() -> None:
     assert weights == {1.0: 0.001, 0.1: 1.0, 0.01: 1.0}
 
 
-def test_every_configuration_where_the_paper_tells_no_choice() -> None:
+def test_unstated_choices_run_all_configurations() -> None:
     cells = {
         cell.printed.algorithm: cell
         for cell in cells_of("fedcad", "2")
@@ -116,7 +116,7 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
     )
 
 
-def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
+def test_cells_are_runs_of_ordinary_sweeps() -> None:
     values = {"alpha": ("0.1",), "buffer": ("5",)}
     own = make_plan(Request(("fedgkd",), "cifar10", "fedgkd", values, seeds=2))
     table = plan_of(
@@ -127,7 +127,7 @@ def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
     ]
 
 
-def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
+def test_a_tables_tuned_fields_are_tried() -> None:
     narrow = {"algorithms": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
     assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.1, 0.05, 0.01]
@@ -142,7 +142,7 @@ def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     ] == [(lr, 2, True) for lr in (0.1, 0.05, 0.01)]
 
 
-def test_local_epochs_narrow_a_table_that_varies_them_and_shorten_another() -> None:
+def test_local_epochs_narrow_or_shorten_tables() -> None:
     narrowed = plan_of("fedcad", "4", values={"local_epochs": ["1"]})
     assert len(narrowed.cells) == 4
     assert not any(run_spec.shortened for run_spec in narrowed.run_specs)
@@ -205,7 +205,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_mistakes_end_with_2_and_what_there_is(
+def test_mistakes_end_with_status_2(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments, said = BAD[name]
@@ -348,7 +348,7 @@ def test_the_table_in_other_formats(
     assert row in capsys.readouterr().out
 
 
-def test_shortened_runs_are_marked_and_give_way_to_full_ones(
+def test_full_runs_replace_shortened_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_spec = cell().run_specs[0]
@@ -369,7 +369,7 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     assert (found["ours"], found["n"], found["shortened"]) == (0.7, 1, "")
 
 
-def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
+def test_outside_models_are_marked_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_spec, version = cell().run_specs[0], entry("fedavg").version
@@ -382,7 +382,7 @@ def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
     assert "model mine:net for resnet8" in capsys.readouterr().out
 
 
-def test_runs_of_another_problem_stand_for_no_cell(
+def test_other_problems_stand_for_no_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for setting in ({"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"augmentation": "none"}):
@@ -426,7 +426,7 @@ def curve_of(accuracy: list[float], per_round: int) -> list[tuple[int, str, floa
     ]
 
 
-def test_targets_that_some_seeds_miss_are_not_averaged(
+def test_missed_targets_are_not_averaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_spec = cell("feddkd", "feddkd", "III").run_specs[0]
@@ -455,7 +455,7 @@ def test_targets_that_some_seeds_miss_are_not_averaged(
     assert "reached 1 of 2" in capsys.readouterr().out
 
 
-def test_compare_refuses_what_a_table_does_not_have(
+def test_compare_refuses_unknown_parts_of_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, said in (
@@ -495,7 +495,7 @@ def test_overlap(
     assert Replication(asked, "value", values, len(values)).overlap is expected
 
 
-def test_every_setting_of_a_paper_is_in_some_table() -> None:
+def test_every_papers_setting_has_a_table() -> None:
     """So that none can be wrong without a printed cell to be held against."""
     used = {
         (paper, cell.dataset)
