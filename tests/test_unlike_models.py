@@ -236,6 +236,18 @@ def test_averaging_of_all_weights_is_refused(algorithm: str) -> None:
         run_specs("local", algorithm, client_models=UNLIKE)
 
 
+def test_heads_that_are_averaged_must_agree() -> None:
+    def count(algorithm: str, client_models: str) -> int:
+        values = {"client_models": (client_models,)}
+        request = Request((algorithm,), dataset="cifar10", values=values)
+        return len(make_plan(request).run_specs)
+
+    with pytest.raises(UsageError, match="lenet5_120"):
+        count("lg_fedavg", "cnn_cifar/lenet5_120")
+    assert count("fedproto", "cnn_cifar/lenet5_120")
+    assert count("lg_fedavg", "cnn_cifar/cnn_femnist")
+
+
 @pytest.mark.parametrize(
     "value", ["mlp/", "/mlp", "mlp//cnn_digits", "mlp/resnet", "mlp/cnn_cifar"]
 )

@@ -405,8 +405,10 @@ def supply(entry: Entry, setting: Setting) -> Setting:
             statistics = f"BatchNorm ({model}), which takes statistics over a batch"
             raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
         models.check_model(model, shapes.input_shape, shapes.kind)
-    if "common_features" in entry.needs:
+    if entry.needs & {"common_features", "common_head"}:
         setting = _with_common_features(setting, shapes.input_shape)
+    if "common_head" in entry.needs:
+        _check_common_head(entry, setting)
     _check_samples(entry, setting, shapes)
     _check_optimizer(entry, setting)
     return setting
@@ -484,6 +486,21 @@ def _with_common_features(setting: Setting, input_shape: tuple[int, ...]) -> Set
         return setting
     pooled = [_pooled_to(name, width) for name in setting.models_of_clients]
     return replace(setting, model=_pooled_to(setting.model, width), client_models="/".join(pooled))
+
+
+def _check_common_head(entry: Entry, setting: Setting) -> None:
+    """Raise UsageError if the heads of the clients' models have unlike hidden layers."""
+    names = dict.fromkeys(setting.models_of_clients)
+    hidden = {name: models.parse(name).entry.hidden for name in names}
+    if len(set(hidden.values())) > 1:
+        heads = ", ".join(
+            f"{name} {f'a hidden layer of {units}' if units else 'none'}"
+            for name, units in hidden.items()
+        )
+        raise UsageError(
+            f"{entry.name} averages the heads of all clients, and client_models gives them unlike "
+            f"hidden layers ({heads}): choose models whose heads agree"
+        )
 
 
 def _pooled_to(model: str, width: int) -> str:
