@@ -170,82 +170,83 @@ def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) ->
 
 def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     """Write the lines below a table, which explain the words and marks that occur in it."""
-    lines: list[tuple[str, bool]] = [  # each with whether it holds
-        *_notes_on_seeds(rows, heads),
-        *_notes_on_words(rows),
-        (
-            "C participation, the share of clients that train in a round",
-            any("C = " in head.label for head in heads),
-        ),
-        *_notes_on_rows(rows, heads),
-        (_AT_DEFAULTS, any(head.at_defaults for head in heads)),
-    ]
-    return tuple(line for line, holds in lines if holds)
+    lines = [*_notes_on_seeds(rows, heads), *_notes_on_words(rows)]
+    if any("C = " in head.label for head in heads):
+        lines.append("C participation, the share of clients that train in a round")
+    lines += _notes_on_rows(rows, heads)
+    if any(head.at_defaults for head in heads):
+        lines.append(_AT_DEFAULTS)
+    return tuple(lines)
 
 
 def _cells_of(rows: Iterable[Row]) -> list[TableCell]:
     return list(chain.from_iterable(row.cells for row in rows))
 
 
-def _notes_on_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[tuple[str, bool]]:
-    """Yield remarks on numbers of seeds, each with whether it holds."""
+def _notes_on_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
+    """Yield the remarks on numbers of seeds that hold."""
     valued = [cell for cell in _cells_of(rows) if cell.state == "value"]
-    yield "(1) a single seed, no spread", any(cell.n == 1 for cell in valued)
+    if any(cell.n == 1 for cell in valued):
+        yield "(1) a single seed, no spread"
     competitors = [row for row in rows if not row.reference]
     few = []  # cells of competitors with too few seeds for a test
     for cell in _cells_of(competitors):
         tested = cell.metric.differs_by_seed and cell.metric.better
         if cell.state == "value" and tested and 0 < len(cell.seeds) < INTERVAL_FROM:
             few.append(cell)
-    yield "best by mean alone: a test needs 3 seeds", any(cell.best for cell in few)
-    yield (
-        "rows with fewer than 3 seeds are not ranked where others have 3",
-        any(cell.rank is None and cell.competes for cell in few),
-    )
+    if any(cell.best for cell in few):
+        yield "best by mean alone: a test needs 3 seeds"
+    if any(cell.rank is None and cell.competes for cell in few):
+        yield "rows with fewer than 3 seeds are not ranked where others have 3"
+    if _has_unlike_seeds(competitors, heads):
+        yield "algorithms ran on different seeds: --reference compares seed by seed"
+
+
+def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
+    """Return whether the values of a row, or of a column, are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
     lines: list[Sequence[TableCell]] = []  # those of a row, and those of a column
-    for row in competitors:
+    for row in rows:
         lines.append([row.cells[column] for column in chosen])
     lines += zip(*lines, strict=True)
-    yield (
-        "algorithms ran on different seeds: --reference compares seed by seed",
-        any(map(_has_unlike_seeds, lines)),
-    )
+    for cells in lines:
+        with_seeds = [cell for cell in cells if cell.state == "value" and cell.seeds]
+        if len({frozenset(cell.seeds) for cell in with_seeds}) > 1:
+            return True
+    return False
 
 
-def _has_unlike_seeds(cells: Iterable[TableCell]) -> bool:
-    groups = {frozenset(cell.seeds) for cell in cells if cell.state == "value" and cell.seeds}
-    return len(groups) > 1
-
-
-def _notes_on_words(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """Yield the meanings of marks and of words for states, each with whether it occurs."""
+def _notes_on_words(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the meanings of the marks and of the words for states that occur."""
     cells = _cells_of(rows)
     marks = set(chain.from_iterable(cell.marks for cell in cells))
     for key, flag in FLAGS.items():
-        yield f"{flag.mark} {flag.meaning}", key in marks
+        if key in marks:
+            yield f"{flag.mark} {flag.meaning}"
     states = {cell.state for cell in cells if cell.words is None}
     for state, (word, meaning) in STATES.items():
-        if state != "diverged":
+        if state in states and state != "diverged":
             colon = ":" if word.isalpha() else ""
-            yield f"{word}{colon} {meaning}", state in states
-    yield _DIVERGED_RUNS, "diverged" in states
-    yield f"diverged: {WHEN_DIVERGED}", "diverged" in states
-    yield _UNREACHED, "unreached" in states
+            yield f"{word}{colon} {meaning}"
+    if "diverged" in states:
+        yield _DIVERGED_RUNS
+        yield f"diverged: {WHEN_DIVERGED}"
+    if "unreached" in states:
+        yield _UNREACHED
 
 
-def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[tuple[str, bool]]:
-    """Yield remarks on what rows show and on their order, each with whether it holds."""
+def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
+    """Yield the remarks on what rows show, and on their order, that hold."""
     hyperparameters = [row.hyperparameters for row in rows]
-    yield "hyper-parameters tried only at their default are not shown", any(hyperparameters)
-    by_column = any("|" in text for text in hyperparameters)
-    yield "a|b: values by column, from left to right", by_column
+    if any(hyperparameters):
+        yield "hyper-parameters tried only at their default are not shown"
+    if any("|" in text for text in hyperparameters):
+        yield "a|b: values by column, from left to right"
     ranked = {row.label for row in rows if row.is_ranked}
-    yield (
-        "complete rows first, by average place of their means over all columns",
-        len(ranked) > 1 and len(heads) > 1,
-    )
-    yield "reference rows (last) are not ranked", any(row.reference for row in rows)
+    if len(ranked) > 1 and len(heads) > 1:
+        yield "complete rows first, by average place of their means over all columns"
+    if any(row.reference for row in rows):
+        yield "reference rows (last) are not ranked"
 
 
 def _metrics_line(metrics: Sequence[Number], intervals: bool) -> str:
