@@ -77,7 +77,7 @@ def _is_of_state(name: str) -> bool:
 
 
 def remove(folder: Path, kept: Collection[str] = ()) -> None:
-    """Delete the files of a state but those `kept`, the manifest first, and an empty folder.
+    """Delete the files of a state except `kept`, the manifest first, and the folder if it is empty.
 
     Nothing is deleted through a link, and no file that a state does not have.
 

@@ -147,8 +147,7 @@ def with_seeds(
 ) -> pd.DataFrame:
     """Add a column `seeds` to `board`: for each row, metric -> seed -> value.
 
-    The values are those of finished runs that have one. A run that diverged has the accuracy of its
-    last model.
+    Finished runs have values. A run that diverged has the accuracy of its last model.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
     columns of `metrics`.

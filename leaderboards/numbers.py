@@ -433,7 +433,7 @@ def add_points(curve: GrowingCurve, points: Iterable[Point]) -> None:
 def numbers_of(curve: Curve, names: Collection[str] = ()) -> dict[str, float | int | None]:
     """Read numbers off a curve; a number that the curve does not tell is None.
 
-    They are all of `NUMBERS` that have a rule, or those of `names` among them.
+    All of `NUMBERS` that have a rule are read, or only those named in `names`.
     """
     with_rule = [number for number in NUMBERS.values() if number.rule]
     if names:

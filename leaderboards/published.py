@@ -121,12 +121,12 @@ class PrintedCell:
         dataset: name in this suite, like `model`, which is without the variants that some
             algorithms need.
         heterogeneity: `dirichlet`, `pathological`, `by_source` or `by_writer`.
-        alpha: Dirichlet concentration; None for the others.
+        alpha: Dirichlet concentration; None for other kinds of heterogeneity.
         rounds: of the run as the row describes it; None if not stated.
         read_to: the round up to which the paper reads the row off a longer run; None for a whole
             run.
         printed: the row's name in print.
-        hyperparameters: those that the row's name states, as canonical JSON.
+        hyperparameters: as the row's name states them, as canonical JSON.
         metric: name of a `PrintedMetric`; its quantity, rule and argument follow.
         unit: of `value`, the printed mean, and `std`, the printed spread over runs (None if there
             is none).

@@ -45,8 +45,8 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
 
     Returns:
         Rows with the seed of the partition as `seed`, and a setting without it. A row has diverged
-        if one of its replicates did. All other columns are those of its first replicate, a finished
-        one if there is one.
+        if one of its replicates did. All other columns are those of its first finished replicate,
+        or of its first replicate if none finished.
     """
     if not runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any():
         return runs
@@ -68,9 +68,9 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
 
 
 def _keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
-    """Replace seed and setting by those of the partition.
+    """Replace a run's seed and setting by the seed of its partition and a setting without that.
 
-    Finished runs come first, then those of lower seeds.
+    Finished runs come first, then runs of lower seeds.
     """
     texts = runs["setting_json"]
     shared = {text: without_partition_seed(text)[0] for text in texts.unique()}

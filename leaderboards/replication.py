@@ -152,8 +152,8 @@ def _nearest_runs(
 ) -> tuple[list[Run], dict[str, Any]]:
     """Choose the runs that correspond to a number, one for each seed, and what shortens them.
 
-    Runs of one setting belong together, and the setting nearest to the number's is chosen: one with
-    finished runs first, then one with its model, then the largest share of rounds, epochs and data.
+    Runs of one setting belong together, and the setting nearest to the number's is chosen: first by
+    whether it has finished runs, then by its model, then by its share of rounds, epochs and data.
     If a table compares numbers of epochs, a full run of another of the `settings` is not a
     shortened run of this number.
     """

@@ -40,7 +40,7 @@ def selected_on(setting: Mapping[str, Any], protocol: str | None = None) -> str:
     """Return what configurations are selected on in a setting, a value of the column `selected_on`.
 
     Args:
-        setting: its fields by name, those at their default may be missing.
+        setting: its fields by name; a field at its default may be missing.
         protocol: of `PROTOCOLS`; None for the setting's own, the clients' samples if it has any.
     """
     if setting.get("local_validation_fraction") and protocol != "global":
@@ -79,9 +79,9 @@ def selection_value(accuracies: Collection[float], diverged: bool) -> float:
 
 
 def selectable(board: pd.DataFrame, contest: list[str]) -> pd.Series:
-    """Return which configurations can be selected: those that ended finite on all their seeds.
+    """Return which configurations can be selected, because they ended finite on all their seeds.
 
-    If there are none in a contest, all of it can.
+    If a contest has no such configuration, all of its configurations can.
 
     Args:
         board: one row per configuration, with a column `diverged`: whether any of its runs did.

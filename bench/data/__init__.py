@@ -115,7 +115,7 @@ def read(name: str, folder: Path | str | None = None) -> Dataset | None:
 
 
 def hashes(names: Iterable[str], folder: Path | str | None = None) -> dict[str, str]:
-    """Return data set -> hash, of those of `names` that are on this machine; nothing is downloaded.
+    """Return data set -> hash, for the data sets on this machine; nothing is downloaded.
 
     Data that cannot be read are left out: whoever trains on them gets the error.
     """

@@ -57,7 +57,7 @@ class Pool:
 
     @property
     def numbers(self) -> int:
-        """The count of random numbers that one try draws."""
+        """The count of random numbers that a try draws."""
         return max(1, len(self.class_sizes) * self.num_clients)
 
 
@@ -315,7 +315,7 @@ def _hopeless(share: float, seen: int, num_clients: int, tries: int) -> bool:
     that gets more leaves less.
 
     Args:
-        share: of the `seen` clients, those with enough samples.
+        share: of the clients with enough samples among the `seen` ones.
         seen: number of clients drawn so far.
         num_clients: clients of a draw.
         tries: number of draws.

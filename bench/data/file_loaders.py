@@ -215,7 +215,7 @@ class FileLoader(PreparedLoader):
         return all(file.find(folder) for file in self.files if not file.repository)
 
     def substitutes(self, folder: Path) -> list[Path]:
-        """List the files that are read in place of the published ones.
+        """List the files that are read in place of the published files.
 
         The result is empty if there are none, or if the published files are present.
         """
@@ -259,8 +259,9 @@ class FileLoader(PreparedLoader):
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`.
 
-        Of several processes one does it, and the others wait. An archive in `folder` is used, even
-        if `offline`; without it, the archive is downloaded. Existing files stay as they are.
+        If several processes ask for them, one brings them and the others wait. An archive in
+        `folder` is used, even if `offline`; without it, the archive is downloaded. Existing files
+        stay as they are.
 
         Raises:
             MissingData: files are still missing.

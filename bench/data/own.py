@@ -175,7 +175,7 @@ def _read(files: OwnFiles) -> Dataset:
 
 @dataclass(frozen=True)
 class ImageFolder(OwnFiles):
-    """A folder with a folder of images for each class, or with `train` and `test`, which have these.
+    """A folder of images by class, or with `train` and `test`, each such a folder.
 
     Classes are numbered in the order of their names, and the images of a class are in the order of
     theirs. Hidden files, and files beside the folders of classes, are not read.

@@ -1,8 +1,8 @@
 """Partitions, which give training samples to clients, by name.
 
-`PARTITIONS` lists the built-in ones. Another package provides one as an entry point in
-`fedkd_bench.partitions`, or by `module:name`: a function like the built-in ones, or a `Partition`
-of one. Its result is checked.
+`PARTITIONS` lists the built-in partitions. Another package provides a partition at an entry point
+in `fedkd_bench.partitions`, or at `module:name`. It is a function like the built-in ones, or a
+`Partition` of such a function. Its result is checked.
 
 Axes: N samples, K clients.
 """

@@ -48,7 +48,7 @@ def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
 
 
 def with_text_keys(content: dict[str | bytes, Any]) -> dict[str, Any]:
-    """Decode the keys of a dictionary that are bytes, as those of Python 2 are."""
+    """Decode the keys of a dictionary that are bytes, as Python 2 wrote them."""
     decoded = {}
     for key, value in content.items():
         name = key.decode() if isinstance(key, bytes) else key

@@ -77,10 +77,7 @@ class Vision(FileLoader):
         return [train, test]
 
     def download(self, folder: Path) -> None:
-        """Have torchvision download all files, and move the missing ones to `folder`.
-
-        They are downloaded to a temporary folder.
-        """
+        """Have torchvision download all files elsewhere, and move missing files to `folder`."""
         from torchvision import datasets
 
         with TemporaryDirectory(dir=folder, prefix=f".{self.name}-") as scratch:

@@ -133,8 +133,8 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield the position and the fault of rows, one for each column with faults.
 
-    The rules are those of `check_row`: numbers must be finite and in their range, texts one of
-    those allowed, and nothing empty that must not be. Each distinct text of JSON is read once.
+    The rules are those of `check_row`: numbers are finite and in their range, texts are allowed
+    ones, and no required value is empty. Each distinct text of JSON is read once.
     Columns that the table lacks are not checked.
     """
     import pyarrow.compute as pc

@@ -331,7 +331,7 @@ def read_table(
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
-        columns: names to read; the file may lack those that are not `schema.REQUIRED`. None is all.
+        columns: names to read, None is all; the file may lack all but `schema.REQUIRED`.
         keys: run keys; row groups that cannot hold any of them are skipped. The result may hold
             other keys, too.
         dictionaries: text columns to read as dictionary arrays, which repeat no value.
@@ -364,7 +364,7 @@ def _opened(
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file and check its kind.
 
-    Errors of the file system have an `errno`, those of the content have none. The columns that are
+    Errors of the file system have an `errno`, errors of the content have none. The columns that are
     named beside the file are read as they are stored, because they may decode to too much.
     """
     import pyarrow as pa

@@ -159,7 +159,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def by_run(curves: pd.DataFrame) -> dict[str, dict[str, dict[int, float]]]:
-    """Arrange points as run key -> metric -> round -> value, without those `curve_of` omits."""
+    """Arrange points as run key -> metric -> round -> value; `curve_of` omits the same points."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     filled = curves[curves["value"].abs() <= LARGEST]
     columns = (filled[name].tolist() for name in ("run_key", "metric", "round", "value"))

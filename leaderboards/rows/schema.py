@@ -8,9 +8,9 @@ Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row has
 - `forced`: whether it replaces all earlier rows of its key and environment (`leaderboards.rows`);
 - `tracked`: the names of its files in the folder `tracked`, separated by spaces, or nothing.
 
-What is stored can grow. A column that is added later must be a number that curves tell, or one that
-may be empty: files written before it lack it. A column of a file that is not listed here is
-ignored.
+What is stored can grow. A column that is added later must be a number that curves tell, or must be
+allowed to be empty, because files written before lack it. A column of a file that is not listed
+here is ignored.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ def run_key(
 ) -> str:
     """Compute the identity of a run, 64 lower-case hexadecimal digits.
 
-    Runs that must give equal numbers have equal ones.
+    Runs that must give equal numbers have equal keys.
 
     The caller must cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are
     different keys.

@@ -157,7 +157,7 @@ class Store:
         return names
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
-        """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` with a row.
+        """Return run key -> `finished`, `failed` or `stopped`, for the `keys` that have a row.
 
         None is all keys. A key with several rows is finished if one of them is; otherwise it has
         the latest status. Few columns are read.

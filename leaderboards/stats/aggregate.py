@@ -51,7 +51,7 @@ class Standings:
     Args:
         ranked: of algorithms that can be ranked in every cell, by average rank, then
             interquartile mean, then name.
-        left_out: the others by name, each with the reason as printed.
+        left_out: the other algorithms by name, each with the reason as printed.
         cells: number of cells pooled.
     """
 
@@ -114,7 +114,7 @@ def standings_of(
         missing = sum(name not in cell for cell in scores.values())
         if missing:
             left_out[name] = f"no value in {missing} of {len(scores)} cells"
-    # Algorithms that are left out must not make the others have too few seeds.
+    # Whether an algorithm has too few seeds must not depend on algorithms that are left out.
     present = [name for name in names if name not in left_out]
     rankable_in_cells = []
     for cell in scores.values():

@@ -20,14 +20,14 @@ from leaderboards.stats.seeds import (
 
 @dataclass(frozen=True)
 class FromBest:
-    """An algorithm's distance from the best of the others.
+    """An algorithm's distance from the best of the other algorithms.
 
     Args:
         algorithm: its name.
         difference: its mean minus the best mean of the others, each over all of its seeds, in the
-            unit of the values; 0 without others.
-        interval: of the true difference; those of all algorithms of the cell hold at once with
-            95 %. None if too few common seeds bound it.
+            unit of the values; 0 if there are no others.
+        interval: of the true difference; the intervals of all algorithms of the cell hold at once
+            with 95 %. None if too few common seeds bound it.
         excluded: whether it is excluded from being the best: another one is better, at 5 % over
             the whole cell.
     """

@@ -67,7 +67,7 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
 
 
 def finite(values: Iterable[float]) -> np.ndarray:
-    """Convert the values to an array, (n,); raises ValueError if one is not finite."""
+    """Convert the values to an array, (n,); raises ValueError if a value is not finite."""
     array = np.array(list(values), dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(

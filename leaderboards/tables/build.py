@@ -162,7 +162,7 @@ def _undecided(contest: Sequence[Record], problem: Problem) -> bool:
 
 
 def _shown_first(record: Record) -> tuple[bool, bool, str]:
-    """Sort the records of one place: the selected one, then one that says what went wrong."""
+    """Sort the records of a place: the selected one, then records that say what went wrong."""
     return not record["selected"], not record["failed"], record["hp_json"]
 
 
@@ -209,7 +209,7 @@ def _cell(record: Record | None, metric: Number, listed: bool) -> TableCell:
 
 
 def _default_cell(record: Record | None, metric: Number) -> TableCell:
-    """Make the cell of the default hyper-parameters, which says so if they are the chosen ones."""
+    """Make the cell of the default hyper-parameters, which says so if they were chosen."""
     if record is not None and record["selected"]:
         return TableCell("missing", metric, words="as chosen")
     return _cell(record, metric, listed=False)
@@ -266,7 +266,7 @@ def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _ranked_column(cells: Sequence[TableCell], references: Sequence[bool]) -> list[TableCell]:
-    """Rank the cells of a column by means, and mark those that a test excludes from being best.
+    """Rank the cells of a column by means, and mark cells that a test excludes from being best.
 
     Cells with a diverged run share the last rank.
     """

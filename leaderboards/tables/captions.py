@@ -205,7 +205,7 @@ def _notes_on_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]
 def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
     """Return whether the values of a row, or of a column, are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
-    lines: list[Sequence[TableCell]] = []  # those of a row, and those of a column
+    lines: list[Sequence[TableCell]] = []  # the cells of a row, or of a column
     for row in rows:
         lines.append([row.cells[column] for column in chosen])
     lines += zip(*lines, strict=True)

@@ -37,8 +37,8 @@ class Head:
         label: words that distinguish the place from the table's others; empty if it is the only
             one.
         metric: the number that is printed.
-        at_defaults: whether it is of the default hyper-parameters, beside the chosen ones; such a
-            column is not ranked or compared.
+        at_defaults: whether the column shows the default hyper-parameters beside the chosen ones;
+            it is then neither ranked nor compared.
     """
 
     place: Place

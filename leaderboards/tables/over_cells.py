@@ -72,8 +72,8 @@ class Gain:
         runs: number of its runs.
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
-        time: seconds of the shortest run over those of the reference's, likewise; None if the
-            tables' `seeds` have no seconds.
+        time: seconds of the shortest run over the seconds of the reference's shortest run, median
+            over cells; None if the tables' `seeds` have no seconds.
     """
 
     pooled: PooledDifference
@@ -224,7 +224,7 @@ def over_cells(
 def _improvements(
     values: CellScores, names: Sequence[str], label: str, metric: Number
 ) -> dict[str, Improvement]:
-    """Compare the algorithms `names`, which every cell has, with the one of that label."""
+    """Compare the algorithms `names`, which every cell has, with the algorithm `label`."""
     others = [name for name in names if name != label]
     return {name: improvement(values, name, label, metric.higher_is_better) for name in others}
 

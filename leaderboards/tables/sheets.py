@@ -121,7 +121,9 @@ def _on_other_data(table: ResultTable) -> set[CellKey]:
 
 
 def against_best(table: ResultTable) -> Sheet | None:
-    """Compare each algorithm of a column with the best of the others; None if none has several.
+    """Compare each algorithm of a column with the best of the others.
+
+    None if no column has several algorithms.
 
     The intervals of a column hold at once. Runs that diverged or failed, and configurations that
     were not selected, take no part. The leaderboard must be made `with_seeds`.
