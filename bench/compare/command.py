@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from bench.compare.filters import (
@@ -54,8 +55,9 @@ examples:
   python -m bench.compare --paper fedgkd --table 3              ours beside what a paper prints
   python -m bench.compare diff 3fa1 90bc                        all in which two runs differ
 
-numbers: {numbers}
-read off curves: {forms}
+{numbers}
+read off curves:
+{forms}
 """
 
 
@@ -83,13 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> Parser:
     """Build the parser of the command."""
-    numbers = " ".join(number.short for number in NUMBERS.values())
+    names = " ".join(number.short for number in NUMBERS.values())
+    numbers = fill(f"numbers: {names}", 100, subsequent_indent="  ")
+    forms = "\n".join(f"  {form}" for form in FORMS)
     parser = Parser(
         prog="python -m bench.compare",
         description="Print the leaderboard of result folders. There is one table per data set, "
         "model and setting,\nwith algorithms against alpha and participation. A cell is the mean ± "
         "std over seeds of an\nalgorithm's selected configuration.",
-        epilog=_EPILOG.format(numbers=numbers, forms="; ".join(FORMS)),
+        epilog=_EPILOG.format(numbers=numbers, forms=forms),
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)

@@ -28,11 +28,14 @@ examples:
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20
   python -m bench.data list folder:flowers csv:iris.csv --label species      your own files
 
-A folder that torchvision has filled is used as it is. It may be one or two levels below the folder
-of data sets, or be that folder. So are cifar-10-python.tar.gz and cifar-100-python.tar.gz,
-MNIST/raw/*.gz, an unpacked tiny-imagenet-200, and Hugging Face's tables of CIFAR-10, CIFAR-100,
-MNIST, Fashion-MNIST, SVHN, USPS, FEMNIST, Tiny-ImageNet, AG News and SST-5.
-The folder is that of --data-dir, or of $FEDKD_DATA, or ~/.local/share/fedkd-bench.
+The folder of data sets is that of --data-dir, or of $FEDKD_DATA, or ~/.local/share/fedkd-bench.
+Used as they are, in this folder or up to two levels below it:
+  - folders that torchvision has filled
+  - cifar-10-python.tar.gz, cifar-100-python.tar.gz, MNIST/raw/*.gz
+  - an unpacked tiny-imagenet-200
+  - Hugging Face's tables of CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST, SVHN, USPS, FEMNIST,
+    Tiny-ImageNet, AG News and SST-5
+The folder may also be one of these itself.
 
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched;
 130 interrupted"""
