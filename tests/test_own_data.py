@@ -38,7 +38,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepared copies of this test's own, and a process that knows no data set yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own, "known", {})
+    monkeypatch.setattr(own, "defined", {})
     own._loaded.cache_clear()
 
 
