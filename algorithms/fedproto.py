@@ -30,6 +30,7 @@ from algorithms.base import (
 from algorithms.entry import About
 from algorithms.label_tables import means_of, no_table, with_batch
 from algorithms.losses import cross_entropy
+from algorithms.params import first_weights
 from algorithms.prototypes import (
     mean_over_clients,
     nearness,
@@ -63,12 +64,14 @@ class FedProto(Algorithm):
             samples, divided by the number |N_c| of the clients.
         proto_from: features of which a client's prototype is the mean: `last_epoch` of training, in
             the authors' code; `all_epochs`, in HtFLlib and fluke; all samples `after` training.
+        own_weights: each client starts from weights of its own, as in the authors' code.
 
     Differences from the paper and its code:
         1. Features in training are taken in evaluation mode, on the model before each step. The
            authors' code has them of the training pass, with dropout.
         2. The last epoch is a client's last ceil(n_k / B) steps.
-        3. All clients start from one w_0. In the authors' code each has weights of its own.
+        3. By default all clients start from one w_0. In the authors' code each has weights of its
+           own (`own_weights`).
         4. The paper predicts the class of the nearest P_c. The authors' code does so among the
            classes that the client holds, and also predicts by the head; its counts of right answers
            are reset between neither clients nor the two predictions. Here the nearest is of all
@@ -104,6 +107,7 @@ class FedProto(Algorithm):
     proto_from: str = hyper(
         "last_epoch", choices=("last_epoch", "all_epochs", "after"), packable=False
     )
+    own_weights: bool = hyper(False, packable=False, optional=True)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return a server without a model, and without prototypes."""
@@ -122,8 +126,8 @@ class FedProto(Algorithm):
         return nearness(net.eval(params, x).features, server.extra)
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """Return the initial model w_0."""
-        return {"params": params}
+        """Return the initial model."""
+        return {"params": first_weights(fed, params, self.own_weights)}
 
     def start(
         self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator

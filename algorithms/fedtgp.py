@@ -67,6 +67,8 @@ class FedTGP(Algorithm):
            1000 passes by default, their HtFLlib 100.
         2. All clients start from one w_0 of their model.
         3. The authors' code evaluates the nearest prototype alone.
+        4. HtFLlib's clients send mean features of the model from before the round, because they
+           save the trained one afterwards.
     """
 
     about = About(

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from algorithms.base import Net, Params
+from algorithms.base import Fed, Net, Params
+
+
+def first_weights(fed: Fed, params: Params, own_weights: bool) -> Params:
+    """Return the model that a client starts from: w_0, or with `own_weights` one of its own."""
+    return fed.initialised("own_weights", fed.client.number) if own_weights else params
 
 
 def head_names(net: Net) -> tuple[str, ...]:

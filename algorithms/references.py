@@ -20,8 +20,10 @@ from algorithms.base import (
     Plugin,
     Server,
     Upload,
+    hyper,
 )
 from algorithms.entry import About
+from algorithms.params import first_weights
 from algorithms.variant import Variant
 
 
@@ -31,6 +33,9 @@ class LocalOnly(Algorithm):
 
     A client trains in the rounds in which it is drawn. There is one model per client; accuracy is
     the unweighted mean over clients, with w_0 for those never drawn.
+
+    Args:
+        own_weights: each client starts from weights of its own, in place of w_0.
     """
 
     about = About(
@@ -46,6 +51,8 @@ class LocalOnly(Algorithm):
     keeps_model = True
     unlike_models = True
 
+    own_weights: bool = hyper(False, packable=False, optional=True)
+
     def init_server(self, fed: Fed, params: Params) -> Server:
         """Return a server without a model."""
         return Server({})
@@ -55,8 +62,8 @@ class LocalOnly(Algorithm):
         return {}
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """Return the initial model w_0."""
-        return {"params": params}
+        """Return the initial model."""
+        return {"params": first_weights(fed, params, self.own_weights)}
 
     def start(
         self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator
@@ -98,4 +105,4 @@ class Pooled(Plugin):
         return self.base.needs | {"pooled"}
 
 
-centralized = Variant(Pooled, LocalOnly, name="centralized")
+centralized = Variant(Pooled, LocalOnly, fixed={"own_weights": False}, name="centralized")

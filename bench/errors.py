@@ -6,9 +6,12 @@ import errno
 import re
 import sysconfig
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 BENCH = Path(__file__).resolve().parent
 ALGORITHMS = BENCH.parent / "algorithms"
@@ -134,11 +137,19 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
     return text
 
 
-def without_variables(error: Exception) -> Exception:
-    """Drop the frame locals of an error and its causes before it is stored."""
-    for link in chain(error, contexts=True):
-        traceback.clear_frames(link.__traceback__)
-    return error
+def result_or_error(function: Callable[..., T], *arguments: Any) -> T | Exception:
+    """Call a function; return its result, or the error that it raises.
+
+    The error can be kept: neither it nor its causes hold the variables of the call.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        for link in chain(error, contexts=True):
+            traceback.clear_frames(link.__traceback__)
+        # Without the frame of this function, which has the arguments.
+        own_frame = error.__traceback__
+        return error.with_traceback(own_frame.tb_next if own_frame else None)
 
 
 def own_line(error: BaseException) -> traceback.FrameSummary | None:

@@ -70,7 +70,6 @@ class Execution:
         threads: of each trial.
         chosen_by: rule of `leaderboards.selection.RULES` by which configurations are compared.
         select_on: of `leaderboards.selection.PROTOCOLS`, on whose samples; None is each setting's.
-        rungs: rounds after which a trial of several configurations stops the worse of them.
         force: repeat runs that are finished.
         keep_stopped: do not go on with runs that a scheduler stopped before.
         rounds_per_report: reports come after multiples of it; 0 reports about every second.
@@ -93,7 +92,6 @@ class Execution:
     threads: int = 1
     chosen_by: str = DEFAULT_RULE
     select_on: str | None = None
-    rungs: tuple[int, ...] = ()
     force: bool = False
     keep_stopped: bool = False
     rounds_per_report: int = 0
@@ -143,21 +141,20 @@ def count_gpus() -> int:
     return count.value
 
 
-def resolve_pack(
-    pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None
-) -> int:
+def resolve_pack(pack: int | str, device: str, backend: str, runs: int) -> int:
     """Return the most runs of a trial, as given or by `auto`.
 
-    `auto` leaves room for two configurations of so many seeds, which ASHA compares; with several
-    GPUs, `runs` are divided among them, unless None, so that no GPU waits for the others.
+    With several GPUs, `auto` divides the `runs` among them, so that no GPU waits for the others.
     """
     if isinstance(pack, int):
         return pack
     if device != "cuda" or not packs_train_together(device, backend):
         return 1
-    most = max(AUTO_PACK, 2 * seeds)
     gpus = count_gpus()
-    return most if runs is None or gpus < 2 else max(1, min(most, math.ceil(runs / gpus)))
+    if gpus < 2:
+        return AUTO_PACK
+    share = math.ceil(runs / gpus)
+    return max(1, min(AUTO_PACK, share))
 
 
 def packs_train_together(device: str, backend: str) -> bool:

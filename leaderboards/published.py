@@ -1,8 +1,9 @@
-"""The numbers that the four papers print, cell by cell.
+"""The numbers that papers print, cell by cell.
 
 They are kept in `published.csv`, in this suite's names; docs/make.py makes `published.parquet` of
 it. Accuracies, AMP and WLP are fractions, FM is a variance of fractions, rounds and steps are plain
-counts, whatever scale the paper prints. FedDKD's "FEMNIST" is EMNIST's letters, as in FedMAX.
+counts, whatever scale the paper prints. FedDKD's "FEMNIST" is EMNIST's letters, as in FedMAX. Of
+FedProto's Table 1 they are MNIST's, of algorithms that this suite has.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from leaderboards.numbers import (
 
 PUBLISHED = Path(__file__).with_name("published.parquet")
 
-_QUANTITIES = ("accuracy", "local_accuracy", "amp", "fm", "wlp", "communications", "train_steps")
+_QUANTITIES = (
+    *("accuracy", "local_accuracy", "amp", "fm", "wlp", "client_mean", "client_std"),
+    *("communications", "train_steps"),
+)
 # Quantity (a metric of our curves, or `rounds`) -> its unit.
 UNITS = {"rounds": Unit("rounds"), **{name: METRICS[name].unit for name in _QUANTITIES}}
 # Rule for the round at which a number is read -> its definition.
@@ -45,6 +49,8 @@ RULES = {
 _SHORT_QUANTITIES = {
     "accuracy": "",
     "local_accuracy": "local",
+    "client_mean": "clients' mean",
+    "client_std": "clients' std",
     "communications": "exchanges",
     "train_steps": "steps",
 }
@@ -120,8 +126,11 @@ class PrintedCell:
         table: as printed, such as `3` or `IV`; `fig2` is the caption of FedGKD's Figure 2.
         dataset: name in this suite, like `model`, which is without the variants that some
             algorithms need.
-        heterogeneity: `dirichlet`, `pathological`, `by_source` or `by_writer`.
+        heterogeneity: `dirichlet`, `pathological`, `by_source`, `by_writer` or `n_way`, numbers of
+            classes around `classes_per_client`.
         alpha: Dirichlet concentration; None for other kinds of heterogeneity.
+        classes_per_client: None where it has no meaning.
+        client_models: the clients' models, as in a setting; None if all have `model`.
         rounds: of the run as the row describes it; None if not stated.
         read_to: the round up to which the paper reads the row off a longer run; None for a whole
             run.
@@ -142,6 +151,8 @@ class PrintedCell:
     num_clients: int
     participation: float
     local_epochs: int
+    classes_per_client: int | None
+    client_models: str | None
     rounds: int | None
     read_to: int | None
     algorithm: str

@@ -43,7 +43,11 @@ _STATES = {
     "diverged": ("DIVERGED", f"DIVERGED k/n: k of n runs; {WHEN_DIVERGED}"),
     "unreached": ("", "reached k of n: so many seeds reached the target, and no mean is given"),
 }
-_PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")
+_PLACE = (
+    *("dataset", "alpha", "num_clients", "participation", "local_epochs", "classes_per_client"),
+    "metric",
+)
+_SYMBOLS = {**SYMBOLS, "classes_per_client": "n"}
 # The three columns of a place. Cells apply the metric's own scale.
 _COLUMNS = tuple(Number(name, name, ANY) for name in ("ours", "printed", "difference"))
 
@@ -299,7 +303,7 @@ def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
         if name == "metric":
             parts.append(value.short)
         elif value is not None:
-            parts.append(f"{SYMBOLS[name]} = {value:g}" if name in SYMBOLS else str(value))
+            parts.append(f"{_SYMBOLS[name]} = {value:g}" if name in _SYMBOLS else str(value))
     return ", ".join(parts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
+from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf, fedproto
 from search_spaces.bounds import Bounds, Grid, Range, Value, cast, check, holds, names_in
 from search_spaces.setting import (
     Paper,
@@ -23,7 +23,10 @@ from search_spaces.setting import (
 )
 
 # If several papers have a data set, the first of them in this order is its default.
-_MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)
+_MODULES: tuple[Any, ...] = (
+    *(fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED),
+    *(digits, fedproto),
+)
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {}
 SPACES: dict[tuple[str, str, str], Space] = {}

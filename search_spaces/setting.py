@@ -192,7 +192,8 @@ class Setting:
     )
     classes_per_client: int = _setting(
         2,
-        "shards of each client under partition shards, classes of each under k_classes",
+        "shards of each client under partition shards, classes of each under k_classes, "
+        "give or take 2 under fedproto",
         1,
         packable=True,
     )

@@ -15,7 +15,7 @@ import pandas as pd
 
 from bench.execution import saved_runs
 from bench.sweep import command as sweep
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store
 from leaderboards.rows.schema import READ_OFF_CURVES
 
@@ -63,7 +63,7 @@ def run(out: Path, *arguments: str) -> int:
     return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
 
 
-def finish(trial: RunGroup) -> dict[str, Any]:
+def finish(trial: Trial) -> dict[str, Any]:
     """Step a trial to its end and close it; its last report."""
     while not (report := trial.step())["done"]:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from algorithms import ALGORITHMS, generators
 from algorithms.base import Algorithm
 from bench.engine.simulation import Simulation
+from bench.engine.stacked.backend import Stacked
 from bench.engine.state import StateFolder
 from bench.errors import Slower
 from bench.selftest.candidate import candidate
@@ -117,6 +118,13 @@ def resumed(
     assert run.load()
     run.advance(2)
     return run
+
+
+def apart(runs: Sequence[Simulation]) -> Exception | None:
+    """Why the stacked runs of a pack train one by one; None if they train together."""
+    trainer = runs[0].trainer
+    assert isinstance(trainer, Stacked)
+    return trainer.apart
 
 
 @contextmanager

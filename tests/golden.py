@@ -27,7 +27,7 @@ from bench.sweep import command as sweep
 from bench.sweep.options import parse
 from bench.sweep.preflight import make_request
 from bench.trial.run import record_failure
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store
 from leaderboards.rows.segments import compact
 
@@ -56,12 +56,12 @@ def golden(out: Path) -> None:
     _sweep(ALONE, folder)
     failed = _runs_of(FAILED)[1]
     record_failure(failed, _execution(folder), "the process died")
-    stopped = RunGroup(_runs_of(STOPPED), _execution(folder))
+    stopped = Trial(_runs_of(STOPPED), _execution(folder))
     stopped.step()
     stopped.close()
     shutil.rmtree(folder / "state")
     (interrupted,) = _runs_of(INTERRUPTED)
-    trial = RunGroup([interrupted], _execution(folder))
+    trial = Trial([interrupted], _execution(folder))
     for _ in range(LAST_SAVED):
         trial.step()
     trial.save()
@@ -120,7 +120,7 @@ def _expected(out: Path) -> dict[str, Any]:
 def _undisturbed(run_spec: RunSpec) -> dict[str, Any]:
     """Return what is expected of the interrupted run, its command and the round of its state."""
     with tempfile.TemporaryDirectory() as folder:
-        trial = RunGroup([run_spec], _execution(Path(folder)))
+        trial = Trial([run_spec], _execution(Path(folder)))
         while not trial.step()["done"]:
             pass
         trial.close()

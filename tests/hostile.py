@@ -431,14 +431,14 @@ def _begun(out: Path) -> None:
     from bench.planning.plan import make_plan
     from bench.sweep.options import parse
     from bench.sweep.preflight import make_request
-    from bench.trial.trial import RunGroup
+    from bench.trial.trial import Trial
 
     (run_spec,) = make_plan(make_request(parse(SWEEP))).run_specs
     stop = out / "stop"
     execution = Execution(
         str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns("test")
     )
-    group = RunGroup([run_spec], execution)
+    group = Trial([run_spec], execution)
     group.step()
     stop.touch()
     group.close()

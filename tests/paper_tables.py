@@ -123,6 +123,17 @@ _SETTINGS = {
         | {"fraction": 0.1},
     ),
 }
+# Appendix A; batch size, samples and rounds are the code's.
+_SETTINGS["fedproto", "mnist"] = (
+    ("cnn_fedproto", "fedproto", None, 20, 1, 100, 1, 4),
+    ("sgd", 0.01, 1, 0.5, 0),
+    {
+        "classes_per_client": 3,
+        "step_rule": "whole_epochs",
+        "local_test_fraction": 40 / 140,
+        "evaluate_personal": "last",
+    },
+)
 # Algorithm 1 as printed: E passes of each client over its own data.
 _SETTINGS |= {
     ("fedkf_printed", name): (problem, training, others | {"step_rule": "epochs"})
@@ -320,6 +331,10 @@ _ROWS = (
     Row(
         "fedkf_printed", "cifar10", "fedkf", _KF_GAMMAS, {"lambda_1": 0.1, "gamma": 1}, _KF_PRINTED
     ),
+    Row("fedproto", "mnist", "fedavg"),
+    Row("fedproto", "mnist", "fedprox"),
+    Row("fedproto", "mnist", "local", fixed={"own_weights": True}),
+    Row("fedproto", "mnist", "fedproto", fixed={"own_weights": True}),
     Row(
         "fedkf_printed",
         "cifar100 emnist_letters",

@@ -35,7 +35,6 @@ SWEEPS = {
     "all": "--algo all --dataset digits --rounds 5",
     "demo": "--config docs/demo.toml",
     "packs": "--algo fedavg,fedprox,fedcad,fedgkd --dataset digits --rounds 5 --seeds 2 --pack 4 --backend stacked",
-    "asha": "--algo fedcad,fedprox --dataset digits --rounds 12 --pack 4 --scheduler asha --backend stacked",
 }
 COMPARISONS = (
     "",

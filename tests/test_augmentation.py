@@ -83,7 +83,7 @@ def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(
 def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
     simulation = simulate("fedavg", augmentation="flip_crop_rotate")
     draws = torch.tensor([[[0, 3, 0, 200], [8, 1, 1, 1900]]])
-    x = simulation.federation.source(0, torch.tensor([[2, 5]]), draws).take(0, 2)
+    x = simulation.federation.inputs(0, torch.tensor([[2, 5]]), draws).take(0, 2)
     raw = simulation.federation.train.at(simulation.federation.clients[0]) * 0.25 + 0.5
     images = (raw * 255).round().byte()
     windows = [

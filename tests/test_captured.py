@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import largest_gap, nothing_falls_back, simulate, trained
+from conftest import apart, largest_gap, nothing_falls_back, simulate, trained
 from torch import Tensor
 
 from algorithms.base import Algorithm, hyper
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
-from bench.engine.pack import Pack
 from bench.engine.stacked import step_executors
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Act, Captured, traced
+from bench.engine.together import advance_together
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
@@ -39,14 +39,12 @@ def on_traces(captures: list[Act] | None = None) -> Stacked:
 def check(members: list[tuple[Algorithm, dict[str, Any]]]) -> None:
     """Each member of a captured pack equals its lone run client by client."""
     alone = [trained(algorithm, **fields) for algorithm, fields in members]
-    pack = Pack([simulate(algorithm, "stacked", **fields) for algorithm, fields in members])
-    pack.trainer = on_traces()
+    pack = [simulate(algorithm, "stacked", **fields) for algorithm, fields in members]
+    pack[0].trainer = on_traces()
     with nothing_falls_back():
-        pack.advance(2)
-    assert not pack.failures
-    assert (
-        max(largest_gap(one, other) for one, other in zip(alone, pack.members, strict=True)) < 1e-12
-    )
+        failures = advance_together(pack, 2)
+    assert not failures
+    assert max(largest_gap(one, other) for one, other in zip(alone, pack, strict=True)) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -75,12 +73,12 @@ def test_each_kind_of_algorithm_can_be_captured(name: str) -> None:
     """Round 2 replays what round 1 captured."""
     options = {"sizes": EQUAL_SIZES, "local_epochs": 3}
     runs = [candidate(name).simulate("stacked", seed=seed, **options) for seed in (0, 1)]
-    pack = Pack(runs)
-    pack.trainer = on_traces()
+    pack = runs
+    pack[0].trainer = on_traces()
     with nothing_falls_back():
-        pack.advance(2)
-    assert not pack.failures
-    assert not pack.apart
+        failures = advance_together(pack, 2)
+    assert not failures
+    assert apart(pack) is None
     for seed, run in enumerate(runs):
         assert largest_gap(candidate(name).run(2, "loop", seed=seed, **options), run) < 1e-10
 
@@ -357,8 +355,7 @@ class Derived(Algorithm):
 @pytest.mark.filterwarnings("ignore:runs of this pack")
 def test_no_member_computes_with_anothers_number() -> None:
     algorithms = [Derived(weight) for weight in (0.1, 0.6)]
-    pack = Pack([simulate(algorithm, "stacked") for algorithm in algorithms])
-    pack.advance(2)
-    assert not pack.failures
-    for algorithm, member in zip(algorithms, pack.members, strict=True):
+    pack = [simulate(algorithm, "stacked") for algorithm in algorithms]
+    assert not advance_together(pack, 2)
+    for algorithm, member in zip(algorithms, pack, strict=True):
         assert largest_gap(trained(algorithm), member) < 1e-12

@@ -439,11 +439,14 @@ def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
 @pytest.mark.parametrize(
     "search",
     [
-        "--search optuna --num-samples 2",
-        "--scheduler asha --pack 2 --backend stacked --set evaluate_every=1",
+        "--executor inline --search optuna --num-samples 2",
+        "--executor inline --pack 2 --backend stacked",
+        pytest.param("--executor ray --scheduler asha", marks=pytest.mark.slow),
     ],
 )
-def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
+def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search, request):
+    if "ray" in search:
+        request.getfixturevalue("shared_ray")
     command = [
         "--algo",
         "fedprox",
@@ -455,12 +458,7 @@ def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
         "--rounds",
         "3",
     ]
-    assert (
-        sweep(
-            [*command, "--local-epochs", "1", "--executor", "inline", "-q", "--out", str(tmp_path)]
-        )
-        == 0
-    )
+    assert sweep([*command, "--local-epochs", "1", "-q", "--out", str(tmp_path)]) == 0
     runs = Store(tmp_path).runs()
     assert set(runs.loc[runs["seed"] == 0, "status"]) <= {"finished", "stopped"}
     kept = confirmed(runs, [], {})

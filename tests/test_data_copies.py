@@ -25,7 +25,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.status import main as status
 from bench.sweep.command import main as sweep
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import NUMBERS, Store, identity_columns
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.rows.frames import to_pandas
@@ -136,17 +136,17 @@ def test_a_state_of_another_copy_begins_anew(other: str, tmp_path: Path) -> None
         stop_file=str(stop),
         provenance=command_columns("test"),
     )
-    trial = RunGroup([run_spec], execution)
+    trial = Trial([run_spec], execution)
     stop.touch()
     assert trial.step()["status"] == "interrupted"
     trial.close()
     stop.unlink()
     on_other = replace(execution, data_dir=str(tmp_path / "B"))
     with pytest.warns(UserWarning, match="another copy"):
-        resumed = RunGroup([run_spec], on_other)
+        resumed = Trial([run_spec], on_other)
     assert resumed.runs[0].round == 0
     finish(resumed)
-    finish(RunGroup([run_spec], replace(on_other, out=str(tmp_path / "whole"))))
+    finish(Trial([run_spec], replace(on_other, out=str(tmp_path / "whole"))))
     one, whole = (Store(tmp_path / name).curves() for name in ("out", "whole"))
     assert one.equals(whole)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import simulate, trained
 
-from bench.engine.pack import Pack
+from bench.engine.together import advance_together
 
 
 @pytest.fixture
@@ -32,12 +32,11 @@ def test_a_run_that_is_done_with_is_gone(name: str, backend: str) -> None:
 
 @pytest.mark.usefixtures("no_collector")
 def test_a_pack_that_is_done_with_is_gone() -> None:
-    pack = Pack([simulate("fedgen", "stacked", seed=seed) for seed in (0, 1)])
-    pack.advance(1)
+    pack = [simulate("fedgen", "stacked", seed=seed) for seed in (0, 1)]
+    assert not advance_together(pack, 1)
     held = [
-        weakref.ref(pack),
-        weakref.ref(pack.trainer),
-        *(weakref.ref(member) for member in pack.members),
+        weakref.ref(pack[0].trainer),
+        *(weakref.ref(member) for member in pack),
     ]
     del pack
-    assert [found() for found in held] == [None] * 4
+    assert [found() for found in held] == [None] * 3

@@ -10,6 +10,7 @@ import torch
 from conftest import (
     INFO,
     TINY,
+    apart,
     identical,
     largest_gap,
     resumed,
@@ -26,8 +27,8 @@ from algorithms.base import Params
 from bench import models
 from bench.engine import tracking
 from bench.engine.network import Network, constant_names, initial_params, make_module
-from bench.engine.pack import Pack
 from bench.engine.simulation import Simulation
+from bench.engine.together import advance_together
 from bench.errors import UsageError
 from bench.models import outside
 from bench.planning.run_spec import setting_identity
@@ -115,10 +116,8 @@ def test_a_frozen_model_resumes(backend: str, halves: Path, tmp_path: Path) -> N
 
 def test_a_frozen_model_trains_in_packs(halves: Path) -> None:
     members = [simulate("fedavg", "stacked", seed, model="halves:FROZEN") for seed in (0, 1)]
-    pack = Pack(members)
-    pack.advance(2)
-    assert not pack.failures
-    assert pack.apart is None
+    assert not advance_together(members, 2)
+    assert apart(members) is None
     for seed, member in enumerate(members):
         assert largest_gap(member, trained("fedavg", seed=seed, model="halves:FROZEN")) < 1e-10
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import identical, largest_gap, nothing_falls_back, resumed, simulate, trained
+from conftest import apart, identical, largest_gap, nothing_falls_back, resumed, simulate, trained
 from test_own_samples import trained as trained_on_own_samples
 
 from algorithms.fedavg import FedAvg
 from bench.engine.loop import Loop
-from bench.engine.pack import Pack
 from bench.engine.process import give_back_gpu_memory
 from bench.engine.stacked.step_executors import cuda_graphs
+from bench.engine.together import advance_together
 from bench.errors import Slower
 from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
@@ -92,21 +92,16 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
     """Round 1 captures, the others replay."""
     options = {"sizes": EQUAL_SIZES, "local_epochs": 3, "lr_decay": 0.9}
     alone = [candidate(name).simulate("loop", seed=seed, **options) for seed in (0, 1)]
-    pack = Pack(
-        [
-            candidate(name).simulate("stacked", seed=seed, device="cuda", **options)
-            for seed in (0, 1)
-        ]
-    )
+    pack = [
+        candidate(name).simulate("stacked", seed=seed, device="cuda", **options) for seed in (0, 1)
+    ]
     for run in alone:
         run.advance(3)
     with nothing_falls_back():
-        pack.advance(3)
-    assert not pack.failures
-    assert not pack.apart
-    assert all(
-        largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack.members, strict=True)
-    )
+        failures = advance_together(pack, 3)
+    assert not failures
+    assert apart(pack) is None
+    assert all(largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack, strict=True))
 
 
 def test_a_step_that_waits_costs_no_memory_after_its_capture_failed() -> None:

@@ -13,7 +13,7 @@ from algorithms import build, entry
 from algorithms.base import Algorithm
 from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -61,9 +61,7 @@ def test_the_row_keeps_the_complaint_and_the_trial_goes_on(tmp_path: Path) -> No
         "fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0
     )
     sound = RunSpec("fedavg", {}, setting, 0)
-    trial = RunGroup(
-        [broken, sound], Execution(out=str(tmp_path), provenance=command_columns("test"))
-    )
+    trial = Trial([broken, sound], Execution(out=str(tmp_path), provenance=command_columns("test")))
     while not trial.report()["done"]:
         trial.step()
     rows = Store(tmp_path).runs().set_index("algorithm")

@@ -22,7 +22,7 @@ from bench.executors.progress import Quiet
 from bench.executors.trials import Interruption
 from bench.planning.run_spec import RunSpec
 from bench.sweep import command as sweep
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -144,7 +144,7 @@ def test_a_long_evaluation_is_given_up(
         stop_file=str(stop),
         provenance=command_columns("test"),
     )
-    trial = RunGroup(run_specs, execution)
+    trial = Trial(run_specs, execution)
     trial.step()
     trial.step()
     if long:
@@ -171,8 +171,8 @@ def test_a_long_evaluation_is_given_up(
     assert not Store(tmp_path / "out").status()
     monkeypatch.undo()
     stop.unlink()
-    finish(RunGroup(run_specs, execution))
-    finish(RunGroup(run_specs, replace(execution, out=str(tmp_path / "whole"))))
+    finish(Trial(run_specs, execution))
+    finish(Trial(run_specs, replace(execution, out=str(tmp_path / "whole"))))
     assert_equal_results(tmp_path / "whole", tmp_path / "out")
 
 

@@ -101,6 +101,11 @@ class PrivateBody(Body):
         return self.dense(x.flatten(1)) * (1 + 0.1 * self.calls)
 
 
+class LargeBatchBody(Body):
+    def forward(self, x):
+        return F.dropout(self.dense(x.flatten(1)), 0.5, self.training and len(x) > 4)
+
+
 class LayersBody(Body):
     def make(self):
         return nn.Sequential(nn.Dropout(0.5), nn.ReLU())
@@ -117,6 +122,8 @@ FUNCTIONAL, ATTENTION, ENCODER, DEPTH, ALPHA, NUMPY, PYTHON, ALWAYS, PRIVATE, LA
     ModelInfo(f"drawing:{name}", "")
     for name in "functional attention encoder depth alpha numpy_ python always private layers".split()
 )
+large_batch = body_of(LargeBatchBody)
+LARGE_BATCH = ModelInfo("drawing:large_batch", "")
 """
 DRAWING = {
     "FUNCTIONAL": "body (FunctionalBody)",
@@ -170,6 +177,13 @@ def test_servers_and_gradients_repeat_too(algorithm: str, drawing: Path, tmp_pat
     options = {"model": "drawing:FUNCTIONAL", "precision": "fp32"}
     first = trained(algorithm, rounds=4, **options)
     assert identical(first, resumed(tmp_path / "state", algorithm, **options))
+
+
+def test_draws_that_no_trial_pass_showed_end_the_run(drawing: Path) -> None:
+    model = "drawing:LARGE_BATCH"
+    assert drawing_layer(model, SHAPE) == ""
+    with pytest.raises(RuntimeError, match=r"round 1, client \d+: .*nn\.Dropout"):
+        trained("fedavg", model=model, batch_size=8)
 
 
 def test_a_stack_refuses_them(drawing: Path) -> None:

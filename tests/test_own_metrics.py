@@ -12,10 +12,10 @@ from torch import Tensor
 
 from algorithms.base import Algorithm, Plugin, hyper
 from algorithms.losses import cross_entropy
-from bench.engine.pack import Pack
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
+from bench.engine.together import advance_together
 from bench.selftest.candidate import candidate
 from bench.selftest.certify import FAILED, PASSED, run_check
 from bench.selftest.toy import SIZES
@@ -111,11 +111,9 @@ def test_backends_report_the_same(trainer: str) -> None:
 
 def test_members_of_a_pack_report_their_own() -> None:
     algorithms = [Reporting(weight=0.1), Reporting(weight=0.5)]
-    pack = Pack(
-        [simulate(algorithm, "stacked", seed=seed) for seed, algorithm in enumerate(algorithms)]
-    )
-    pack.advance(3)
-    for seed, (algorithm, member) in enumerate(zip(algorithms, pack.members, strict=True)):
+    pack = [simulate(algorithm, "stacked", seed=seed) for seed, algorithm in enumerate(algorithms)]
+    assert not advance_together(pack, 3)
+    for seed, (algorithm, member) in enumerate(zip(algorithms, pack, strict=True)):
         alone = run(algorithm, seed=seed)
         for metric in OWN:
             assert values(member, metric) == pytest.approx(values(alone, metric), rel=1e-9), metric

@@ -18,10 +18,10 @@ from bench.data.splits import split
 from bench.engine.client_round import draw_schedule
 from bench.engine.client_scores import spread
 from bench.engine.evaluate import Evaluator
-from bench.engine.pack import Pack
 from bench.engine.rng import stream
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
+from bench.engine.together import advance_together
 from bench.errors import Interrupted
 from bench.selftest.toy import INFO, TINY, identical, make, supplied, toy_dataset
 from search_spaces import Setting
@@ -259,9 +259,9 @@ def test_a_run_that_is_resumed_equals_one_that_was_not(backend: str, tmp_path: P
 def test_members_of_a_pack_have_the_rows_of_lone_runs() -> None:
     options = {"finetune_steps": 2, "new_clients": 0.2}
     alone = [trained("fedavg", seed=seed, **options) for seed in (0, 1)]
-    pack = Pack([simulate("fedavg", "loop", seed=seed, **options) for seed in (0, 1)])
-    pack.advance(2)
-    assert all(identical(one, other) for one, other in zip(alone, pack.members, strict=True))
+    pack = [simulate("fedavg", "loop", seed=seed, **options) for seed in (0, 1)]
+    assert not advance_together(pack, 2)
+    assert all(identical(one, other) for one, other in zip(alone, pack, strict=True))
 
 
 def test_further_steps_are_given_up_when_the_sweep_stops() -> None:

@@ -18,6 +18,8 @@ def test_tables_hold_the_printed_cells_and_algorithms() -> None:
             (
                 s.dataset,
                 s.model.partition("+")[0],
+                s.client_models,
+                s.classes_per_client if s.partition == "fedproto" else None,
                 s.alpha,
                 s.num_clients,
                 s.participation,
@@ -26,7 +28,16 @@ def test_tables_hold_the_printed_cells_and_algorithms() -> None:
             for s in table.settings
         }
         assert held == {
-            (c.dataset, c.model, c.alpha, c.num_clients, c.participation, c.local_epochs)
+            (
+                c.dataset,
+                c.model,
+                c.client_models or "",
+                c.classes_per_client,
+                c.alpha,
+                c.num_clients,
+                c.participation,
+                c.local_epochs,
+            )
             for c in cells
         }, (
             paper,

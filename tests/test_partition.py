@@ -20,6 +20,7 @@ WRITERS = 3 * np.random.RandomState(2).randint(
     0, 2_500, 4 * len(LABELS)
 )  # of four times the samples
 DIRICHLET = [name for name, entry in PARTITIONS.items() if entry.needs_alpha]
+LEAVING_SAMPLES = ("fedgkd_groups", "by_writer_2000", "fedproto")
 RETRIED = [name for name in DIRICHLET if name not in ("fedkf", "niid_bench", "hsu")]
 
 
@@ -35,6 +36,8 @@ def parts_of(
 ):
     if name == "by_writer_2000" and groups is SOURCES:
         labels, groups = np.tile(labels, 4), WRITERS
+    if name == "fedproto" and len(labels) == len(LABELS):
+        labels = np.tile(labels, 20)
     wanted = Wanted(labels, num_clients, alpha, groups, max_tries, classes)
     return PARTITIONS[name].function(wanted, np.random.RandomState(seed))
 
@@ -47,9 +50,7 @@ def together(arrays):
     return np.sort(np.concatenate([np.empty(0, np.int64), *arrays]))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PARTITIONS if name not in ("fedgkd_groups", "by_writer_2000")]
-)
+@pytest.mark.parametrize("name", [name for name in PARTITIONS if name not in LEAVING_SAMPLES])
 def test_every_sample_is_used_once(name):
     np.testing.assert_array_equal(together(parts_of(name)), np.arange(len(LABELS)))
 
@@ -113,6 +114,31 @@ def test_classes_without_an_owner_are_unused():
     owned = set().union(*(LABELS[part] for part in parts))
     assert len(owned) < 10
     np.testing.assert_array_equal(together(parts), np.flatnonzero(np.isin(LABELS, list(owned))))
+
+
+@pytest.mark.parametrize(
+    ("classes", "ways"),
+    [(2, (2, 3, 4)), (3, (2, 3, 4, 5)), (5, (3, 4, 5, 6, 7)), (9, (7, 8, 9, 10))],
+)
+def test_fedproto_clients_hold_few_samples_of_their_own_number_of_classes(classes, ways):
+    labels = np.random.RandomState(0).permutation(np.repeat(np.arange(10), 20 * 140))
+    parts: list[np.ndarray] = []
+    for seed in range(20):
+        parts += parts_of("fedproto", seed, 20, None, labels, classes=classes)
+    counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
+    held = (counts > 0).sum(axis=1)
+    assert set(held) == set(ways)
+    assert np.bincount(held)[list(ways)].min() > 0.7 * len(counts) / len(ways)
+    for own in counts:
+        assert set(own[own > 0]) in ({139}, {140})
+    assert 0.4 < np.mean(counts.max(axis=1) == 140) < 0.6
+    owners = (counts > 0).mean(axis=0)
+    assert np.abs(owners - owners.mean()).max() < 0.1, "four standard errors"
+
+
+def test_no_two_fedproto_clients_share_a_sample():
+    parts = parts_of("fedproto", num_clients=20, classes=3)
+    assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -215,6 +241,7 @@ def test_two_thousand_writers_are_dealt():
         ("by_writer_2000", "495ad67b739a60e24ff3ebd152f1e711b9efdba01bbaeccc6618688618925801"),
         ("shards", "f85af70cbf0a2732f45b8670961fa960a90a23639852af8243b868b2e222e3a8"),
         ("k_classes", "0457f324184d2a1d646a56da1d8a20053b029a37478124dedf70f5be3f41ff15"),
+        ("fedproto", "86fabd6e8842fe9b5d3bb523316e26f4a936b68649cf90dc490b71bfd4045d92"),
         ("hsu", "0257822ceb64778c9cf2025feb1f942e1b34b57367d8db2a85e78677ab8694ca"),
         ("niid_bench", "df33c0d9a2d5bddbbd61f933def9ecb49610883c3b0e73736c1348705903b51a"),
         ("pfllib", "df33c0d9a2d5bddbbd61f933def9ecb49610883c3b0e73736c1348705903b51a"),
@@ -277,6 +304,8 @@ FEW = np.repeat(np.arange(10), 5)
         ),
         ("shards", {"num_clients": 1001}, "2,002"),
         ("k_classes", {"classes": 11}, "<= 10"),
+        ("fedproto", {"num_clients": 20, "classes": 10, "labels": np.arange(10_000) % 10}, "1,000"),
+        ("fedproto", {"classes": 13}, "at least 11"),
         ("lda", {"num_clients": 201}, "<= 200"),
         ("fedgen", {"num_clients": 21}, "<= 20"),
         ("fedgen", {"num_clients": 2, "labels": FEW}, "100"),

@@ -31,9 +31,9 @@ from algorithms.t1 import T1
 from bench import data
 from bench.data.dataset import Dataset
 from bench.data.splits import PublicSet, public_set, split
-from bench.engine.pack import Pack
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
+from bench.engine.together import advance_together
 from bench.errors import UsageError
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -174,9 +174,8 @@ def test_both_backends_read_them_alike() -> None:
 
 def test_a_pack_trains_runs_with_public_samples_one_by_one() -> None:
     members = [start(Nudged(), "stacked", other(seed), seed=seed) for seed in (1, 2)]
-    pack = Pack(members)
     with pytest.warns(UserWarning, match="public samples"):
-        pack.advance(2)
+        assert not advance_together(members, 2)
     for seed, member in zip((1, 2), members, strict=True):
         alone = start(Nudged(), "stacked", other(seed), seed=seed)
         alone.advance(2)
@@ -250,7 +249,7 @@ def _trained() -> list[tuple[str, Params]]:
     """The models that clients end the first round with, and their names."""
     run = start(make("feddf", max_steps=0), **UNLIKE)
     results = run.trainer.train(run.begin())
-    return [(run.problem.of(result.client).model, result.params) for result in results]
+    return [(run.context.of(result.client).model, result.params) for result in results]
 
 
 def test_an_architecture_without_a_participant_keeps_its_model() -> None:

@@ -17,6 +17,7 @@ COUNTS = {
     "feddkd": {"I": 90, "II": 84, "III": 28, "IV": 28, "V": 10, "VI": 10},
     "fedcad": {"1": 24, "2": 16, "3": 12, "4": 16},
     "fedkf": {"3": 72, "4": 72, "5": 72},
+    "fedproto": {"1": 30},
 }
 TABLES = [(paper, table) for paper, tables in COUNTS.items() for table in tables]
 # Round -> value: the best test accuracy is in round 3, the best validation accuracy in rounds 2 and
@@ -38,7 +39,7 @@ def test_the_file_is_what_its_source_makes() -> None:
 
 
 def test_every_table_has_its_cells() -> None:
-    assert len(printed_cells()) == 769
+    assert len(printed_cells()) == 799
     counts = Counter((cell.paper, cell.table) for cell in printed_cells())
     assert counts == {
         (paper, table): n for paper, tables in COUNTS.items() for table, n in tables.items()
@@ -47,8 +48,10 @@ def test_every_table_has_its_cells() -> None:
 
 def test_cells_say_how_their_data_are_dealt() -> None:
     for cell in printed_cells():
-        assert cell.heterogeneity in ("dirichlet", "pathological", "by_source", "by_writer")
+        kinds = ("dirichlet", "pathological", "by_source", "by_writer", "n_way")
+        assert cell.heterogeneity in kinds
         assert (cell.alpha is None) == (cell.heterogeneity != "dirichlet")
+        assert (cell.classes_per_client is None) == (cell.heterogeneity != "n_way")
         assert cell.unit == UNITS[cell.quantity].name
 
 
@@ -69,6 +72,11 @@ def test_some_numbers_as_printed() -> None:
     assert (first.value, first.std, first.rule) == (0.7730, 0.0072, "best")
     steps = cell_of(paper="feddkd", table="III", printed="FedDKD@87", metric="train_steps_best_val")
     assert (steps.value, steps.std, steps.read_to, steps.algorithm) == (37_700, 1_100, 87, "feddkd")
+    ways = {"paper": "fedproto", "printed": "FedProto-mh", "classes_per_client": 5}
+    assert cell_of(**ways, metric="client_mean").value == 0.9622
+    spread = cell_of(**ways, metric="client_std")
+    assert (spread.value, spread.std, spread.algorithm) == (0.0036, None, "fedproto")
+    assert spread.client_models.split("/") == ["cnn_fedproto_18", "cnn_fedproto", "cnn_fedproto_22"]
     fair = cell_of(paper="fedkf", table="3", alpha=1.0, algorithm="qffl", metric="fm")
     assert (fair.value, fair.std) == (0.0006283, 0.000051)
     buffer = cell_of(paper="fedgkd", table="8", alpha=0.1, printed="FedGKD-VOTE[M=5]")
@@ -149,6 +157,7 @@ def test_printed_numbers_are_read_as_ours(quantity: str, rule: str) -> None:
         ("train_steps", "to_target", 0.74, "steps to 0.74"),
         ("communications", "to_target", 0.5, "exchanges to 0.5"),
         ("accuracy", "unstated", None, "test"),
+        ("client_mean", "final", None, "clients' mean final"),
     ],
 )
 def test_metrics_have_short_names(

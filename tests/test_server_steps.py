@@ -14,11 +14,11 @@ from torch import Tensor
 from algorithms import build, feddf
 from algorithms.adam import adam_init, adam_step
 from algorithms.base import Algorithm, Cohort, Fed, Params, Server, Upload
-from bench.engine.pack import Pack
 from bench.engine.server_context import ServerSteps
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Act, Captured, traced
+from bench.engine.together import advance_together
 from bench.selftest.candidate import candidate
 
 ROUNDS = 2
@@ -209,9 +209,8 @@ def test_runs_of_a_pack_have_steps_of_their_own() -> None:
     for alone, member in pairs:
         alone.advance(ROUNDS)
         member.trainer = captured()
-    pack = Pack([member for _, member in pairs])
-    pack.advance(ROUNDS)
-    assert not pack.failures
+    pack = [member for _, member in pairs]
+    assert not advance_together(pack, ROUNDS)
     assert all(largest_gap(alone, member) < 1e-12 for alone, member in pairs)
 
 

@@ -25,8 +25,10 @@ FULL = replace(
 def problem_for(name):
     """A setting of that partition, with labels and groups that it can deal."""
     dataset = {"source": "digits5", "writer": "femnist"}.get(PARTITIONS[name].groups, "digits")
-    copies = 3 if name == "by_writer_2000" else 1
-    groups = np.arange(copies * len(LABELS)) if name == "by_writer_2000" else GROUPS
+    copies = {"by_writer_2000": 3, "fedproto": 20}.get(name, 1)
+    groups = np.tile(GROUPS, copies)
+    if name == "by_writer_2000":
+        groups = np.arange(copies * len(LABELS))
     return replace(FULL, dataset=dataset, partition=name), np.tile(LABELS, copies), groups
 
 
@@ -38,7 +40,7 @@ def test_parts_are_disjoint_and_ascending(name, rule):
     arrays = [*found.clients, *found.local_tests, found.auxiliary, found.validation]
     assert all(array.dtype == np.int64 and (np.diff(array) > 0).all() for array in arrays)
     assert len(np.unique(together(arrays))) == len(together(arrays))
-    if name not in ("fedgkd_groups", "by_writer_2000"):
+    if name not in ("fedgkd_groups", "by_writer_2000", "fedproto"):
         assert len(together(arrays)) == sum(share_of(0.8, n) for n in np.bincount(labels))
 
 

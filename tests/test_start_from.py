@@ -22,7 +22,7 @@ from bench.figures.table import FIGURES
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.selftest.toy import make
 from bench.sweep import command as sweep
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store, run_key
 from leaderboards.board import leaderboard
 from search_spaces import SETTINGS, Setting
@@ -150,8 +150,8 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
     assert sweep.main(["reproduce", key, "--out", str(swept), "--into", str(tmp_path)]) == 0
 
 
-def trial(out: Path, run_spec: RunSpec, **options: Any) -> RunGroup:
-    return RunGroup(
+def trial(out: Path, run_spec: RunSpec, **options: Any) -> Trial:
+    return Trial(
         [run_spec],
         Execution(str(out), rounds_per_report=1, provenance=command_columns("test"), **options),
     )

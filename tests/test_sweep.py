@@ -39,7 +39,7 @@ from bench.planning.run_spec import RunSpec
 from bench.sweep import command as sweep
 from bench.sweep import preflight
 from bench.trial.run import Run
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import records, run_table
@@ -207,7 +207,7 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).run_specs
-    trial = RunGroup(
+    trial = Trial(
         [begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns("test"))
     )
     trial.step()
@@ -477,7 +477,7 @@ def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: s
         check_address(address)
 
 
-@pytest.mark.slow  # test_grouped_asha.py and test_trainable.py have fast ones of the kind
+@pytest.mark.slow  # test_ray_executor.py and test_trainable.py have fast ones of the kind
 @pytest.mark.usefixtures("shared_ray")
 def test_asha_lets_only_like_compete_with_like(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -20,7 +20,7 @@ from algorithms import build
 from bench import data
 from bench.data.dataset import Dataset
 from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextLoader, tokens
-from bench.engine.samples import Texts
+from bench.engine.samples import TextSamples
 from bench.engine.simulation import Simulation
 from bench.errors import EnvironmentProblem, UsageError
 from bench.planning.request import canonical
@@ -278,7 +278,7 @@ def text_run(
 def test_batches_fit_their_longest_text():
     ids = np.array([[5, 6, 0, 0] * 5, [5] * 9 + [0] * 11, [5] * 17 + [0] * 3], np.int32)
     ids[0] = [5, 6] + [0] * 18
-    part = Texts(ids, torch.tensor([0, 1, 2]))
+    part = TextSamples(ids, torch.tensor([0, 1, 2]))
     assert part.at(torch.tensor([0])).shape == (1, 8)
     assert part.at(torch.tensor([0, 1])).shape == (2, 16)
     assert part.at(slice(0, 3)).shape == (3, 20)  # never beyond what there is
@@ -286,7 +286,7 @@ def test_batches_fit_their_longest_text():
     assert part.by_cost(None).tolist() == [0, 1, 2]
     assert part.by_cost(torch.tensor([2, 0])).tolist() == [0, 2]
     assert part.batch(torch.tensor([1]), None, 16).tolist() == [[5] * 9 + [0] * 7]
-    assert Texts(np.zeros((2, 20), np.int32), torch.tensor([0, 1])).at(slice(0, 2)).shape == (
+    assert TextSamples(np.zeros((2, 20), np.int32), torch.tensor([0, 1])).at(slice(0, 2)).shape == (
         2,
         8,
     ), "without a token"

@@ -29,7 +29,7 @@ from bench.planning.run_spec import RunSpec
 from bench.selftest.toy import make, supplied
 from bench.sweep import command as sweep
 from bench.trial import results
-from bench.trial.trial import RunGroup
+from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -322,7 +322,7 @@ def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     execution = Execution(
         str(out), rounds_per_report=1, track=track, provenance=command_columns("test"), **options
     )
-    return finish(RunGroup([run_spec()], execution))
+    return finish(Trial([run_spec()], execution))
 
 
 def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
@@ -392,7 +392,7 @@ def begin(out: Path, track: tuple[str, ...]) -> None:
     execution = Execution(
         str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop")
     )
-    made = RunGroup([run_spec()], execution)
+    made = Trial([run_spec()], execution)
     made.step()
     (out / "stop").touch()
     made.close()

@@ -20,7 +20,7 @@ from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
 from bench.terminal.console import exit_status
 from bench.trial.results import guesses, rows_of
-from bench.trial.trial import LOST, RunGroup
+from bench.trial.trial import LOST, Trial
 from leaderboards import Store
 from search_spaces import SETTINGS, Setting
 
@@ -43,12 +43,12 @@ def execution(tmp_path: Path) -> Execution:
 
 
 def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_path: Path) -> None:
-    trial = RunGroup([run_spec()], execution)
+    trial = Trial([run_spec()], execution)
     trial.step()
     trial.close()
     row = Store(tmp_path).runs().iloc[0]
     assert (row.status, row.communications) == ("stopped", 1)
-    again = RunGroup([run_spec()], execution)
+    again = Trial([run_spec()], execution)
     assert again.runs[0].round == 1, (
         "its state stays, for a command without the scheduler to go on from"
     )
@@ -57,9 +57,9 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
 
 
 def test_a_run_may_end_while_the_sweep_stops(execution: Execution, tmp_path: Path) -> None:
-    finished = RunGroup([run_spec()], execution)
+    finished = Trial([run_spec()], execution)
     assert finish(finished)["status"] == "finished"
-    unfinished = RunGroup([run_spec(1)], execution)
+    unfinished = Trial([run_spec(1)], execution)
     unfinished.step()
     (tmp_path / "stop").touch()
     assert finished.report()["status"] == "finished"
@@ -68,7 +68,7 @@ def test_a_run_may_end_while_the_sweep_stops(execution: Execution, tmp_path: Pat
     unfinished.close()
 
 
-def free(trial: RunGroup) -> list[bool]:
+def free(trial: Trial) -> list[bool]:
     """Of each run, in the order of the trial's, whether another trial could claim it now."""
     found = []
     for run in trial.runs:
@@ -82,12 +82,12 @@ def free(trial: RunGroup) -> list[bool]:
 
 def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Execution) -> None:
     """A sampler may propose again what another worker has ended, which keeps that trial until it is given a new one."""
-    trial = RunGroup([run_spec(0), run_spec(1)], execution)
+    trial = Trial([run_spec(0), run_spec(1)], execution)
     assert free(trial) == [False, False]
     while not trial.step()["done"]:
         assert free(trial) == [False, False]
     assert free(trial) == [True, True]
-    again = RunGroup([run_spec(0), run_spec(1), run_spec(2)], execution)
+    again = Trial([run_spec(0), run_spec(1), run_spec(2)], execution)
     assert free(again) == [True, True, False], "two were stored"
     again.step()
     again.end()
@@ -100,12 +100,12 @@ def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Ex
 def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(
     execution: Execution, tmp_path: Path
 ) -> None:
-    first = RunGroup([run_spec()], execution)
+    first = Trial([run_spec()], execution)
     first.step()
     reports = []
 
     def second() -> None:
-        trial = RunGroup([run_spec()], execution)
+        trial = Trial([run_spec()], execution)
         reports.append(trial.report())
         trial.close()
 
@@ -121,8 +121,8 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(
 def test_a_stored_seed_does_not_make_a_scheduler_think_that_the_others_are_done(
     execution: Execution,
 ) -> None:
-    finish(RunGroup([run_spec(0)], execution))
-    trial = RunGroup([run_spec(0), run_spec(1)], execution)
+    finish(Trial([run_spec(0)], execution))
+    trial = Trial([run_spec(0), run_spec(1)], execution)
     assert [trial.step()["round"] for _ in range(SETTING.rounds)] == [1, 2, 3]
     trial.close()
 
@@ -157,16 +157,16 @@ def test_shortened_runs_may_end_guessing(rounds: int, last: float, short: bool, 
 def test_one_loss_not_finite_lowers_the_objective(execution: Execution, tmp_path: Path) -> None:
     """Live, and told again to whoever proposes the stored run."""
     wild = replace(run_spec(0), setting=replace(SETTING, lr=1e9))
-    first = finish(RunGroup([wild], execution))
+    first = finish(Trial([wild], execution))
     assert -1 <= first["objective"] < 0
-    assert RunGroup([wild], execution).report()["objective"] == first["objective"]
+    assert Trial([wild], execution).report()["objective"] == first["objective"]
     stored = Store(tmp_path).runs()
     assert stored["diverged"].all()
     assert first["objective"] == stored["best_val_accuracy"].iloc[0] - 1
 
 
 def test_a_run_under_way_has_not_diverged(execution: Execution) -> None:
-    trial = RunGroup([run_spec()], execution)
+    trial = Trial([run_spec()], execution)
     assert 0 < trial.step()["objective"] <= 1
     trial.close()
 
@@ -174,7 +174,7 @@ def test_a_run_under_way_has_not_diverged(execution: Execution) -> None:
 def test_one_seed_that_fails_leaves_the_others(
     execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = RunGroup([run_spec(0), run_spec(1)], execution)
+    trial = Trial([run_spec(0), run_spec(1)], execution)
 
     def broken() -> None:
         raise ArithmeticError("seed 0 is unlucky")
@@ -201,7 +201,7 @@ def test_a_disk_without_locks_is_named(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    report = RunGroup([run_spec()], execution).report()
+    report = Trial([run_spec()], execution).report()
     assert (report["status"], report["ends_sweep"]) == ("environment", True)
     assert "--mirror" in report["error"]
 

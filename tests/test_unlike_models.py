@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import identical, largest_gap, resumed, simulate
+from conftest import apart, identical, largest_gap, resumed, simulate
 
 from algorithms.base import (
     Algorithm,
@@ -25,11 +25,11 @@ from algorithms.base import (
     Upload,
 )
 from bench import models
-from bench.engine.pack import Pack
 from bench.engine.pytree import equal, num_bytes
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
+from bench.engine.together import advance_together
 from bench.errors import UsageError
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -141,8 +141,8 @@ def test_clients_receive_nothing_of_other_models() -> None:
     job = mixed.begin()
     for work in job.clients:
         own = job.of(work.client)
-        assert own.problem.net is mixed.fed.nets[UNLIKE.split("/")[work.client % 2]]
-        assert set(own.message["params"]) == set(own.problem.net.names)
+        assert own.context.net is mixed.fed.nets[UNLIKE.split("/")[work.client % 2]]
+        assert set(own.message["params"]) == set(own.context.net.names)
 
 
 @pytest.mark.parametrize("algorithm", [Together(), "local"])
@@ -319,10 +319,8 @@ def largest(first: Params, second: Params) -> float:
 
 def test_a_pack_of_runs_on_unlike_models_is_each_alone() -> None:
     members = [simulate(Together(), "stacked", seed=seed, client_models=UNLIKE) for seed in (0, 1)]
-    pack = Pack(members)
-    pack.advance(3)
-    assert not pack.failures
-    assert pack.apart is None
+    assert not advance_together(members, 3)
+    assert apart(members) is None
     for seed, member in enumerate(members):
         alone = run(Together(), backend="stacked", seed=seed, client_models=UNLIKE)
         for name, model in alone.server.extra["models"].items():

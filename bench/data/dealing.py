@@ -34,6 +34,10 @@ GROWTH = 4
 LARGEST_BATCH = 200_000
 PATHOLOGICAL_CLASSES = 6
 DRAWN_WRITERS = 2_000
+# FedProto: how far a client's number of classes may be from the mean, and the samples of a class
+# that it holds, of which 40 are its own tests.
+WAYS_SPREAD = 2
+SHOTS = (139, 140)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +228,48 @@ def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     check_none_empty("k_classes", counts)
     held = np.flatnonzero(counts.sum(axis=1)[classes])
     return [held[np.sort(part)] for part in deal(classes[held], counts, rng)]
+
+
+def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Deal as FedProto does: each client has its own number of classes, and few samples of each.
+
+    With n = `classes_per_client`, a client has between max(2, n - 2) and min(C, n + 2) classes, all
+    numbers alike likely; which, is drawn. It has 139 or 140 samples of each of its classes: the 99
+    or 100 that it trains on, and the 40 that it is tested on, if `local_test_fraction` is 2/7. No
+    two clients share a sample. Other samples are unused.
+
+    Decided here: tests are held out of these samples, where the code takes them out of the data
+    set's own test samples; and samples are drawn, where the code takes them in the order of the
+    file.
+
+    Source: Tan et al., FedProto (2022), Local tasks, and its code.
+    """
+    sizes, classes = class_sizes(wanted.labels)
+    least = max(2, wanted.classes_per_client - WAYS_SPREAD)
+    most = min(len(sizes), wanted.classes_per_client + WAYS_SPREAD)
+    if least > most:
+        raise UsageError(
+            f"partition fedproto gives each client at least {least} classes for "
+            f"classes_per_client={wanted.classes_per_client}, and the data have {len(sizes)}: "
+            "lower it, or choose another partition, such as k_classes"
+        )
+    counts = np.zeros((len(sizes), wanted.num_clients), np.int64)
+    for client in range(wanted.num_clients):
+        ways = rng.randint(least, most + 1)
+        own_classes = rng.permutation(len(sizes))[:ways]
+        counts[own_classes, client] = rng.randint(SHOTS[0], SHOTS[-1] + 1)
+    asked = counts.sum(axis=1)
+    short = np.flatnonzero(asked > np.array(sizes))
+    if len(short):
+        raise UsageError(
+            f"partition fedproto deals {SHOTS[0]} or {SHOTS[-1]} samples of a class to each client "
+            f"that has it, {asked[short[0]]:,} of one class to num_clients={wanted.num_clients} "
+            f"clients, and there are {sizes[short[0]]:,}: lower num_clients or "
+            "classes_per_client, or use more of the training data"
+        )
+    unused = np.array(sizes) - asked
+    parts = deal(classes, np.column_stack([counts, unused]), rng)
+    return [np.sort(part) for part in parts[:-1]]
 
 
 def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:

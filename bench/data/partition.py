@@ -25,6 +25,7 @@ from bench.data.dealing import (
     by_source,
     by_writer,
     by_writer_2000,
+    fedproto,
     iid,
     k_classes,
     pathological,
@@ -63,6 +64,12 @@ PARTITIONS: dict[str, Partition] = {
         k_classes,
         False,
         "classes_per_client classes a client, each shared equally by its owners",
+        needs_classes=True,
+    ),
+    "fedproto": Partition(
+        fedproto,
+        False,
+        "classes_per_client classes a client, give or take 2, with 139 or 140 samples of each",
         needs_classes=True,
     ),
     "hsu": Partition(

@@ -1,1 +1,1 @@
-"""One federated run: the round, its two backends, evaluation and state; all that is common to the algorithms."""
+"""Federated runs: the round, its two backends, evaluation, and the saved state."""

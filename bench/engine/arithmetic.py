@@ -1,4 +1,4 @@
-"""The arithmetic of this process's processor, told by a hash: processors of one name may round differently.
+"""The arithmetic of this processor as a hash: processors of one name may round differently.
 
 Training is chaotic: a difference in the last bit of one step is a difference of points of accuracy
 some rounds later. Runs are repeated to the bit only where the hash is the same.
@@ -19,7 +19,7 @@ GOLDEN = 0.6180339887498949  # its multiples, modulo 1, fill (0, 1) evenly
 
 @cache
 def arithmetic(threads: int) -> dict[str, str]:
-    """Return the instruction set that torch uses here, and a hash of one training step of a small CNN.
+    """Return torch's instruction set here, and a hash of one training step of a small CNN.
 
     `threads` may change the order of sums, and so the hash.
     """

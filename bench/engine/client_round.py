@@ -1,4 +1,4 @@
-"""One client's round, ready for either backend: its schedule, teachers, noise and starting point."""
+"""One client's round, ready for either backend: schedule, teachers, noise, starting point."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from algorithms.base import (
     Upload,
     layers,
 )
-from bench.engine.federation import Federation, Source
+from bench.engine.federation import ClientInputs, Federation
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.process import float32_products
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, shapes, tensors
-from bench.engine.rng import seeded, stream
+from bench.engine.rng import nothing_drawn, seeded, stream
 from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
 from leaderboards.numbers import check_own
@@ -40,14 +40,15 @@ LOSS = ""  # among means over steps: that of the loss itself, beside those of it
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The parts of a run that do not change.
+class RunContext:
+    """The parts of a run that do not change, as its rounds and clients have them.
 
     Args:
         model: name of the network's model.
         draws: the layer by which a model of the run draws from global generators
             (`bench.engine.own_draws`); empty for none.
-        of_clients: the problem with the network of each model that is dealt to the clients; empty
+        from_outside: whether a model of the run is none of this suite's.
+        of_clients: the context with the network of each model that is dealt to the clients; empty
             if all have the server's.
     """
 
@@ -60,21 +61,22 @@ class Problem:
     federation: Federation
     optimizer: Optimizer
     draws: str = ""
-    of_clients: tuple[Problem, ...] = ()
+    from_outside: bool = False
+    of_clients: tuple[RunContext, ...] = ()
 
     @property
     def unlike(self) -> bool:
         """Return whether clients have models of their own."""
         return bool(self.setting.client_models)
 
-    def of(self, client: int) -> Problem:
-        """Return the problem with a client's own network."""
+    def of(self, client: int) -> RunContext:
+        """Return the context with a client's own network."""
         return self.of_clients[client % len(self.of_clients)] if self.of_clients else self
 
     def with_network(
         self, model: str, net: Network, initialise: Callable[[torch.Generator], Params]
-    ) -> Problem:
-        """Return the problem of clients that have a model of their own, of this name."""
+    ) -> RunContext:
+        """Return the context of clients that have a model of their own, of this name."""
         fed = replace(self.fed, net=net, initialise=initialise)
         optimizer = Optimizer(self.setting, decays(self.setting, net.trainable, net.norms))
         return replace(self, model=model, net=net, fed=fed, optimizer=optimizer)
@@ -87,11 +89,16 @@ class Problem:
         return {**message, **own} if own else message
 
     def own_draws(self, *keys: str | int) -> AbstractContextManager[None]:
-        """Within this context, seed what the model draws by itself from the run's stream of these keys."""
-        return seeded(stream(self.seed, "own draws", *keys)) if self.draws else nullcontext()
+        """Seed what the model draws by itself, in a block, from the run's stream of these keys.
+
+        A model from outside that was found to draw nothing is held to it.
+        """
+        if self.draws:
+            return seeded(stream(self.seed, "own draws", *keys))
+        return nothing_drawn() if self.from_outside else nullcontext()
 
     def products(self) -> AbstractContextManager[None]:
-        """Within this context, compute float32 products in the run's precision."""
+        """Compute float32 products, in a block, in the run's precision."""
         return float32_products(self.federation.device, self.setting.precision)
 
     @cached_property
@@ -105,12 +112,15 @@ class Problem:
         return replace(self.of(client).clients_fed, member=member)
 
     def noise(self, generator: torch.Generator) -> Any:
-        """Return the algorithm's draws for one step with a full batch, on the generator's device."""
+        """Return the algorithm's draws for a step with a full batch, on the generator's device."""
         return self.algorithm.noise(self.clients_fed, generator, self.setting.batch_size)
 
     @cached_property
     def acts_before_steps(self) -> bool:
-        """Return whether the algorithm does anything in `before_step`: the default is not worth a call per step."""
+        """Return whether the algorithm does anything in `before_step`.
+
+        The default is not worth a call in each step.
+        """
         idle = (Algorithm.before_step, Plugin.before_step)
         return any(type(layer).before_step not in idle for layer in layers(self.algorithm))
 
@@ -149,12 +159,10 @@ class Schedule:
         """
         per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
         epochs = math.ceil(steps / per_epoch)
-        orders = torch.stack(
-            [
-                torch.randperm(num_examples, generator=generator, dtype=torch.int32)
-                for _ in range(epochs)
-            ]
-        )
+        draws = []
+        for _ in range(epochs):
+            draws.append(torch.randperm(num_examples, generator=generator, dtype=torch.int32))
+        orders = torch.stack(draws)
         places = torch.arange(per_epoch * batch_size)
         positions = orders.gather(1, (places % num_examples).expand(epochs, -1))
         weight = (places < num_examples).view(per_epoch, batch_size)
@@ -169,7 +177,10 @@ class Schedule:
 def draw_schedule(
     generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int
 ) -> Schedule:
-    """Draw a client's schedule under the setting's step rule; `sizes` are the sample counts of all clients."""
+    """Draw a client's schedule under the setting's step rule.
+
+    `sizes` are the sample counts of all clients.
+    """
     steps = steps_of(setting, sizes[client], sizes)
     whole_batches = setting.step_rule in ("equal", "whole_epochs")
     return Schedule.draw(generator, sizes[client], steps, setting.batch_size, whole_batches)
@@ -192,11 +203,9 @@ def steps_of(setting: Setting, num_examples: int, sizes: Sequence[int]) -> int:
 
 def _batches_per_epoch(num_examples: int, batch_size: int, whole_batches: bool) -> int:
     """Count the batches of an epoch."""
-    return (
-        max(1, num_examples // batch_size)
-        if whole_batches
-        else math.ceil(num_examples / batch_size)
-    )
+    if whole_batches:
+        return max(1, num_examples // batch_size)
+    return math.ceil(num_examples / batch_size)
 
 
 @dataclass
@@ -212,7 +221,7 @@ class ClientWork:
 
     client: int
     schedule: Schedule
-    source: Source
+    inputs: ClientInputs
     local: Local
     memory: Memory
     teachers: Mapping[str, Params]
@@ -220,10 +229,10 @@ class ClientWork:
     noise: torch.Generator
     _drawn: list[Any] = field(default_factory=list)
 
-    def drawn_noise(self, problem: Problem) -> list[Any]:
+    def drawn_noise(self, context: RunContext) -> list[Any]:
         """Return the `noise` of each step, drawn at the first call; later calls return the same."""
         if not self._drawn:
-            self._drawn = [problem.noise(self.noise) for _ in range(self.steps)]
+            self._drawn = [context.noise(self.noise) for _ in range(self.steps)]
         return self._drawn
 
     @property
@@ -232,11 +241,18 @@ class ClientWork:
         return len(self.schedule.sizes)
 
 
-@dataclass
+@dataclass(eq=False)
 class RoundWork:
-    """One run's round (from 1), ready to train: its clients' work, the message to them, the local learning rate."""
+    """One run's round, ready to train.
 
-    problem: Problem
+    Args:
+        clients: their work.
+        message: what all clients receive.
+        round: its number, from 1.
+        lr: the local learning rate.
+    """
+
+    context: RunContext
     clients: list[ClientWork]
     message: Message
     round: int
@@ -244,17 +260,17 @@ class RoundWork:
 
     def of(self, client: int) -> RoundWork:
         """Return the round as one client has it: its network, the message that it receives."""
-        problem = self.problem.of(client)
-        message = problem.received(self.message)
-        if problem is self.problem and message is self.message:
+        context = self.context.of(client)
+        message = context.received(self.message)
+        if context is self.context and message is self.message:
             return self
-        return replace(self, problem=problem, message=message)
+        return replace(self, context=context, message=message)
 
     def parts(self) -> list[RoundWork]:
         """Return the round's parts, each with the clients of one model, as they have it."""
         by_model: dict[str, list[ClientWork]] = {}
         for work in self.clients:
-            by_model.setdefault(self.problem.of(work.client).model, []).append(work)
+            by_model.setdefault(self.context.of(work.client).model, []).append(work)
         parts = []
         for works in by_model.values():
             own = self.of(works[0].client)
@@ -263,19 +279,23 @@ class RoundWork:
 
     def plan(self, num_steps: Tensor) -> Plan:
         """Make the plan of a client that takes so many steps."""
-        momentum = self.problem.setting.momentum
-        return Plan(self.round, self.lr, momentum, num_steps, self.problem.fed.clients_public)
+        momentum = self.context.setting.momentum
+        return Plan(self.round, self.lr, momentum, num_steps, self.context.fed.clients_public)
 
 
 @dataclass
 class ClientResult:
-    """A client's final local model, upload and its bytes, memory, mean training loss in nats, steps and samples.
+    """A client's round after training.
 
-    `metrics` are scalars by name that the algorithm reports for the curve: means over the steps of
-    the terms of its loss, and those of its upload, which does not hold them any more.
-
-    `nan_in` has a scalar for each other entry of `local`, by its name: NaN if the entry has a NaN,
-    else 0.
+    Args:
+        params: its final local model.
+        bytes_up: of its upload.
+        loss: mean training loss, nats.
+        samples: training examples, each epoch counted.
+        nan_in: a scalar for each other entry of `local`, by its name: NaN if the entry has a NaN,
+            else 0.
+        metrics: scalars by name that the algorithm reports for the curve: means over the steps of
+            the terms of its loss, and those of its upload, which does not hold them any more.
     """
 
     client: int
@@ -291,78 +311,88 @@ class ClientResult:
 
 
 def make_work(
-    problem: Problem, client: int, round: int, message: Message, memory: Memory
+    context: RunContext, client: int, round: int, message: Message, memory: Memory
 ) -> ClientWork:
     """Draw everything that a client's round needs, each part from a stream of its own.
 
-    `problem` and `message` are the client's own (`RoundWork.of`).
+    `context` and `message` are the client's own (`RoundWork.of`).
 
     Raises:
         ValueError: clients have unlike models, and `start` returns one that is not the client's.
     """
-    setting, federation, algorithm = problem.setting, problem.federation, problem.algorithm
+    setting = context.setting
+    federation = context.federation
 
     def generator(purpose: str) -> torch.Generator:
-        return stream(problem.seed, purpose, round, client)
+        return stream(context.seed, purpose, round, client)
 
     schedule = draw_schedule(generator("order"), setting, federation.sizes, client)
-    augmented = setting.augmentation != "none"
-    draws = (
-        draw_crops(
-            generator("augment"), len(schedule.sizes), setting.batch_size, setting.augmentation
-        )
-        if augmented
-        else None
-    )
-    start = algorithm.start(problem.fed_of(client), message, memory, generator("start"))
-    if problem.unlike:
-        _check_start(problem, start["params"])
-    source = federation.source(client, schedule.positions, draws)
-    teachers = algorithm.teachers(message, memory)
+    draws = None
+    if setting.augmentation != "none":
+        steps = len(schedule.sizes)
+        draws = draw_crops(generator("augment"), steps, setting.batch_size, setting.augmentation)
+    start = context.algorithm.start(context.fed_of(client), message, memory, generator("start"))
+    if context.unlike:
+        _check_start(context, start["params"])
+    inputs = federation.inputs(client, schedule.positions, draws)
+    teachers = context.algorithm.teachers(message, memory)
+    tables = {}
+    if draws is None:  # epochs have the same inputs
+        tables = outputs_on(context.net, teachers, inputs)
     return ClientWork(
         client=client,
         schedule=schedule,
-        source=source,
+        inputs=inputs,
         local=tensors(start, federation.device, federation.dtype),
         memory=memory,
         teachers=teachers,
-        tables={} if augmented else outputs_on(problem.net, teachers, source),
+        tables=tables,
         noise=generator("noise"),
     )
 
 
-def _check_start(problem: Problem, params: Params) -> None:
+def _check_start(context: RunContext, params: Params) -> None:
     """Raise ValueError unless a client starts from a model of its own architecture."""
-    expected = shapes(problem.fed.initial[problem.model])
+    expected = shapes(context.fed.initial[context.model])
     got = shapes(params)
     if got == expected:
         return
     names = sorted(expected.keys() ^ got.keys())
     names += [name for name in expected if got.get(name, expected[name]) != expected[name]]
     raise ValueError(
-        f"start returns params of another model than the client's, which is {problem.model}: "
+        f"start returns params of another model than the client's, which is {context.model}: "
         f"{names[0]!r} differs; send each model's by `by_model`, or keep a client's in its memory"
     )
 
 
 @torch.no_grad()
-def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> dict[str, Outputs]:
-    """Compute outputs of frozen models on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
+def outputs_on(
+    net: Network, models: Mapping[str, Params], inputs: ClientInputs
+) -> dict[str, Outputs]:
+    """Compute outputs of frozen models on all of a client's inputs, which are not augmented.
+
+    Returns:
+        By the model's name, (n, C) logits and (n, D) features.
+    """
     if not models:
         return {}
-    parts = [
-        {name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()
-    ]
-    return {
-        name: Outputs(
-            torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts])
-        )
-        for name in models
-    }
+    parts: dict[str, list[Outputs]] = {name: [] for name in models}
+    for x in inputs.chunks():
+        for name, params in models.items():
+            parts[name].append(net.eval(params, x))
+    outputs = {}
+    for name, of_chunks in parts.items():
+        logits = torch.cat([part.logits for part in of_chunks])
+        features = torch.cat([part.features for part in of_chunks])
+        outputs[name] = Outputs(logits, features)
+    return outputs
 
 
 def leaves_of(net: Network, params: Params) -> Params:
-    """Copy a model for a client to train: 4-d weights in channels-last memory, trainable tensors as leaves."""
+    """Copy a model for a client to train.
+
+    Weights of four axes get channels-last memory, and trainable tensors are leaves.
+    """
     copies = {}
     for name, value in params.items():
         layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format
@@ -373,20 +403,20 @@ def leaves_of(net: Network, params: Params) -> Params:
 
 
 def finish(
-    problem: Problem,
+    context: RunContext,
     work: ClientWork,
     local: Local,
     means: Mapping[str, Tensor],
     message: Message,
     plan: Plan,
 ) -> ClientResult:
-    """Call the algorithm's `upload` for a client's upload and new memory, and make the client's result.
+    """Ask the algorithm for a client's upload and new memory, and make the client's result.
 
     `means` are means over the client's steps: `LOSS`, and the terms that the algorithm reports.
     """
-    federation = problem.federation
-    data = federation.data(work.source.index)
-    upload, memory = problem.algorithm.upload(problem.net, local, data, message, work.memory, plan)
+    federation = context.federation
+    data = federation.data(work.inputs.index)
+    upload, memory = context.algorithm.upload(context.net, local, data, message, work.memory, plan)
     upload = tensors(upload, federation.device, federation.dtype)
     terms = {name: mean for name, mean in means.items() if name != LOSS}
     metrics = joined_metrics(terms, upload.get("metrics", {}))
@@ -439,8 +469,8 @@ def step_means(algorithm: Algorithm, batch: Batch, loss: Tensor) -> dict[str, Te
     """
     if set(batch.reported) != set(algorithm.terms):
         raise ValueError(
-            f"local_loss reports the terms {sorted(batch.reported)}, the algorithm's `terms` states "
-            f"{sorted(algorithm.terms)}: make them agree, in every step"
+            f"local_loss reports the terms {sorted(batch.reported)}, the algorithm's `terms` "
+            f"states {sorted(algorithm.terms)}: make them agree, in every step"
         )
     means = {LOSS: masked_mean(loss, batch.weight)}
     for name, term in batch.reported.items():
@@ -457,8 +487,8 @@ def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
     """
     if loss.shape != weight.shape:
         raise ValueError(
-            f"a loss has one value per sample, shape ({len(weight)},), to which a scalar term may be added; got shape "
-            f"{tuple(loss.shape)}"
+            f"a loss has one value per sample, shape ({len(weight)},), to which a scalar term may "
+            f"be added; got shape {tuple(loss.shape)}"
         )
     # 0 for a finished client, which has no samples left in a stack.
     return (loss * weight).sum() / weight.sum().clamp(min=1)

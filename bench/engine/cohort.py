@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params, Upload
-from bench.engine.client_round import ClientResult, Problem, masked_mean
+from bench.engine.client_round import ClientResult, RunContext, masked_mean
 from bench.engine.dropout import step_keys
-from bench.engine.pytree import num_bytes, shapes, stack, tree_map
+from bench.engine.pytree import along_first_axis, num_bytes, shapes, stack, tree_map
 from bench.engine.rng import stream
 from bench.engine.samples import draw_crops
 
@@ -42,7 +42,7 @@ class ClientCohort:
     """Implementation of `algorithms.base.Cohort` for m clients.
 
     Args:
-        problem: of the run.
+        context: of the run.
         round: its number, from 1.
         ids: (m,) clients, in the order of the uploads' leading axis.
         num_examples: (m,) n_k.
@@ -51,7 +51,7 @@ class ClientCohort:
         traffic: counters to which exchanges are added.
     """
 
-    problem: Problem
+    context: RunContext
     round: int
     ids: Tensor
     num_examples: Tensor
@@ -61,16 +61,18 @@ class ClientCohort:
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
-        """Average over the leading client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out.
+        """Average over the leading client axis, weighted by examples.
+
+        `among` (m,) of 0 and 1 leaves clients out.
 
         Raises:
             ValueError: `among` leaves all clients out, or a tensor's first axis is not theirs.
         """
-        weights = (
-            self.num_examples if among is None else self.num_examples * among.to(self.num_examples)
-        )
-        if among is not None and not bool(weights.any()):
-            raise ValueError("the mean is over no client: `among` is 0 for all of them")
+        weights = self.num_examples
+        if among is not None:
+            weights = weights * among.to(weights)
+            if not bool(weights.any()):
+                raise ValueError("the mean is over no client: `among` is 0 for all of them")
         shares = weights / weights.sum()
 
         def mean(tensor: Tensor) -> Tensor:
@@ -81,7 +83,8 @@ class ClientCohort:
                     "has the clients of cohort.groups[name of the model]"
                 )
             values = tensor if tensor.is_floating_point() else tensor.to(shares)
-            return (values * shares.to(values).view(-1, *[1] * (values.dim() - 1))).sum(0)
+            weighted = values * along_first_axis(shares.to(values), values)
+            return weighted.sum(0)
 
         return tree_map(mean, tree)
 
@@ -89,7 +92,7 @@ class ClientCohort:
     def groups(self) -> dict[str, ClientCohort]:
         """The clients that have one model, by its name."""
         ids = self.ids.tolist()
-        names = [self.problem.of(client).model for client in ids]
+        names = [self.context.of(client).model for client in ids]
         groups = {}
         for model in dict.fromkeys(names):
             places = [place for place, name in enumerate(names) if name == model]
@@ -101,7 +104,7 @@ class ClientCohort:
 
     def everyone(self) -> ClientCohort:
         """Return the cohort of all K clients, for means over values that the server caches."""
-        federation = self.problem.federation
+        federation = self.context.federation
         sizes = torch.tensor(federation.sizes, device=federation.device, dtype=federation.dtype)
         ids = torch.arange(len(sizes), device=federation.device)
         return replace(self, ids=ids, num_examples=sizes, _calls=0)
@@ -124,44 +127,45 @@ class ClientCohort:
         """
         self._calls += 1
         clients: list[int] = self.ids.tolist()
-        models = list(dict.fromkeys(self.problem.of(client).model for client in clients))
+        models = list(dict.fromkeys(self.context.of(client).model for client in clients))
         if len(models) > 1:
             raise ValueError(
                 "gradients are those of one model, and the clients have unlike ones "
                 f"({', '.join(models)}): ask the clients of cohort.groups[name of the model]"
             )
-        net = self.problem.of(clients[0]).net
-        answering = [True] * len(clients) if among is None else among.bool().tolist()
-        grads = [
-            self._gradient(client, loss, params, batch_size, augmented)
-            for client in compress(clients, answering)
-        ]
+        net = self.context.of(clients[0]).net
+        answering = clients if among is None else [*compress(clients, among.bool().tolist())]
+        grads = {}
+        for client in answering:
+            grads[client] = self._gradient(client, loss, params, batch_size, augmented)
         self.traffic.communications += 1
         self.traffic.bytes_down += len(clients) * num_bytes(params)
-        self.traffic.bytes_up += sum(num_bytes(grad) for grad in grads)
+        self.traffic.bytes_up += sum(map(num_bytes, grads.values()))
         self.traffic.train_steps += len(grads) / len(clients)
         zeros = {name: torch.zeros_like(params[name]) for name in net.trainable if name in params}
-        answers = iter(grads)
-        stacked: Params = stack(
-            [next(answers) if is_answering else zeros for is_answering in answering]
-        )
+        stacked: Params = stack([grads.get(client, zeros) for client in clients])
         return stacked
 
     def _gradient(
         self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool
     ) -> Params:
-        """Return a client's gradient on a fresh mini-batch, or on all its samples if fewer; zero for unused tensors."""
-        net = self.problem.of(client).net
-        federation = self.problem.federation
+        """Return a client's gradient on a fresh mini-batch, or on all its samples if fewer.
+
+        It is zero for unused tensors.
+        """
+        net = self.context.of(client).net
+        federation = self.context.federation
 
         def generator(*purpose: str) -> torch.Generator:
-            return stream(self.problem.seed, *purpose, self.round, self._calls, client)
+            return stream(self.context.seed, *purpose, self.round, self._calls, client)
 
         client_index = federation.clients[client]
         order = torch.randperm(len(client_index), generator=generator("gradient"))
         index = client_index[order[:batch_size].to(federation.device)]
-        data, draws, key = federation.data(index), None, None
-        augmentation = self.problem.setting.augmentation
+        data = federation.data(index)
+        draws = None
+        key = None
+        augmentation = self.context.setting.augmentation
         if augmented and augmentation != "none":
             drawn = draw_crops(generator("augment", "gradient"), 1, len(index), augmentation)
             draws = drawn[0].to(federation.device)
@@ -181,7 +185,7 @@ class ClientCohort:
         return dict(zip(leaves, grads, strict=True))
 
 
-def gathered(problem: Problem, trained: Sequence[ClientResult]) -> Upload:
+def gathered(context: RunContext, trained: Sequence[ClientResult]) -> Upload:
     """Stack the uploads of a round's clients.
 
     Entries of `by_model` are stacked by name of the model, all others over all clients.
@@ -189,15 +193,15 @@ def gathered(problem: Problem, trained: Sequence[ClientResult]) -> Upload:
     Raises:
         ValueError: uploads of clients with unlike models have unlike shapes.
     """
-    by_model = problem.algorithm.by_model
-    if problem.unlike:
-        _check_alike(problem, trained)
+    by_model = context.algorithm.by_model
+    if context.unlike:
+        _check_alike(context, trained)
     if not by_model:
         whole: Upload = stack([result.upload for result in trained])
         return whole
     groups: dict[str, list[ClientResult]] = {}
     for result in trained:
-        groups.setdefault(problem.of(result.client).model, []).append(result)
+        groups.setdefault(context.of(result.client).model, []).append(result)
     names = trained[0].upload.keys()
     uploads: Upload = stack([_without(result.upload, by_model) for result in trained])
     for name in [name for name in by_model if name in names]:
@@ -211,14 +215,14 @@ def _without(upload: Upload, names: Collection[str]) -> Upload:
     return {name: tree for name, tree in upload.items() if name not in names}
 
 
-def _check_alike(problem: Problem, trained: Sequence[ClientResult]) -> None:
+def _check_alike(context: RunContext, trained: Sequence[ClientResult]) -> None:
     """Raise ValueError if an entry outside `by_model` has unlike shapes in unlike models."""
-    by_model = problem.algorithm.by_model
+    by_model = context.algorithm.by_model
     first = trained[0]
     expected = shapes(_without(first.upload, by_model))
-    model = problem.of(first.client).model
+    model = context.of(first.client).model
     for result in trained:
-        other = problem.of(result.client).model
+        other = context.of(result.client).model
         got = shapes(_without(result.upload, by_model))
         differing = [name for name in {**expected, **got} if expected.get(name) != got.get(name)]
         if other != model and differing:

@@ -1,4 +1,6 @@
-"""Dropout whose masks are a function of a key: the same in every backend, on every device, and after a resume.
+"""Dropout whose masks are a function of a key.
+
+They are the same in every backend, on every device, and after a resume.
 
 A mask is a hash of (key, number of the application within the step, element) in integer arithmetic.
 There is no generator state to save or to race for, and a vmapped key gives every client of a stack
@@ -70,12 +72,15 @@ class Masks:
     @contextmanager
     def under(self, key: Tensor | None) -> Iterator[None]:
         """Drop by `key` during one step's loss."""
-        before = self.key, self._applied
-        self.key, self._applied = key, 0
+        key_before = self.key
+        applied_before = self._applied
+        self.key = key
+        self._applied = 0
         try:
             yield
         finally:
-            self.key, self._applied = before
+            self.key = key_before
+            self._applied = applied_before
 
     def kept(self, shape: tuple[int, ...], share: float, device: torch.device) -> Tensor:
         """Make the next mask of the step: bool of `shape`, True with probability `share`."""
@@ -88,8 +93,12 @@ class Masks:
 
 
 def element_numbers(shape: tuple[int, ...], length: int, device: torch.device) -> Tensor:
-    """Number the elements, modulo 2**32, as in a tensor whose axes except the first have at least `length` places."""
-    numbers, stride = torch.zeros((), dtype=torch.int64, device=device), 1
+    """Number the elements, modulo 2**32.
+
+    They are counted as if all axes except the first had at least `length` places.
+    """
+    numbers = torch.zeros((), dtype=torch.int64, device=device)
+    stride = 1
     for axis, size in reversed(list(enumerate(shape))):
         places = torch.arange(size, device=device) * stride
         numbers = numbers + places.view(-1, *[1] * (len(shape) - 1 - axis))
@@ -98,9 +107,10 @@ def element_numbers(shape: tuple[int, ...], length: int, device: torch.device) -
 
 
 class Dropout(nn.Module):
-    """`nn.Dropout` or a variant with masks of `Masks`: x * kept / (1 - p), each element kept with probability 1 - p.
+    """`nn.Dropout` or a variant with masks of `Masks`: x * kept / (1 - p).
 
-    In evaluation mode, and in training mode while no key is set, it is the identity.
+    Each element is kept with probability 1 - p. In evaluation mode, and in training mode while no
+    key is set, it is the identity.
 
     With `channels` whole channels (b, c) of (B, C, ...) are dropped; `masks` are shared by the
     layers of a network.
@@ -108,13 +118,17 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float, channels: bool, masks: Masks) -> None:
         super().__init__()
-        self.p, self.channels, self._masks = p, channels, masks
+        self.p = p
+        self.channels = channels
+        self._masks = masks
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements, or channels, of x (B, ...)."""
         if not self.training or not self.p or self._masks.key is None:
             return x
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else tuple(x.shape)
+        shape = tuple(x.shape)
+        if self.channels:
+            shape = (*x.shape[:2], *[1] * (x.dim() - 2))
         share = 1 - self.p
         return x * self._masks.kept(shape, share, x.device).to(x.dtype) / (share or 1)
 
@@ -127,11 +141,14 @@ def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
     Returns:
         Their masks, or None if there is no such layer.
     """
-    masks, replaced = Masks(length), False
+    masks = Masks(length)
+    replaced = False
     for part in list(module.modules()):
         for name, layer in part.named_children():
             if type(layer) not in KINDS:
                 continue
-            setattr(part, name, Dropout(layer.p, KINDS[type(layer)], masks).train(layer.training))  # type: ignore[arg-type]
+            share: float = layer.p  # type: ignore[assignment]
+            keyed = Dropout(share, KINDS[type(layer)], masks)
+            setattr(part, name, keyed.train(layer.training))
             replaced = True
     return masks if replaced else None

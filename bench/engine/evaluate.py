@@ -19,8 +19,8 @@ from bench.engine.pytree import equal, has_nan, stack, total
 from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
-Complete = Callable[[Params, int], Params]  # a client's whole model, of a row and that client
-Models = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
+Complete = Callable[[Params, int], Params]  # a client's whole model, from a row's and the client
+ModelMaker = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
 
 
 GRACE_SECONDS = 5.0  # of evaluation once the sweep is stopping, in which most rounds end
@@ -77,11 +77,9 @@ class Score:
     def measures(self) -> dict[str, float]:
         """The measures, by their names in the curve."""
         measures = {"accuracy": self.accuracy, "loss": self.loss}
-        return (
-            measures
-            if self.val_accuracy is None
-            else {**measures, "val_accuracy": self.val_accuracy}
-        )
+        if self.val_accuracy is not None:
+            measures["val_accuracy"] = self.val_accuracy
+        return measures
 
 
 @dataclass
@@ -123,10 +121,10 @@ def score(
 ) -> Score:
     """Score a whole model on all (inputs, labels) of `chunks`; `predict` gives (B, C) scores."""
     device = next(iter(params.values())).device
-    right, samples = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
-    loss = torch.zeros(
-        (), dtype=torch.float64, device=device
-    )  # read once: reading it would hold up the next chunk
+    right = torch.zeros(net.num_classes, dtype=torch.int64, device=device)
+    samples = 0
+    # Read once, because reading it would hold up the next chunk.
+    loss = torch.zeros((), dtype=torch.float64, device=device)
     for x, y in chunks:
         logits = predict(net, params, x)
         right.index_add_(0, y, (logits.argmax(1) == y).long())
@@ -201,7 +199,7 @@ class Evaluator:
         own = OwnSamples(self.net, self.federation, self.predict).of_one_model(model)
         return Evaluation(scores, own)
 
-    def personal(self, models: Models, on_test_set: bool = True) -> Evaluation:
+    def personal(self, models: ModelMaker, on_test_set: bool = True) -> Evaluation:
         """Evaluate each client's own model; `on_test_set`: whether on the test set, too."""
         numbers = range(max(self.clients, len(self.federation.local_tests)))
         of_net: dict[Network, list[int]] = {}
@@ -224,7 +222,7 @@ class Evaluator:
                 evaluation.own[client] = known.own
         return evaluation
 
-    def _measure(self, clients: Sequence[int], models: Models, on_test_set: bool) -> None:
+    def _measure(self, clients: Sequence[int], models: ModelMaker, on_test_set: bool) -> None:
         """Measure the models of clients with this network, some side by side."""
         alike = Alike(self.untrained)
         for begin in range(0, len(clients), self.width):
@@ -283,10 +281,8 @@ class Evaluator:
 
     def _score_whole(self, params: Params, part: int) -> Score:
         federation = self.federation
-        test_score, held_out = (
-            on_part(self.net, federation, params, part, self.predict),
-            federation.validation_parts[part],
-        )
+        test_score = on_part(self.net, federation, params, part, self.predict)
+        held_out = federation.validation_parts[part]
         if not len(held_out):
             return test_score
         chunks = federation.chunks(federation.train, held_out)
@@ -348,26 +344,26 @@ def score_together(
 def nonfinite_reason(
     round: int, results: list[ClientResult], models: list[Params], message: Message
 ) -> str | None:
-    """Describe, for the row's `error`, the first value of a round that is not finite; None if all are.
+    """Describe the first value of a round that is not finite, for the row's `error`; else None.
 
     Losses and models have to be finite; other trees that clients train or the server sends may hold
     infinities on purpose (a mask of -inf), but no NaN. `models` are the server's new model and
     those that are evaluated, `message` is the next round's.
     """
-    parts = {
-        f"client {result.client}: {name!r}, trained beside its model,": value
-        for result in results
-        for name, value in result.nan_in.items()
-    }
-    parts |= {f"client {result.client}: the training loss": result.loss for result in results}
-    parts |= {
-        f"the server's model {number}": total(model) for number, model in enumerate(models, 1)
-    }
-    parts |= {
-        f"the server's {name}": has_nan(tree) for name, tree in message.items() if name != "params"
-    }
-    values = torch.stack([value.to(results[0].loss.device) for value in parts.values()]).tolist()
-    nonfinite = [
-        part for part, value in zip(parts, values, strict=True) if not math.isfinite(value)
-    ]
-    return f"round {round}, {nonfinite[0]} is not finite" if nonfinite else None
+    parts: dict[str, Tensor] = {}
+    for result in results:
+        for name, value in result.nan_in.items():
+            parts[f"client {result.client}: {name!r}, trained beside its model,"] = value
+    for result in results:
+        parts[f"client {result.client}: the training loss"] = result.loss
+    for number, model in enumerate(models, 1):
+        parts[f"the server's model {number}"] = total(model)
+    for name, tree in message.items():
+        if name != "params":
+            parts[f"the server's {name}"] = has_nan(tree)
+    device = results[0].loss.device
+    values = torch.stack([value.to(device) for value in parts.values()])
+    for part, number in zip(parts, values.tolist(), strict=True):
+        if not math.isfinite(number):
+            return f"round {round}, {part} is not finite"
+    return None

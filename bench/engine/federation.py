@@ -21,7 +21,7 @@ from search_spaces.setting import Setting
 
 
 class Federation:
-    """All samples of one run, inputs in `dtype`, and the indices of each client's samples in the training set."""
+    """All samples of one run, inputs in `dtype`, and the clients that hold the training samples."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Federation:
     ) -> None:
         self.before_chunk = before_chunk
         options = (info, setting.normalization, setting.augmentation, device, dtype)
-        self.train, self.test = (
-            samples(dataset, "train", *options),
-            samples(dataset, "test", *options),
-        )
-        self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
+        self.train = samples(dataset, "train", *options)
+        self.test = samples(dataset, "test", *options)
+        self.device = device
+        self.dtype = dtype
+        self._num_classes = info.num_classes
         self._give(split.clients)
         self.validation = torch.from_numpy(split.validation).to(device)
         # The test samples of each source if clients hold one source each, else all in one part
@@ -101,28 +101,32 @@ class Federation:
 
     @cached_property
     def _label_counts(self) -> Tensor:
-        """Samples of each client and class (K, C), counted on first use because few algorithms need them."""
-        counts = [
-            torch.bincount(self.train.labels[index], minlength=self._num_classes)
-            for index in self.clients
-        ]
+        """Numbers of samples of each client and class (K, C).
+
+        They are counted on first use, because few algorithms need them.
+        """
+        counts = []
+        for index in self.clients:
+            labels = self.train.labels[index]
+            counts.append(torch.bincount(labels, minlength=self._num_classes))
         return torch.stack(counts).to(self.dtype)
 
-    def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
-        """Return a client's inputs of one round; `positions` (steps, B) are each step's samples among the client's.
+    def inputs(self, client: int, positions: Tensor, draws: Tensor | None) -> ClientInputs:
+        """Return a client's inputs of one round.
 
-        `positions` and `draws` are on the CPU.
+        `positions` (steps, B) are each step's samples among the client's. `positions` and `draws`
+        are on the CPU.
         """
         rows = self._narrow_clients[client].index_select(0, positions.flatten())
-        return Source(self.train, self.clients[client], rows.view_as(positions), draws)
+        return ClientInputs(self.train, self.clients[client], rows.view_as(positions), draws)
 
     def chunks(
         self, part: Samples, index: Tensor | None = None, size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (inputs, labels) of all samples of a part, or of those at `index`, in chunks of `size`, in any order.
+        """Yield (inputs, labels) of a part's samples, or of those at `index`, in any order.
 
-        The default size is that of a pass without gradients. `before_chunk`, which may raise, is
-        called before each chunk.
+        They come in chunks of `size`, by default that of a pass without gradients. `before_chunk`,
+        which may raise, is called before each chunk.
         """
         index = part.by_cost(index)
         total = len(part.labels) if index is None else len(index)
@@ -134,8 +138,10 @@ class Federation:
 
 
 @dataclass(frozen=True)
-class Source:
-    """One client's inputs in one round, made batch by batch, so that clients hold no copies of images.
+class ClientInputs:
+    """One client's inputs in one round.
+
+    They are made batch by batch, so that clients hold no copies of images.
 
     Args:
         samples: the training part of the data set.
@@ -155,13 +161,10 @@ class Source:
         """The input length of each step, as `Samples.widths` returns it."""
         return self.samples.widths(self.rows)
 
-    def on(self, device: torch.device) -> Source:
+    def on(self, device: torch.device) -> ClientInputs:
         """Move all that a step reads to a device."""
-        return replace(
-            self,
-            rows=self.rows.to(device),
-            draws=None if self.draws is None else self.draws.to(device),
-        )
+        draws = None if self.draws is None else self.draws.to(device)
+        return replace(self, rows=self.rows.to(device), draws=draws)
 
     def labels(self, step: int, size: int) -> Tensor:
         """Return the labels (size,) of a step's first samples."""

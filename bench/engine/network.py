@@ -66,7 +66,8 @@ class Network:
         self.num_classes = num_classes
         self.input_shape = input_shape
         self.shared: Network | None = None
-        first = next(part for part in module.head.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
+        of_head: nn.Module = module.head  # type: ignore[assignment]
+        first = next(part for part in of_head.modules() if isinstance(part, nn.Linear))
         self.feature_dim = first.in_features
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         fixed = constant_names(module)
@@ -80,9 +81,12 @@ class Network:
             name: values[name].detach().to(self.dtype, copy=True) for name in sorted(fixed)
         }
         state = module.state_dict(keep_vars=True)
-        listed = {id(state[name]): name for name in (*self.names, *self.constants) if name in state}
-        aliases = [name for name in state if name not in self.names and name not in self.constants]
-        self.tied = {name: listed[id(state[name])] for name in aliases if id(state[name]) in listed}
+        own_names = (*self.names, *self.constants)
+        listed = {id(state[name]): name for name in own_names if name in state}
+        self.tied: dict[str, str] = {}
+        for name, value in state.items():
+            if name not in own_names and id(value) in listed:
+                self.tied[name] = listed[id(value)]
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
         self.batch_statistics = any(
             isinstance(part, _BatchNorm) and part.training for part in training.modules()
@@ -93,14 +97,12 @@ class Network:
         self.autocasts = precision == "bf16"
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
-        longest = (
-            input_shape[0] if len(input_shape) == 1 else 0
-        )  # of texts, which are padded batch by batch
+        # Of texts, which are padded batch by batch.
+        longest = input_shape[0] if len(input_shape) == 1 else 0
         self._masks = replace_dropout(training, longest)
         self._train = _Stateless(training, self.constants)
         self._eval = _Stateless(copy.deepcopy(module).eval(), self.constants)
-        head: nn.Module = copy.deepcopy(module.head)  # type: ignore[assignment]
-        self._head = _Stateless(head, _of_head(self.constants))
+        self._head = _Stateless(copy.deepcopy(of_head), _of_head(self.constants))
 
     def to(self, device: torch.device) -> Network:
         """Move constants and buffers of whole numbers to a device; return the network."""
@@ -108,12 +110,17 @@ class Network:
         self._train.to(device, self.constants)
         self._eval.to(device, self.constants)
         self._head.to(device, _of_head(self.constants))
-        self._pixel_mean, self._pixel_std = self._pixel_mean.to(device), self._pixel_std.to(device)
+        self._pixel_mean = self._pixel_mean.to(device)
+        self._pixel_std = self._pixel_std.to(device)
         return self
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Run in training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
+
+    def is_whole(self, params: Params) -> bool:
+        """Return whether these are all tensors of a model; personal rows have only some."""
+        return set(params) == set(self.names)
 
     @property
     def common(self) -> Network:
@@ -126,7 +133,10 @@ class Network:
         return self._masks is not None
 
     def dropout(self, key: Tensor | None) -> AbstractContextManager[None]:
-        """Let training mode drop by `key` within a context: (2,) of `step_keys`, perhaps vmapped; None for nothing."""
+        """Let training mode drop by `key`, in a block; None for nothing.
+
+        `key`: (2,) of `step_keys`, perhaps vmapped.
+        """
         return nullcontext() if self._masks is None else self._masks.under(key)
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
@@ -212,9 +222,10 @@ def constant_names(module: nn.Module) -> frozenset[str]:
     """Return the names of a module's constants, as `Network` describes them."""
     modes = {part: part.training for part in module.modules()}
     module.train()
-    resting = {
-        id(value) for part in modes if not part.training for value in part.buffers(recurse=False)
-    }
+    resting: set[int] = set()
+    for part in modes:
+        if not part.training:
+            resting |= set(map(id, part.buffers(recurse=False)))
     for part, training in modes.items():
         part.training = training
     frozen = {name for name, value in module.named_parameters() if not value.requires_grad}
@@ -227,7 +238,9 @@ def _float_buffers(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield each floating-point parameter and buffer: its table, its key there, and its name as torch lists it.
+    """Yield each floating-point parameter and buffer.
+
+    It is yielded as its table, its key there, and its name as torch lists it.
 
     A tensor that layers share is listed once, by its first name, and has several places.
     """
@@ -246,12 +259,12 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
 
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:
     """Return the full names of the parameters and buffers that belong to modules of these types."""
-    return {
-        f"{prefix}.{name}"
-        for prefix, part in module.named_modules()
-        if isinstance(part, kinds)
-        for name, _ in [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
-    }
+    names = set()
+    for prefix, part in module.named_modules():
+        if isinstance(part, kinds):
+            own = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+            names |= {f"{prefix}.{name}" for name, _ in own}
+    return names
 
 
 def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -260,10 +273,11 @@ def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
-    """Make a module, initialised from an unused generator; torch's global random state is not touched.
+    """Make a module, initialised from an unused generator.
 
-    Its first weights are drawn in float32, whatever torch's default type is. BatchNorm's batch
-    counters are removed: they are integers, which no server can average.
+    Torch's global random state is not touched. Its first weights are drawn in float32, whatever
+    torch's default type is. BatchNorm's batch counters are removed: they are integers, which no
+    server can average.
     """
     default = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
@@ -280,7 +294,7 @@ def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -
 
 
 def initial_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
-    """Return w_0: copies of the module's parameters and floating-point buffers, without its constants."""
+    """Return w_0: copies of a module's parameters and floating-point buffers, but its constants."""
     fixed = constant_names(module)
     values = {**dict(module.named_parameters()), **_float_buffers(module)}
     return {

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bench.engine.pytree import along_first_axis
 from search_spaces.setting import Setting
 
 State = dict[str, list[Tensor]]
-Rate = (
-    float | Tensor
-)  # a number, a scalar tensor if the step is captured, or (n,), one for each stacked client
+# A number; a scalar tensor if the step is captured; or (n,), one for each stacked client.
+Rate = float | Tensor
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Optimizer:
 
     def init(self, params: Sequence[Tensor]) -> State:
         """Make a fresh state, as each round begins with one."""
-        names = (
-            ("first", "second")
-            if self.setting.optimizer == "adam"
-            else ("momentum",) * bool(self.setting.momentum)
-        )
-        return {name: [torch.zeros_like(p) for p in params] for name in names}
+        names: tuple[str, ...] = ()
+        if self.setting.optimizer == "adam":
+            names = ("first", "second")
+        elif self.setting.momentum:
+            names = ("momentum",)
+        return {name: list(map(torch.zeros_like, params)) for name in names}
 
     @torch.no_grad()
     def step(
@@ -64,9 +64,8 @@ class Optimizer:
             clip(grads, self.setting.clip_norm, stacked)
         if decay := self.setting.weight_decay:
             indices = [i for i, decays in enumerate(self.decayed) if decays]
-            sums = torch._foreach_add(
-                [grads[i] for i in indices], [params[i] for i in indices], alpha=decay
-            )
+            decaying = [params[i] for i in indices]
+            sums = torch._foreach_add([grads[i] for i in indices], decaying, alpha=decay)
             for i, grad in zip(indices, sums, strict=True):
                 grads[i] = grad
         if self.setting.optimizer == "adam":
@@ -88,11 +87,13 @@ class Optimizer:
     def _adam(
         self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate, count: int | Tensor
     ) -> None:
-        beta1, beta2 = self.setting.adam_beta1, self.setting.adam_beta2
+        beta1 = self.setting.adam_beta1
+        beta2 = self.setting.adam_beta2
         torch._foreach_lerp_(state["first"], grads, 1 - beta1)
         torch._foreach_mul_(state["second"], beta2)
         torch._foreach_addcmul_(state["second"], grads, grads, 1 - beta2)
-        bias_correction1, bias_correction2 = 1 - beta1**count, 1 - beta2**count
+        bias_correction1 = 1 - beta1**count
+        bias_correction2 = 1 - beta2**count
         denominator = torch._foreach_sqrt(state["second"])
         torch._foreach_div_(denominator, _scalar(bias_correction2**0.5, denominator[0]))
         torch._foreach_add_(denominator, self.setting.adam_eps)
@@ -107,34 +108,44 @@ def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], facto
     if not isinstance(factor, Tensor):
         torch._foreach_add_(params, changes, alpha=factor)
     elif factor.dim():
-        factors = [factor.view(-1, *[1] * (change.dim() - 1)) for change in changes]
+        factors = [along_first_axis(factor, change) for change in changes]
         torch._foreach_add_(params, list(torch._foreach_mul(changes, factors)))
     else:
         torch._foreach_add_(params, list(torch._foreach_mul(changes, _scalar(factor, changes[0]))))
 
 
 def _scalar(factor: float | Tensor, like: Tensor) -> float | Tensor:
-    """Cast a scalar tensor to the type of `like`, else torch would start a kernel for each tensor of a list."""
+    """Cast a scalar tensor to the type of `like`.
+
+    Otherwise torch would start a kernel for each tensor of a list.
+    """
     return factor.to(like.dtype) if isinstance(factor, Tensor) else factor
 
 
 def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:
-    """Scale the gradients of a model to norm `limit` at most, in place; those of each client separately if stacked."""
+    """Scale the gradients of a model to norm `limit` at most, in place.
+
+    If they are stacked, each client's are scaled by their own norm.
+    """
     axis = 1 if stacked else 0
-    norms = torch.stack(
-        [g.flatten(axis).norm(dim=-1) if g.dim() > axis else g.abs() for g in grads]
-    )
-    # The 1e-6 is that of torch.nn.utils.clip_grad_norm_, which the papers' code calls.
-    scale = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
+    norms = []
     for grad in grads:
-        grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)) if stacked else scale)
+        if grad.dim() > axis:
+            norms.append(grad.flatten(axis).norm(dim=-1))
+        else:
+            norms.append(grad.abs())
+    norm = torch.stack(norms).norm(dim=0)
+    # The 1e-6 is that of torch.nn.utils.clip_grad_norm_, which the papers' code calls.
+    scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(along_first_axis(scale, grad) if stacked else scale)
 
 
 def decays(setting: Setting, names: Sequence[str], norms: frozenset[str]) -> tuple[bool, ...]:
-    """Return for each trainable tensor whether weight decay applies to it, by `setting.decay_exempt`.
+    """Return for each trainable tensor whether weight decay applies to it.
 
-    `norm_but_shortcut` exempts normalisation layers except those of residual shortcuts, as FedGKD's
-    code does.
+    `setting.decay_exempt` says so: `norm_but_shortcut` exempts normalisation layers except those of
+    residual shortcuts, as FedGKD's code does.
     """
     if setting.decay_exempt == "none":
         return tuple(True for _ in names)

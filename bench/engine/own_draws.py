@@ -1,10 +1,10 @@
-"""Random numbers that a model from outside draws by itself, found by running it before its first run.
+"""Random numbers that a model from outside draws by itself, found by running it beforehand.
 
 Layers such as `nn.Dropout` take their masks from a key (`bench.engine.dropout`). Others draw from
 torch's, numpy's or Python's global generator: `F.dropout`, the dropout inside
 `nn.MultiheadAttention`, torchvision's `StochasticDepth`. Runs of such a model train client by
-client, with the generators seeded for each client and round (`Problem.own_draws`), so that they can
-be repeated and resumed. Neither vmap nor a captured step can repeat them.
+client, with the generators seeded for each client and round (`RunContext.own_draws`), so that they
+can be repeated and resumed. Neither vmap nor a captured step can repeat them.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ TOKENS = 100  # ids below it are in any vocabulary
 
 @cache
 def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
-    """Return the innermost layer by which a model draws in training, `body.drop (DropPath)`; empty for none.
+    """Return the innermost layer by which a model draws in training; empty for none.
 
-    This suite's own models are known to draw nothing, and are not run.
+    It is written as `body.drop (DropPath)`. This suite's own models are known to draw nothing, and
+    are not run.
 
     Raises:
         UsageError: the model draws in evaluation mode, too, or keeps random numbers or other state
             of its own, so that no run of it could be repeated.
     """
-    form = models.parse(model)
-    if form.base in models.MODELS:
+    if not is_from_outside(model):
         return ""
     module = make_module(lambda: models.make(model, input_shape, CLASSES), seed=0)
-    x = _inputs(input_shape, is_text=form.entry.kind == "texts")
+    x = _inputs(input_shape, is_text=models.parse(model).entry.kind == "texts")
     evaluated = copy.deepcopy(module).eval()
     if layer := _drawing_in(evaluated, x):
         raise KIND.error(
             model,
-            f"{layer} draws random numbers in evaluation mode, too: let it draw only if self.training, as "
-            "F.dropout(x, p, self.training) does",
+            f"{layer} draws random numbers in evaluation mode, too: let it draw only if "
+            "self.training, as F.dropout(x, p, self.training) does",
         )
     training = copy.deepcopy(module).train()
     replace_dropout(training)
@@ -56,12 +56,18 @@ def drawing_layer(model: str, input_shape: tuple[int, ...]) -> str:
     return layer
 
 
+def is_from_outside(model: str) -> bool:
+    """Return whether a model is none of this suite's."""
+    return models.parse(model).base not in models.MODELS
+
+
 def refuse(model: str, layer: str, where: str) -> UsageError:
-    """Return the error about a model that draws by itself and is asked to train `where`: on a GPU, for instance."""
+    """Return the error about a model that draws by itself, and cannot train `where`: on a GPU."""
     return KIND.error(  # type: ignore[return-value]
         model,
-        f"{layer} draws from a global random generator, and can therefore not be trained {where}: give --device cpu "
-        "--backend loop --pack 1, or drop by nn.Dropout layers, whose masks are repeatable everywhere",
+        f"{layer} draws from a global random generator, and can therefore not be trained {where}: "
+        "give --device cpu --backend loop --pack 1, or drop by nn.Dropout layers, whose masks are "
+        "repeatable everywhere",
     )
 
 
@@ -75,7 +81,7 @@ def _inputs(shape: tuple[int, ...], is_text: bool) -> Tensor:
 
 @torch.no_grad()
 def _drawing_in(module: nn.Module, x: Tensor) -> str:
-    """Run a module; return the innermost layer during whose call a global generator moved, or an empty text."""
+    """Run a module; return the innermost layer that moved a global generator, or an empty text."""
     names = {part: name for name, part in module.named_modules()}
     drawing: list[str] = []
     before: dict[nn.Module, tuple[object, ...]] = {}
@@ -114,6 +120,7 @@ def _check_repeats(model: str, training: nn.Module, x: Tensor) -> None:
     if not torch.allclose(outputs[0], outputs[1], rtol=1e-4, atol=1e-6, equal_nan=True):
         raise KIND.error(
             model,
-            "two training passes from the same weights and random generators differ: it keeps a generator, a counter "
-            "or other state of its own, which a resumed run would lack; use nn.Dropout layers or torch's own generator",
+            "two training passes from the same weights and random generators differ: it keeps a "
+            "generator, a counter or other state of its own, which a resumed run would lack; use "
+            "nn.Dropout layers or torch's own generator",
         )

@@ -1,4 +1,4 @@
-"""Seconds of an algorithm's local steps, rounds and evaluations, measured on this machine with made-up samples.
+"""Seconds of an algorithm's steps, rounds and evaluations here, measured with made-up samples.
 
 `python -m bench.engine.pace THREADS` reads a JSON list of `[algorithm, hyper-parameters, setting]`
 and writes a line of JSON for each, so that a dry run has the figures without importing torch.
@@ -24,26 +24,27 @@ from bench.models import weights
 from bench.planning.cost_model import SERVER_STEPS, Pace
 from search_spaces import Setting
 
-SETTLED = (
-    6  # first rounds, not counted: later ones have all teachers of a buffer of five, and generators
-)
-ROUNDS, SECONDS = 5, 0.05  # the least to time after those
+# First rounds, not counted: later ones have all teachers of a buffer of five, and generators.
+SETTLED = 6
+# The least to time after those.
+ROUNDS = 5
+SECONDS = 0.05
 MORE = 4  # steps, batches and server steps by which two rounds differ
 TESTS = 200  # samples of an evaluation
 LONGEST = 0.4  # seconds after which two rounds are enough
-FEW, SLOW = (
-    4,
-    0.1,
-)  # if a round of FEW samples takes more than SLOW seconds, larger batches are not timed
+# If a round of FEW samples takes more than SLOW seconds, larger batches are not timed.
+FEW = 4
+SLOW = 0.1
 HELD_OUT = 32  # validation samples
 ENDLESS = 10**9
 
 
 def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace:
-    """Time short rounds of one client on the CPU: a plain one, and others that differ from it in one respect each.
+    """Time short rounds of one client on the CPU.
 
-    The setting gives the data set's shapes, the model, the batches and the optimiser. Of clients
-    with models of their own it is the mean over the models as they are dealt.
+    There is a plain one, and others that differ from it in one respect each. The setting gives the
+    data set's shapes, the model, the batches and the optimiser. Of clients with models of their own
+    it is the mean over the models as they are dealt.
     """
     dealt = setting.models_of_clients
     if len(dealt) > 1:
@@ -57,18 +58,20 @@ def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace
         batch = seconds * setting.batch_size / few
         return Pace(client=0.0, batch=0.0, step=batch, sample=seconds / few / 3, server_step=batch)
     plain = _round_seconds(algorithm, values, setting)
-    step = max(0.0, _round_seconds(algorithm, values, setting, epochs=1 + MORE) - plain) / MORE
-    batch = max(0.0, _round_seconds(algorithm, values, setting, batches=1 + MORE) - plain) / MORE
-    evaluated = TESTS + HELD_OUT * bool(setting.validation_fraction)
-    sample = (
-        max(0.0, _round_seconds(algorithm, values, setting, evaluated=True) - plain) / evaluated
-    )
+
+    def further_seconds(**changes: Any) -> float:
+        """Return by how many seconds a changed round is longer than the plain one."""
+        return max(0.0, _round_seconds(algorithm, values, setting, **changes) - plain)
+
+    step = further_seconds(epochs=1 + MORE) / MORE
+    batch = further_seconds(batches=1 + MORE) / MORE
+    evaluated = TESTS
+    if setting.validation_fraction:
+        evaluated += HELD_OUT
+    sample = further_seconds(evaluated=True) / evaluated
     server = 0.0
     if algorithm in SERVER_STEPS:
-        server = (
-            max(0.0, _round_seconds(algorithm, values, setting, server_steps=1 + MORE) - plain)
-            / MORE
-        )
+        server = further_seconds(server_steps=1 + MORE) / MORE
     return Pace(max(0.0, plain - step), max(0.0, batch - step), step, sample, server)
 
 
@@ -81,11 +84,11 @@ def _round_seconds(
     evaluated: bool = False,
     server_steps: int = 1,
 ) -> float:
-    """Return the median seconds of one client's rounds, without the first `SETTLED` or, if fewer, the first half.
+    """Return the median seconds of one client's rounds.
 
-    This thread's processor time counts, because other work of the machine would hide differences of
-    wall-clock time. For operators with several threads it is the time until all have done their
-    share.
+    The first `SETTLED` are left out, or of fewer rounds the first half. This thread's processor
+    time counts, because other work of the machine would hide differences of wall-clock time. For
+    operators with several threads it is the time until all have done their share.
 
     Raises:
         RuntimeError: the run diverged, and there is nothing left to time.
@@ -117,13 +120,12 @@ def _round_seconds(
     auxiliary = setting.auxiliary_per_class * constants.num_classes
     if public is not None:
         auxiliary = public[1]
-    held_out = HELD_OUT * bool(setting.validation_fraction)
+    held_out = HELD_OUT if setting.validation_fraction else 0
     dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
     if algorithm in SERVER_STEPS:
         values = {**values, SERVER_STEPS[algorithm]: server_steps}
-    run = Simulation(
-        build(algorithm, **values), setting, 0, dataset, constants, split, backend="loop"
-    )
+    built = build(algorithm, **values)
+    run = Simulation(built, setting, 0, dataset, constants, split, backend="loop")
     times: list[float] = []
     while len(times) < SETTLED + ROUNDS or sum(times[SETTLED:]) < SECONDS:
         began = time.thread_time()
@@ -146,7 +148,8 @@ def _without_weights(model: str) -> str:
 
 def main() -> int:
     """Measure each entry of the list on stdin, and write its figures, or its `error`, in a line."""
-    out, sys.stdout = sys.stdout, sys.stderr  # algorithms from outside may print, too
+    out = sys.stdout
+    sys.stdout = sys.stderr  # algorithms from outside may print, too
     prepare_process(int(sys.argv[1]))
     for algorithm, values, fields in json.load(sys.stdin):
         try:

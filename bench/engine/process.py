@@ -12,11 +12,10 @@ from functools import lru_cache
 import torch
 
 # Parameters of glibc's mallopt, as <malloc.h> numbers them.
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-SIZES = (
-    2**30,
-    2**25,
-)  # bytes up to which blocks come from the heap: the second is the most that an older glibc allows
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3
+# Bytes up to which blocks come from the heap: the second is the most that an older glibc allows.
+SIZES = (2**30, 2**25)
 
 # Parts of messages of errors that mean out of memory. That cuDNN finds no engine is none of them:
 # fewer clients at once would not find one either.
@@ -43,9 +42,8 @@ def keep_freed_memory() -> bool:
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return False
-    return any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES) and bool(
-        library.mallopt(TRIM_THRESHOLD, -1)
-    )
+    maps_less = any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES)
+    return maps_less and bool(library.mallopt(TRIM_THRESHOLD, -1))
 
 
 @contextmanager
@@ -72,14 +70,17 @@ def float32_products(device: torch.device, precision: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means out of memory: CUDA's libraries have no exception class for it."""
+    """Return whether an error means out of memory; CUDA's libraries have no class for it."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
 
 
 def give_back_gpu_memory() -> None:
-    """Release unused GPU memory; the remains of a failed attempt may be reference cycles, so collect garbage first."""
+    """Release unused GPU memory.
+
+    Garbage is collected first, because a failed attempt may leave reference cycles.
+    """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()
         torch.cuda.empty_cache()

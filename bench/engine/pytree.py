@@ -1,4 +1,4 @@
-"""Functions on trees of tensors (dict, tuple, list), such as messages, locals, memories and uploads."""
+"""Functions on trees of tensors (dict, tuple, list), such as messages, memories and uploads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 
 
 def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the tensors of two trees of one structure side by side; their keys may be in different orders."""
+    """Yield the tensors of two trees of one structure side by side, whatever order keys have."""
     if isinstance(first, Tensor):
         yield first, second
     elif isinstance(first, Mapping):
@@ -62,7 +62,7 @@ def equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
 
 
 def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
-    """List the copies (target, source) that write `values` to `places`, a tree of the same structure.
+    """List the copies (target, source) that write `values` to `places`, an equal structure.
 
     Tensors that are already in place are left out; sources that share memory with a target are
     copied beforehand.
@@ -76,7 +76,8 @@ def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
             tensor.stride(),
         )
 
-    targets, sources = [], []
+    targets = []
+    sources = []
     for target, source in pairs(places, values):
         if place(target) != place(source):
             targets.append(target)
@@ -94,11 +95,13 @@ def apart_from(changing: Sequence[Tensor], tree: Any) -> Any:
 
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Move `tree` to `device`, with plain numbers as tensors: floats and booleans in `dtype`, integers in int64."""
+    """Move `tree` to `device`, with plain numbers as tensors.
+
+    Floats and booleans are then in `dtype`, integers in int64.
+    """
     if isinstance(tree, Tensor):
-        return tree.to(
-            device
-        )  # it may be drawn on the CPU; one that is already there stays the same object
+        # It may be drawn on the CPU; one that is already there stays the same object.
+        return tree.to(device)
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -121,7 +124,10 @@ def stack(trees: Sequence[Any]) -> Any:
         for tree in trees:
             if tree.keys() != first.keys():
                 raise _unlike("names", sorted(first), sorted(tree))
-        return {key: stack([tree[key] for tree in trees]) for key in first}
+        stacked = {}
+        for key in first:
+            stacked[key] = stack([tree[key] for tree in trees])
+        return stacked
     if isinstance(first, list | tuple):
         return _rebuilt(first, [stack(part) for part in zip(*trees, strict=True)])
     for tree in trees:
@@ -132,8 +138,9 @@ def stack(trees: Sequence[Any]) -> Any:
 
 def _unlike(what: str, first: Any, other: Any) -> ValueError:
     return ValueError(
-        f"stacked trees must have the same structure, but {what} differ: {first!r} and {other!r}; use tensors or "
-        "numbers and the same names from the first round on, or train client by client (--backend loop)"
+        f"stacked trees must have the same structure, but {what} differ: {first!r} and {other!r}; "
+        "use tensors or numbers and the same names from the first round on, or train client by "
+        "client (--backend loop)"
     )
 
 
@@ -149,19 +156,28 @@ def unstack(tree: Any) -> list[Any]:
 
 
 def axes(tree: Any) -> Any:
-    """Return the `in_dims` with which `vmap` maps the leading axis of every tensor and passes on other leaves."""
+    """Return the `in_dims` with which `vmap` maps every tensor's leading axis, and nothing else."""
     return _pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, tree)
 
 
 def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) -> Any:
     """Map `function(**parts)` over the leading axis. `dims`: `axes(parts)`, if already known."""
-    return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(
-        parts
-    )
+    in_dims = (dims or axes(parts),)
+    mapped = vmap(lambda part: function(**part), in_dims=in_dims, randomness="error")
+    return mapped(parts)
+
+
+def along_first_axis(factors: Tensor, like: Tensor) -> Tensor:
+    """View factors (n,) so that each is multiplied with one entry of `like` (n, ...)."""
+    other_axes = [1] * (like.dim() - 1)
+    return factors.view(-1, *other_axes)
 
 
 def detached_copy(tree: Any) -> Any:
-    """Detach and copy every tensor of `tree`: a view would keep, and save, the whole tensor it is cut from."""
+    """Detach and copy every tensor of `tree`.
+
+    A view would keep, and save, the whole tensor it is cut from.
+    """
     return tree_map(lambda tensor: tensor.detach().clone(), tree)
 
 
@@ -171,9 +187,14 @@ def to(tree: Any, device: torch.device | str) -> Any:
 
 
 def total(tree: Any) -> Tensor:
-    """Sum all floating-point entries to a scalar: it is not finite if an entry is not, or if a sum overflows."""
+    """Sum all floating-point entries to a scalar.
+
+    It is not finite if an entry is not, or if a sum overflows.
+    """
     sums = [leaf.sum() for leaf in leaves(tree) if leaf.is_floating_point()]
-    return torch.stack([value.to(sums[0]) for value in sums]).sum() if sums else torch.zeros(())
+    if not sums:
+        return torch.zeros(())
+    return torch.stack([value.to(sums[0]) for value in sums]).sum()
 
 
 def has_nan(tree: Any) -> Tensor:

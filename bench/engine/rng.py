@@ -16,7 +16,10 @@ import torch
 
 
 def stream(seed: int, *keys: str | int) -> torch.Generator:
-    """Make a CPU generator that depends on the run's seed and `keys` alone: purpose, then round and client."""
+    """Make a CPU generator that depends on the run's seed and `keys` alone.
+
+    These are the purpose, then round and client.
+    """
     digest = hashlib.sha256(repr((int(seed), *keys)).encode()).digest()
     # Torch's Mersenne twister takes 32 bits of its seed.
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
@@ -24,7 +27,7 @@ def stream(seed: int, *keys: str | int) -> torch.Generator:
 
 @contextmanager
 def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Seed the global CPU generators of torch, numpy and Python from `generator` within this context.
+    """Seed the global CPU generators of torch, numpy and Python from `generator`, in a block.
 
     Afterwards they go on as if nothing had been drawn.
     """
@@ -42,8 +45,24 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             random.setstate(python_state)
 
 
+@contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Raise RuntimeError at the end of a block that drew from a global CPU generator."""
+    before = global_states()
+    yield
+    if global_states() != before:
+        raise RuntimeError(
+            "the model or a hook drew from a global random generator, which it did not do in the "
+            "trial pass before the run, so that the run could not be repeated: let it draw in every "
+            "training pass, whatever the batch, or drop by nn.Dropout layers"
+        )
+
+
 def global_states() -> tuple[object, ...]:
-    """Return the states of the global CPU generators of torch, numpy and Python; equal if nothing was drawn."""
+    """Return the states of the global CPU generators, of torch, numpy and Python.
+
+    They are equal if nothing was drawn.
+    """
     torch_state = torch.random.get_rng_state().numpy().tobytes()
     numpy_state = np.random.get_state(legacy=False)["state"]
     return torch_state, numpy_state["key"].tobytes(), numpy_state["pos"], random.getstate()

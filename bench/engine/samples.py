@@ -1,7 +1,7 @@
-"""A part of a data set on the training device: images, texts or vectors, turned into inputs batch by batch.
+"""A part of a data set on the training device, turned into inputs batch by batch.
 
-Random crops, flips and rotations are one gather of whole pixels: no image is padded, copied or
-turned beforehand.
+The samples are images, texts or vectors. Random crops, flips and rotations are one gather of whole
+pixels: no image is padded, copied or turned beforehand.
 
 Axes: N samples, B of a batch, C channels, H rows, W columns, L tokens, D numbers of a vector.
 """
@@ -20,9 +20,8 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.dataset import PAD
 
 KEPT_PARTS = 4  # training and test parts of two data sets
-READY_BYTES = (
-    16 * 2**20
-)  # inputs up to this size are made once: small batches are bound by calls, not by memory
+# Inputs up to this size are made once: small batches are bound by calls, not by memory.
+READY_BYTES = 16 * 2**20
 MULTIPLE = 8  # lengths of texts are rounded up to a multiple of it: fewer shapes, and aligned ones
 # Augmentation.
 PADDING = 4
@@ -47,11 +46,14 @@ class Samples(Protocol):
         """
 
     def widths(self, rows: Tensor) -> list[int] | None:
-        """Return the input length of each step, whose samples are a row of (steps, B); None if inputs have one size."""
+        """Return the input length of each step, whose samples are a row of (steps, B).
+
+        None if inputs have one size.
+        """
         return None
 
     def by_cost(self, index: Tensor | None) -> Tensor | None:
-        """Return these samples (None for all) in the order in which they are best cut into chunks."""
+        """Return these samples (None for all) in the order that is best cut into chunks."""
         return index
 
 
@@ -68,8 +70,8 @@ def make_samples(
     labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
     x = getattr(dataset, f"{part}_x")
     if info.kind == "images":
-        return Images(x, labels, info, normalization, augmentation, dtype)
-    return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
+        return ImageSamples(x, labels, info, normalization, augmentation, dtype)
+    return TextSamples(x, labels) if info.kind == "texts" else VectorSamples(x, labels, dtype)
 
 
 @lru_cache(maxsize=KEPT_PARTS)
@@ -87,10 +89,10 @@ def samples(
 
 
 class Normaliser:
-    """Map from pixels (B, H, W, C) to inputs (B, C, H, W) in channels-last memory: (pixel / scale - mean) / std.
+    """Map from pixels (B, H, W, C) to inputs (B, C, H, W): (pixel / scale - mean) / std.
 
-    Mean and std are laid out over a whole image: broadcasting over the short channel axis would not
-    vectorise.
+    Inputs are in channels-last memory. Mean and std are laid out over a whole image: broadcasting
+    over the short channel axis would not vectorise.
     """
 
     def __init__(
@@ -116,7 +118,9 @@ class Normaliser:
 
 
 class Crops:
-    """Random windows of images padded by 4 pixels: mirrored or not, and optionally turned by up to 15 degrees.
+    """Random windows of images padded by 4 pixels.
+
+    They are mirrored or not, and optionally turned by up to 15 degrees.
 
     Args:
         pixels: (N * H * W + 1, C) uint8, pixel after pixel; the last one is black.
@@ -135,11 +139,12 @@ class Crops:
         # int32 halves the traffic if the largest sum fits: an image's first pixel, and a row and a
         # column outside.
         self._index_dtype = torch.int32 if 3 * self._black < 2**31 else torch.int64
-        reflect, rotate = augmentation == "flip_crop_reflect", augmentation == "flip_crop_rotate"
-        # A turned window needs a row outside, which `_rotations` points to.
-        rows = F.pad(
-            _windows(height, width, self._black, reflect), (0, int(rotate)), value=self._black
-        )
+        reflect = augmentation == "flip_crop_reflect"
+        rotate = augmentation == "flip_crop_rotate"
+        rows = _windows(height, width, self._black, reflect)
+        if rotate:
+            # A turned window needs a row outside, which `_rotations` points to.
+            rows = F.pad(rows, (0, 1), value=self._black)
         columns = _windows(width, 1, self._black, reflect)
         self._rows = rows.to(pixels.device, self._index_dtype)
         self._columns = torch.cat([columns, columns.flip(1)]).to(pixels.device, self._index_dtype)
@@ -160,16 +165,17 @@ class Crops:
         if self._rotations is not None:
             # int32, which `gather` does not take
             turned = self._rotations.index_select(0, *angle)
-            first = (
-                torch.arange(len(places), dtype=turned.dtype, device=places.device)[:, None]
-                * places[0].numel()
-            )
+            images = torch.arange(len(places), dtype=turned.dtype, device=places.device)
+            first = images[:, None] * places[0].numel()
             places = places.view(-1).index_select(0, (turned + first).view(-1))
         return self._pixels.index_select(0, places.view(-1)).view(len(index), height, width, -1)
 
 
 def _windows(size: int, stride: int, outside: int, reflect: bool) -> Tensor:
-    """Return (OFFSETS, size) int64: for each offset of a window, the places of its rows (or columns) in the image."""
+    """Return (OFFSETS, size) int64: by offset of a window, the places of its rows in the image.
+
+    The same holds for columns.
+    """
     row = torch.arange(-PADDING, size - PADDING) + torch.arange(OFFSETS)[:, None]
     if reflect:  # the edge itself is not repeated
         row = torch.where(row.abs() >= size, 2 * (size - 1) - row.abs(), row.abs())
@@ -178,15 +184,18 @@ def _windows(size: int, stride: int, outside: int, reflect: bool) -> Tensor:
 
 @lru_cache(4)
 def _rotations(height: int, width: int) -> Tensor:
-    """Return (ANGLES, H * W) int32: the pixel of a window that each pixel of the turned one shows; H * W is outside.
+    """Return (ANGLES, H * W) int32: which pixel of a window each pixel of the turned one shows.
 
-    Computed on the CPU, in float64: no pixel is so near a tie that another processor could round it
-    the other way.
+    H * W is outside. Computed on the CPU, in float64: no pixel is so near a tie that another
+    processor could round it the other way.
     """
     angle = torch.deg2rad(torch.arange(ANGLES, dtype=torch.float64) / PER_DEGREE - DEGREES)
-    cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
-    middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
-    y, x = torch.arange(height)[:, None] - middle_y, torch.arange(width) - middle_x
+    cos = angle.cos()[:, None, None]
+    sin = angle.sin()[:, None, None]
+    middle_y = (height - 1) / 2
+    middle_x = (width - 1) / 2
+    y = torch.arange(height)[:, None] - middle_y
+    x = torch.arange(width) - middle_x
     row = (cos * y + sin * x + middle_y).round_().int()
     column = (cos * x - sin * y + middle_x).round_().int()
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
@@ -210,8 +219,11 @@ def draw_crops(
     return draws
 
 
-class Images(Samples):
-    """Images x (N, C, H, W) uint8, stored once, normalised and augmented batch by batch; labels (N,) int64."""
+class ImageSamples(Samples):
+    """Images x (N, C, H, W) uint8, with labels (N,) int64.
+
+    They are stored once, and normalised and augmented batch by batch.
+    """
 
     def __init__(
         self,
@@ -222,12 +234,12 @@ class Images(Samples):
         augmentation: str,
         dtype: torch.dtype,
     ) -> None:
-        self.labels, self._dtype = labels, dtype
+        self.labels = labels
+        self._dtype = dtype
         self._normalise = Normaliser(info, normalization, labels.device, dtype)
         count, channels, height, width = x.shape
-        flat = np.zeros(
-            (count * height * width + 1, channels), np.uint8
-        )  # pixel after pixel, then a black one
+        # Pixel after pixel, then a black one.
+        flat = np.zeros((count * height * width + 1, channels), np.uint8)
         flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
         pixels = torch.from_numpy(flat).to(labels.device)
         self.pixels = pixels[:-1].view(count, height, width, channels)
@@ -250,15 +262,16 @@ class Images(Samples):
     def _ready(self) -> Tensor | None:
         """All inputs (N, H * W * C), or None if they are too large to be made at once."""
         rows = self.pixels.flatten(1)
-        return (
-            self._normalise.rows(rows)
-            if rows.numel() * self._dtype.itemsize <= READY_BYTES
-            else None
-        )
+        if rows.numel() * self._dtype.itemsize > READY_BYTES:
+            return None
+        return self._normalise.rows(rows)
 
 
-class Texts:
-    """Texts: token ids (N, L), padded with `PAD`, stored once; each batch is as long as its longest text."""
+class TextSamples:
+    """Texts: token ids (N, L), padded with `PAD`, stored once.
+
+    Each batch is as long as its longest text.
+    """
 
     def __init__(self, ids: np.ndarray, labels: Tensor) -> None:
         self.labels = labels
@@ -273,18 +286,17 @@ class Texts:
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
         """Return token ids (B, L) int64; `width` gives L without waiting for the device."""
-        return (
-            self.at(index) if width is None else self._ids[:, :width].index_select(0, index).long()
-        )
+        if width is None:
+            return self.at(index)
+        return self._ids[:, :width].index_select(0, index).long()
 
     def widths(self, rows: Tensor) -> list[int]:
         """Return L of each step, whose samples are a row of (steps, B)."""
-        return [
-            self._rounded(longest) for longest in self._lengths_on_cpu[rows.cpu()].amax(1).tolist()
-        ]
+        longest = self._lengths_on_cpu[rows.cpu()].amax(1)
+        return list(map(self._rounded, longest.tolist()))
 
     def by_cost(self, index: Tensor | None) -> Tensor:
-        """Sort texts by length, the shortest first, so that the texts of a chunk have similar lengths."""
+        """Sort texts by length, the shortest first, so that a chunk's have similar lengths."""
         if index is None:
             return self._lengths.argsort(stable=True)
         return index[self._lengths[index].argsort(stable=True)]
@@ -294,7 +306,7 @@ class Texts:
         return min(max(1, -(-length // MULTIPLE)) * MULTIPLE, self._ids.shape[1])
 
 
-class Vectors(Samples):
+class VectorSamples(Samples):
     """Vectors x (N, D) float32, used as they are; labels (N,) int64 on the training device."""
 
     def __init__(self, x: np.ndarray, labels: Tensor, dtype: torch.dtype) -> None:

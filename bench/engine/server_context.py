@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class ServerSteps:
-    """Executor of one server's training steps: captured and replayed if `capture` returns a factory of executors."""
+    """Executor of one server's training steps.
+
+    They are captured and replayed if `capture` returns a factory of executors.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,10 @@ class ServerSteps:
         dtype: torch.dtype,
         capture: Callable[[], Callable[[], StepExecutor] | None],
     ) -> None:
-        self._net, self._device, self._dtype, self._capture = net, device, dtype, capture
+        self._net = net
+        self._device = device
+        self._dtype = dtype
+        self._capture = capture
         self._executors: dict[tuple[ServerStep, Net], StepExecutor | None] = {}
 
     def repeat(
@@ -41,17 +47,19 @@ class ServerSteps:
         _refuse_bound_values(step)
         net = net or self._net
         key = step, net
-        state, inputs, given = (
-            tensors(tree, self._device, self._dtype) for tree in (state, inputs, given)
-        )
+        state = tensors(state, self._device, self._dtype)
+        inputs = tensors(inputs, self._device, self._dtype)
+        given = tensors(given, self._device, self._dtype)
         lengths = {len(tensor) if tensor.dim() else None for tensor in leaves(inputs)}
         if len(lengths) != 1 or None in lengths:
             raise ValueError(
-                "a server's steps are as many as the leading axis of their inputs is long: give tensors of one common "
-                f"length, got shapes {[tuple(tensor.shape) for tensor in leaves(inputs)]}"
+                "a server's steps are as many as the leading axis of their inputs is long: give "
+                "tensors of one common length, got shapes "
+                f"{[tuple(tensor.shape) for tensor in leaves(inputs)]}"
             )
         count = lengths.pop() or 0
-        make, reason = self._capture() if count else None, ""
+        make = self._capture() if count else None
+        reason = ""
         if make is not None and key not in self._executors:
             self._executors[key] = make()
         if make is not None and (executor := self._executors[key]) is not None:
@@ -59,21 +67,20 @@ class ServerSteps:
 
             try:
                 return self._replayed(executor, net, step, state, inputs, given, count)
-            except (NotCapturable, torch.OutOfMemoryError) as problem:
-                reason = str(problem)
+            except (NotCapturable, torch.OutOfMemoryError) as error:
+                reason = str(error)
             # Outside the handler, whose traceback would keep the attempt's memory.
             self._executors[key] = executor = None
             give_back_gpu_memory()
-        state = detached_copy(
-            state
-        )  # a network in training mode writes its running statistics into its parameters
+        # Copied, because a network in training mode writes into its parameters.
+        state = detached_copy(state)
         for one_input in unstack(inputs) if count else ():
             state = tree_map(Tensor.detach, _take_step(net, step, state, one_input, given))
-        if (
-            reason
-        ):  # after the steps, so that a step that fails uncaptured, too, has raised its own error
+        # After the steps, so that a step that fails uncaptured, too, has raised its own error.
+        if reason:
             warnings.warn(
-                f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
+                f"{step.__qualname__}: the server's steps are not captured, which makes them "
+                f"slower: {reason}",
                 Slower,
                 stacklevel=2,
             )
@@ -90,11 +97,9 @@ class ServerSteps:
         count: int,
     ) -> Any:
         place = executor.place
-        state, inputs, given = (
-            place("state", state, axes=0),
-            place("inputs", inputs),
-            place("given", given, axes=0),
-        )
+        state = place("state", state, axes=0)
+        inputs = place("inputs", inputs)
+        given = place("given", given, axes=0)
         clock = place("clock", torch.zeros(1, dtype=torch.int64, device=self._device), axes=0)
 
         def act() -> None:
@@ -124,8 +129,9 @@ class ServersOwn(Data):
 
     def __getattr__(self, attribute: str) -> Any:
         raise AttributeError(
-            f"a client's hook reads fed.{self._name}.{attribute}, which the server has and the client has not: send "
-            "what the client needs in the message of `broadcast`, where it is counted as traffic"
+            f"a client's hook reads fed.{self._name}.{attribute}, which the server has and the "
+            "client has not: send what the client needs in the message of `broadcast`, where it is "
+            "counted as traffic"
         )
 
 
@@ -220,7 +226,8 @@ class FedView:
         """The client whose hook is called."""
         if self.member is None:
             raise AttributeError(
-                "fed.client is known in init_client and start only: let clients upload what the server needs"
+                "fed.client is known in init_client and start only: let clients upload what the "
+                "server needs"
             )
         return self.member()
 
@@ -244,39 +251,47 @@ class FedView:
     def repeat(
         self, step: ServerStep, state: Any, inputs: Any, given: Any, net: Net | None = None
     ) -> Any:
-        """Take one step for each of `inputs`, on a GPU captured once and replayed; returns the last state."""
+        """Take one step for each of `inputs`, on a GPU captured once; returns the last state."""
         return self.steps.repeat(step, state, inputs, given, net)
 
 
 def _refuse_bound_values(step: ServerStep) -> None:
-    """Refuse a step that binds values, as a closure does: a capture of it would fix those of one round."""
-    code, name = getattr(step, "__code__", None), getattr(step, "__qualname__", repr(step))
+    """Refuse a step that binds values, as a closure does: a capture would fix one round's."""
+    code = getattr(step, "__code__", None)
+    name = getattr(step, "__qualname__", repr(step))
     owner = getattr(step, "__self__", None)
-    if code is None or not (isinstance(owner, Algorithm) or (owner is None and "<" not in name)):
+    is_function = owner is None and "<" not in name
+    if code is None or not (isinstance(owner, Algorithm) or is_function):
         raise TypeError(
-            f"a server's step must be a method of the algorithm, or a function of a module, got {name}"
+            "a server's step must be a method of the algorithm, or a function of a module, got "
+            f"{name}"
         )
-    if closed_over := sorted(
-        set(code.co_freevars) - {"__class__"}
-    ):  # methods that call `super()` close over that
+    # Methods that call `super()` close over `__class__`.
+    closed_over = sorted(set(code.co_freevars) - {"__class__"})
+    if closed_over:
         raise TypeError(
-            f"{name} closes over {', '.join(closed_over)}: pass it in `state`, `inputs` or `given`, so that a captured "
-            "step reads each round's; a decorator closes over what it wraps"
+            f"{name} closes over {', '.join(closed_over)}: pass it in `state`, `inputs` or "
+            "`given`, so that a captured step reads each round's; a decorator closes over what it "
+            "wraps"
         )
 
 
 def _take_step(net: Net, step: ServerStep, state: Any, one_input: Any, given: Any) -> Any:
-    """Execute a step once; raises ValueError if it writes into its input, or returns a state of another structure."""
+    """Execute a step once.
+
+    Raises ValueError if it writes into its input, or returns a state of another structure.
+    """
     expected = shapes(state)
-    versions = [(tensor, tensor._version) for tree in (one_input, given) for tensor in leaves(tree)]
+    versions = [(tensor, tensor._version) for tensor in leaves([one_input, given])]
     after = step(net, state, one_input, given)
     if any(tensor._version != version for tensor, version in versions):
         raise ValueError(
-            f"{step.__qualname__} modifies its arguments in place: a server step returns a new state instead"
+            f"{step.__qualname__} modifies its arguments in place: a server step returns a new "
+            "state instead"
         )
     if shapes(after) != expected:
         raise ValueError(
-            f"{step.__qualname__} must give back its state with the names, shapes and types it had: was {expected}, "
-            f"got {shapes(after)}"
+            f"{step.__qualname__} must give back its state with the names, shapes and types it "
+            f"had: was {expected}, got {shapes(after)}"
         )
     return after

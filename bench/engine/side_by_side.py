@@ -29,7 +29,7 @@ def filled(items: list[T], count: int) -> list[T]:
 
 
 def samples_of_pass(device: torch.device, width: int) -> int:
-    """Return the number of samples that each of `width` models sees in a pass, which bounds memory."""
+    """Return how many samples each of `width` models sees in a pass, which bounds memory."""
     return max(1, PASS * chunk_size(device) // width)
 
 

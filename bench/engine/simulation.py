@@ -1,4 +1,4 @@
-"""One federated run: rounds of an algorithm over a federation, with its counters, curve and state."""
+"""One federated run: rounds of an algorithm, with its counters, curve and state."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.dealing import Positions
 from bench.data.splits import PublicSet, Split
-from bench.engine.client_round import ClientResult, Problem, RoundWork, joined_metrics, make_work
+from bench.engine.client_round import (
+    ClientResult,
+    RoundWork,
+    RunContext,
+    joined_metrics,
+    make_work,
+)
 from bench.engine.client_scores import client_measures
 from bench.engine.cohort import ClientCohort, Traffic, gathered
 from bench.engine.evaluate import (
     Evaluation,
     Evaluator,
-    Models,
+    ModelMaker,
     Scores,
     StopCheck,
     mean_measures,
@@ -36,7 +42,7 @@ from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module, take_constants
 from bench.engine.optimizers import Optimizer, decays
-from bench.engine.own_draws import drawing_layer, refuse
+from bench.engine.own_draws import drawing_layer, is_from_outside, refuse
 from bench.engine.pytree import num_bytes, shapes, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView, PublicData, ServerSteps
@@ -51,7 +57,7 @@ from search_spaces.setting import Setting
 if TYPE_CHECKING:
     from bench.engine.stacked.backend import Stacked
 
-Point = tuple[int, str, float]
+MeasuredPoint = tuple[int, str, float]  # of a curve: round, metric, value
 YEAR_9999 = 253_370_764_800.0  # seconds from 1970 to the last year that Python knows
 
 
@@ -71,7 +77,7 @@ class Progress:
         started: seconds since 1970 (UTC).
     """
 
-    curves: dict[str, list[Point]] = field(default_factory=dict)
+    curves: dict[str, list[MeasuredPoint]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
     samples: int = 0
     seconds: float = 0.0
@@ -148,7 +154,10 @@ class Simulation:
         stopping: Callable[[], bool] = lambda: False,
         public: PublicSet | None = None,
     ) -> None:
-        self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
+        self.algorithm = algorithm
+        self.setting = setting
+        self.seed = seed
+        self.folder = folder
         # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as
         # soon as the last user drops it, not by the garbage collector, which might free captured
         # graphs during another capture.
@@ -157,7 +166,8 @@ class Simulation:
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
         self._data_hash = dataset.hash if public is None else f"{dataset.hash}/{public.hash}"
-        info, dataset = info.sized(setting.image_size), dataset.sized(setting.image_size)
+        info = info.sized(setting.image_size)
+        dataset = dataset.sized(setting.image_size)
         makers = {name: _Maker(name, setting, seed, info, self.device) for name in setting.models}
         networks: dict[str, Network] = {}
         first: dict[str, Params] = {}
@@ -193,12 +203,13 @@ class Simulation:
             steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
             initialise=makers[setting.model].drawn,
         )
-        drawing = {name: drawing_layer(name, info.input_shape) for name in setting.models}
-        draws = {name: layer for name, layer in drawing.items() if layer}
-        for name, layer in draws.items():
-            if self.backend != "loop" or self.device.type != "cpu":
+        drawing = ""
+        for name in setting.models:
+            layer = drawing_layer(name, info.input_shape)
+            if layer and (self.backend != "loop" or self.device.type != "cpu"):
                 raise refuse(name, layer, "in a stack or on a GPU")
-        self.problem = Problem(
+            drawing = drawing or layer
+        self.context = RunContext(
             algorithm=algorithm,
             setting=setting,
             seed=seed,
@@ -207,16 +218,16 @@ class Simulation:
             fed=self.fed,
             federation=self.federation,
             optimizer=Optimizer(setting, decays(setting, self.net.trainable, self.net.norms)),
-            draws=next(iter(draws.values()), ""),
+            draws=drawing,
+            from_outside=any(is_from_outside(name) for name in setting.models),
         )
         if setting.client_models:
-            dealt = [
-                self.problem.with_network(name, networks[name], makers[name].drawn)
-                for name in setting.models_of_clients
-            ]
-            self.problem = replace(self.problem, of_clients=tuple(dealt))
-        self._finetuning = finetuning(self.problem, holders)
-        with self.problem.products(), self.problem.own_draws("server", 0):
+            dealt = []
+            for name in setting.models_of_clients:
+                dealt.append(self.context.with_network(name, networks[name], makers[name].drawn))
+            self.context = replace(self.context, of_clients=tuple(dealt))
+        self._finetuning = finetuning(self.context, holders)
+        with self.context.products(), self.context.own_draws("server", 0):
             self.server: Server = algorithm.init_server(self.fed, first[setting.model])
         _check_rows(algorithm, self.server)
         self.memories: dict[int, Memory] = {}
@@ -226,7 +237,7 @@ class Simulation:
             self.net,
             self.federation,
             lambda *args: weak_self.local_model(*args),
-            lambda client: weak_self.problem.of(client).net,
+            lambda client: weak_self.context.of(client).net,
         )
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
@@ -253,10 +264,12 @@ class Simulation:
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """Add the time spent in the block to the run's seconds, without the time spent on tracking."""
-        began, tracking = time.perf_counter(), self.tracker.seconds
+        """Add the time spent in the block to the run's seconds, without tracking's own."""
+        began = time.perf_counter()
+        tracked_before = self.tracker.seconds
         yield
-        self.progress.seconds += time.perf_counter() - began - (self.tracker.seconds - tracking)
+        tracking = self.tracker.seconds - tracked_before
+        self.progress.seconds += time.perf_counter() - began - tracking
 
     def save(self) -> None:
         """Write the state: the whole server, and the memories that changed since the last save."""
@@ -318,14 +331,13 @@ class Simulation:
         self.memories = memories
 
     def participants(self, round: int) -> list[int]:
-        """Draw the clients of a round uniformly without replacement, and return them in ascending order."""
-        order = torch.randperm(
-            self.fed.num_clients, generator=stream(self.seed, "participation", round)
-        )
+        """Draw the clients of a round uniformly without replacement; they are ascending."""
+        generator = stream(self.seed, "participation", round)
+        order = torch.randperm(self.fed.num_clients, generator=generator)
         return sorted(order[: self.setting.cohort_size].tolist())
 
-    def local_model(self, row: Params, client: int) -> Params:
-        """Return a personal model: the tensors of `row`, and else those of the client.
+    def local_model(self, model: Params, client: int) -> Params:
+        """Return a personal model: the tensors of `model`, and else those of the client.
 
         These are what its memory keeps (`keeps_model`), or what it would start from.
         """
@@ -333,14 +345,16 @@ class Simulation:
             client = 0  # pooled data have a single client, whose model serves all
         memory = self._memory(client)
         if self.algorithm.keeps_model:
-            return {**memory["params"], **row}
+            return {**memory["params"], **model}
         generator = stream(self.seed, "start", self.round, client)
-        with self.problem.products():
-            received = self.problem.of(client).received(self._message())
+        with self.context.products():
+            received = self.context.of(client).received(self._message())
             local = self.algorithm.start(self._fed_of(client), received, memory, generator)
-        return {**local["params"], **row}
+        return {**local["params"], **model}
 
-    def finetuned(self, models: Models, problem: Problem, clients: Sequence[int]) -> list[Params]:
+    def finetuned(
+        self, models: ModelMaker, context: RunContext, clients: Sequence[int]
+    ) -> list[Params]:
         """Train the models of some clients for the setting's further steps, and return them.
 
         The loss is the cross entropy, whatever the algorithm; the optimiser, the batches and the
@@ -350,50 +364,58 @@ class Simulation:
             Interrupted: the sweep is stopping, and evaluation takes long.
         """
         self.federation.before_chunk()
-        job = RoundWork(problem, [], {}, self.round, self._lr(self.round))
+        job = RoundWork(context, [], {}, self.round, self._lr(self.round))
         for client, model in zip(clients, models(clients), strict=True):
-            own = job.of(client).problem
+            own = job.of(client).context
             job.clients.append(make_work(own, client, self.round, {"params": model}, {}))
         return [result.params for result in self.trainer.train(job)]
 
-    def models_of(self, suffix: str) -> Models:
+    def models_of(self, suffix: str) -> ModelMaker:
         """Return the function that makes clients' whole models of a row, by the row's suffix."""
-        rows = self.algorithm.evaluated(self.server)
-        further = suffix not in rows
-        row = rows[suffix.removesuffix(FINETUNED) if further else suffix]
+        model = self._evaluated_model(suffix)
+        is_whole = self.net.is_whole(model)
 
         def models(clients: Sequence[int]) -> list[Params]:
-            if set(row) == set(self.net.names):
-                return [row for _ in clients]
-            return [self.local_model(row, client) for client in clients]
+            if is_whole:
+                return [model for _ in clients]
+            return [self.local_model(model, client) for client in clients]
 
-        if not further:
+        if suffix in self.algorithm.rows:
             return models
-        # A model for all clients goes on in its own network.
-        whole = set(row) == set(self.net.names)
-        problem = replace(self._finetuning, of_clients=()) if whole else self._finetuning
-        return partial(self.finetuned, models, problem)
+        context = self._finetuning
+        if is_whole:  # a model for all clients goes on in its own network
+            context = replace(context, of_clients=())
+        return partial(self.finetuned, models, context)
 
     def net_of(self, suffix: str, client: int) -> Network:
         """Return the network of a client's model of a row."""
-        rows = self.algorithm.evaluated(self.server)
-        row = rows[suffix if suffix in rows else suffix.removesuffix(FINETUNED)]
-        return self.net if set(row) == set(self.net.names) else self.problem.of(client).net
+        if self.net.is_whole(self._evaluated_model(suffix)):
+            return self.net
+        return self.context.of(client).net
+
+    def _evaluated_model(self, suffix: str) -> Params:
+        """Return a row's model before clients' further steps; a personal one lacks tensors."""
+        evaluated = self.algorithm.evaluated(self.server)
+        if suffix in evaluated:
+            return evaluated[suffix]
+        return evaluated[suffix.removesuffix(FINETUNED)]
 
     @property
     def personal(self) -> frozenset[str]:
         """The suffixes of the rows that are of each client's own model."""
-        rows = self.algorithm.evaluated(self.server)
-        suffixes = {name for name, row in rows.items() if set(row) != set(self.net.names)}
-        if self._pooled:  # one client, whose model is everyone's
-            suffixes = set()
-        if self.setting.finetune_steps:
-            suffixes |= {name + FINETUNED for name in rows}
+        suffixes: set[str] = set()
+        for suffix, model in self.algorithm.evaluated(self.server).items():
+            # Of pooled data there is one client, whose model is everyone's.
+            if not self._pooled and not self.net.is_whole(model):
+                suffixes.add(suffix)
+            if self.setting.finetune_steps:
+                suffixes.add(suffix + FINETUNED)
         return frozenset(suffixes)
 
     def _fed_of(self, client: int) -> FedView:
         """Return the `fed` of a client's hooks, also of one that never trains."""
-        return (self.problem if self._pooled else self._finetuning).fed_of(client)
+        context = self.context if self._pooled else self._finetuning
+        return context.fed_of(client)
 
     def _lr(self, round: int) -> float:
         """Return the local learning rate of a round."""
@@ -410,48 +432,56 @@ class Simulation:
         return scores
 
     def _message(self) -> Message:
-        """Return the current server's message; made once, because personal models are evaluated with it too."""
+        """Return the current server's message.
+
+        It is made once, because personal models are evaluated with it, too.
+        """
         if self._sent is None or self._sent[0] is not self.server:
-            message = tensors(
-                self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype
-            )
+            sent = self.algorithm.broadcast(self.fed, self.server)
+            message = tensors(sent, self.device, self.net.dtype)
             self._sent = (self.server, message)
         return self._sent[1]
 
     def _memory(self, client: int) -> Memory:
-        """Return a client's memory, on the device; until the client has trained, it is made anew and not stored."""
+        """Return a client's memory, on the device.
+
+        Until the client has trained, it is made anew and not stored.
+        """
         if client in self.memories:
             return dict(to(self.memories[client], self.device))
-        first = self.fed.initial[self.problem.of(client).model]
+        first = self.fed.initial[self.context.of(client).model]
         memory = self.algorithm.init_client(self._fed_of(client), first)
         return dict(tensors(memory, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
         """Prepare the next round without changing the run."""
         number = self.round + 1
-        with self.problem.products(), self.problem.own_draws("start", number):
-            job = RoundWork(self.problem, [], self._message(), number, self._lr(number))
+        with self.context.products(), self.context.own_draws("start", number):
+            job = RoundWork(self.context, [], self._message(), number, self._lr(number))
             for client in self.participants(number):
                 own = job.of(client)
                 memory = self._memory(client)
-                work = make_work(own.problem, client, number, own.message, memory)
+                work = make_work(own.context, client, number, own.message, memory)
                 job.clients.append(work)
         return job
 
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
-        """Finish the round that `begin` prepared: update server and memories with the clients' results, evaluate."""
-        with self.problem.products(), self.problem.own_draws("server", job.round):
+        """Finish the round that `begin` prepared, with its clients' results.
+
+        The server and the memories are updated, and the new models evaluated if that is due.
+        """
+        with self.context.products(), self.context.own_draws("server", job.round):
             self._end(job, trained)
 
     def _end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
-        uploads = gathered(self.problem, trained)
+        uploads = gathered(self.context, trained)
         try:
             server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         except Exception as error:
-            if not self.problem.unlike:
+            if not self.context.unlike:
                 raise
             names = ", ".join(cohort.groups)
             raise RuntimeError(
@@ -460,23 +490,22 @@ class Simulation:
             ) from error
         if server.round != number:
             raise RuntimeError(
-                f"server_step must return server.next(...): round {server.round} after round {number}"
+                f"server_step must return server.next(...): round {server.round} after round "
+                f"{number}"
             )
-        self.server = replace(
-            server, metrics={}
-        )  # no later round may depend on them: a state does not keep them
+        # No later round may depend on its metrics, because a state does not keep them.
+        self.server = replace(server, metrics={})
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
         for scores in self._scores.values():  # drop those of clients that have trained since
             for client in cohort.params:
                 scores.pop(client, None)
-        distinct = {
-            id(model): model
-            for model in [server.params, *self.algorithm.evaluated(server).values()]
-        }
+        models = [server.params, *self.algorithm.evaluated(server).values()]
+        distinct = {id(model): model for model in models}
         reason = nonfinite_reason(number, trained, list(distinct.values()), self._message())
-        self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
+        self.progress.diverged = reason is not None
+        self.progress.complaint = reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained, server.metrics)
 
@@ -484,7 +513,7 @@ class Simulation:
         clients = [result.client for result in trained]
         sizes = [float(self.federation.sizes[client]) for client in clients]
         return ClientCohort(
-            problem=self.problem,
+            context=self.context,
             round=self.round + 1,
             ids=torch.tensor(clients, device=self.device),
             num_examples=torch.tensor(sizes, device=self.device, dtype=self.net.dtype),
@@ -498,13 +527,14 @@ class Simulation:
         sizes: dict[str, int] = {}  # of what a client receives, by its model
         down = 0
         for result in trained:
-            own = self.problem.of(result.client)
+            own = self.context.of(result.client)
             if own.model not in sizes:
                 sizes[own.model] = num_bytes(own.received(message))
             down += sizes[own.model]
         down += self._public_bytes([result.client for result in trained])
         up = sum(result.bytes_up for result in trained)
-        traffic.communications += bool(down or up)
+        if down or up:
+            traffic.communications += 1
         traffic.bytes_down += down
         traffic.bytes_up += up
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
@@ -527,21 +557,24 @@ class Simulation:
     def _own_metrics(
         self, trained: list[ClientResult], of_server: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Return the metrics that the algorithm reports: clients' means, weighted by examples, and the server's."""
-        sums: dict[str, tuple[Tensor, float]] = {}
+        """Return the metrics that the algorithm reports.
+
+        They are the means over clients, weighted by examples, and the server's.
+        """
+        sums: dict[str, Tensor] = {}
+        weights: dict[str, float] = {}
         for result in trained:
             size = float(self.federation.sizes[result.client])
             for name, value in result.metrics.items():
-                total, weight = sums.get(name, (torch.zeros_like(value), 0.0))
-                sums[name] = total + size * value, weight + size
-        means = {name: total / weight for name, (total, weight) in sums.items()}
+                sums[name] = sums.get(name, torch.zeros_like(value)) + size * value
+                weights[name] = weights.get(name, 0.0) + size
+        means = {name: total / weights[name] for name, total in sums.items()}
         metrics = joined_metrics(means, tensors(dict(of_server), self.device, self.net.dtype))
         if not metrics:
             return {}
-        values = torch.stack(
-            [value.double() for value in metrics.values()]
-        ).tolist()  # the device is waited for once
-        return dict(zip(metrics, values, strict=True))
+        # Of all at once, so that the device is waited for once.
+        values = torch.stack([value.double() for value in metrics.values()])
+        return dict(zip(metrics, values.tolist(), strict=True))
 
     def _evaluate(
         self, job: RoundWork, trained: list[ClientResult], of_server: Mapping[str, Any]
@@ -553,9 +586,6 @@ class Simulation:
         shared = {"train_loss": loss, **asdict(self.progress.traffic), **local, **own}
         untrained = set(range(self.setting.num_clients)) - self.memories.keys()
         on_test_set = self.done or self.setting.evaluate_personal == "every"
-        at_all = (
-            on_test_set or self._pooled
-        )  # on the test set: a model of pooled data is everyone's
         evaluator = Evaluator(
             self.net,
             self.federation,
@@ -564,23 +594,26 @@ class Simulation:
             stacked=self.backend == "stacked" and self.device.type == "cuda",
             untrained=untrained,
         )
-        for suffix, row in self.algorithm.evaluated(self.server).items():
-            whole = set(row) == set(self.net.names)
-            predicted = suffix in self.algorithm.predicted
+        for suffix, model in self.algorithm.evaluated(self.server).items():
+            is_whole = self.net.is_whole(model)
+            is_predicted = suffix in self.algorithm.predicted
             of_row = evaluator
-            if not whole:
-                of_row = replace(evaluator, net_of=lambda client: self.problem.of(client).net)
-            if predicted:
+            if not is_whole:
+                of_row = replace(evaluator, net_of=lambda client: self.context.of(client).net)
+            if is_predicted:
                 of_row = replace(of_row, predict=self._predict)
-            if whole:
-                evaluation = of_row.whole(row)
+            if is_whole:
+                evaluation = of_row.whole(model)
             else:
+                known: Scores = {}
                 # A client's model that no message changes is the same until it trains again.
-                stays = only_trained and not row and not predicted
-                cached = self._scores.setdefault(suffix, {}) if stays else {}
-                models = self.models_of(suffix)
-                evaluation = replace(of_row, known=cached).personal(models, at_all)
-            self._add_points(suffix, row, evaluation, shared)
+                if only_trained and not model and not is_predicted:
+                    known = self._scores.setdefault(suffix, {})
+                of_row = replace(of_row, known=known)
+                # A model of pooled data is everyone's.
+                at_all = on_test_set or self._pooled
+                evaluation = of_row.personal(self.models_of(suffix), at_all)
+            self._add_points(suffix, model, evaluation, shared)
             if self.setting.finetune_steps:
                 name = suffix + FINETUNED
                 tuned = replace(of_row, clients=self._training, known={}, untrained=())
@@ -588,33 +621,33 @@ class Simulation:
                 self._add_points(name, {}, evaluation, shared)
 
     def _add_points(
-        self, suffix: str, row: Params, evaluation: Evaluation, shared: Mapping[str, float]
+        self, suffix: str, model: Params, evaluation: Evaluation, shared: Mapping[str, float]
     ) -> None:
         """Add what was measured of a row in this round to its curve."""
         scores = evaluation.scores
         if scores:
-            self.tracker.row(self.round, suffix, row, scores, self.done)
+            self.tracker.evaluated(self.round, suffix, model, scores, self.done)
         own = client_measures(evaluation.own, self._training, self.done)
         measures = {**mean_measures(scores), **own, **shared}
         curve = self.progress.curves.setdefault(suffix, [])
         curve.extend((self.round, name, float(value)) for name, value in measures.items())
 
 
-def finetuning(problem: Problem, holders: Sequence[Positions]) -> Problem:
-    """Return the problem of clients' further steps: FedAvg's, with draws of its own.
+def finetuning(context: RunContext, holders: Sequence[Positions]) -> RunContext:
+    """Return the context of clients' further steps: FedAvg's, with draws of its own.
 
     `holders`: the training samples of each client, also of those that never train.
     """
-    setting = problem.setting
+    setting = context.setting
     steps = max(1, setting.finetune_steps)
     changes: dict[str, Any] = {
         "algorithm": Algorithm(),
         "setting": replace(setting, local_epochs=steps, step_rule="batches"),
-        "seed": stream(problem.seed, "finetune").initial_seed(),
-        "federation": problem.federation.among(holders),
+        "seed": stream(context.seed, "finetune").initial_seed(),
+        "federation": context.federation.among(holders),
     }
-    of_clients = tuple(replace(own, **changes) for own in problem.of_clients)
-    return replace(problem, **changes, of_clients=of_clients)
+    of_clients = tuple(replace(own, **changes) for own in context.of_clients)
+    return replace(context, **changes, of_clients=of_clients)
 
 
 def _check_rows(algorithm: Algorithm, server: Server) -> None:
@@ -677,7 +710,7 @@ def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
-    """Resolve `auto`: stack clients on a GPU, not on a CPU, where convolutions gain nothing from stacking."""
+    """Resolve `auto`: clients are stacked on a GPU; on a CPU convolutions gain nothing from it."""
     if backend == "auto":
         return "stacked" if device.type == "cuda" else "loop"
     if backend not in BACKENDS:

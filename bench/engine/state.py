@@ -1,4 +1,4 @@
-"""A run's state on disk: written atomically, so that a kill at any moment leaves the last saved one.
+"""A run's state on disk, written atomically: a kill at any moment leaves the last saved one.
 
 `server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's
 memory, and `manifest.json`, written last, names the files of one round, each with its SHA-256, and
@@ -38,7 +38,8 @@ class StateFolder:
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any] | None = None) -> None:
-        self.path, self._run = path, run
+        self.path = path
+        self._run = run
 
     def manifest(self) -> dict[str, Any] | None:
         """Read the manifest of the last save, or None if there is no state.
@@ -89,17 +90,14 @@ class StateFolder:
         server_file = f"server-{round}.pt"
         previous = self.manifest() or {"memories": {}, "sha256": {}}
         # An empty memory has no file but an entry, because a client may begin with another memory.
-        files = {
-            str(client): f"memory-{client}-{round}.pt" if memory else ""
-            for client, memory in memories.items()
-        }
-        trees: dict[str, Any] = {
-            files[str(client)]: memory for client, memory in memories.items() if memory
-        }
-        trees[server_file] = dict(server)
-        hashes = previous["sha256"] | {
-            name: self._write(name, tree) for name, tree in trees.items()
-        }
+        files: dict[str, str] = {}
+        hashes = dict(previous["sha256"])
+        for client, memory in memories.items():
+            name = f"memory-{client}-{round}.pt" if memory else ""
+            files[str(client)] = name
+            if memory:
+                hashes[name] = self._write(name, memory)
+        hashes[server_file] = self._write(server_file, dict(server))
         memory_files = {**previous["memories"], **files}
         named = {server_file, *filter(None, memory_files.values())}
         manifest = {
@@ -163,7 +161,8 @@ class StateFolder:
     def unusable(self, file: Path, why: str) -> UnusableState:
         """Return the error about a state of which `file` cannot be used."""
         return UnusableState(
-            f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to start this run anew"
+            f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to "
+            "start this run anew"
         )
 
 

@@ -1,12 +1,12 @@
-"""Data that `--track` keeps of a run besides its curve: measured at evaluated rounds, written when the run ends.
+"""Data that `--track` keeps of a run besides its curve.
 
-`bench.artifacts` lists the arrays and reads them. A final model is loaded by its run key and used
-as any other:
+They are measured at evaluated rounds, and written when the run ends. `bench.artifacts` lists the
+arrays and reads them. A final model is loaded by its run key and used as any other:
 
-    params = load_model("leaderboards", run_key)          # {name: tensor}; for FedBN and `local`, with client=3
+    params = load_model("leaderboards", run_key)  # for FedBN and `local`, with client=3
     module = models.make("resnet8", (3, 32, 32), 10)
     module.load_state_dict(params)
-    logits = module.eval()(images).logits                 # images (B, ...) normalised as the run's were
+    logits = module.eval()(images).logits  # images (B, ...) normalised as the run's were
 """
 
 from __future__ import annotations
@@ -56,41 +56,42 @@ class Tracker:
     ) -> None:
         self.what = frozenset(what)
         self.seconds = 0.0
-        self._net, self._federation, self._complete = net, federation, complete
+        self._net = net
+        self._federation = federation
+        self._complete = complete
         self._net_of = net_of
         self._shared: _Arrays = {}
         self._rows: dict[str, _Arrays] = {}
 
     def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
-        """Measure the clients' own models after an evaluated round, and keep the tracked part of their message.
+        """Measure the clients' own models after an evaluated round, and keep their message.
 
         Returns:
             Values for every row's curve: `local_accuracy`, the unweighted mean over these clients,
             if it is tracked.
         """
-        local, classes = "local" in self.what, last and "classes" in self.what
+        local = "local" in self.what
+        classes = last and "classes" in self.what
         with self._clock():
             if "message" in self.what:
-                entries = {
-                    f"message/{name}": job.message[name].tolist()
-                    for name in job.problem.algorithm.tracked
-                }
-                _append(self._shared, {"message/rounds": job.round, **entries})
+                entries: _Arrays = {"message/rounds": job.round}
+                for name in job.context.algorithm.tracked:
+                    entries[f"message/{name}"] = job.message[name].tolist()
+                _append(self._shared, entries)
             if "drift" in self.what:
                 measures = drift(self._net, self._federation, job, trained)
                 _append(self._shared, {f"drift/{name}": value for name, value in measures.items()})
             if last and "features" in self.what:
                 client = trained[0].client
+                features = self._features(self._net_of(client), trained[0].params)
                 self._shared["features/client"] = client
-                self._shared["features/local"] = self._features(
-                    self._net_of(client), trained[0].params
-                )
+                self._shared["features/local"] = features
             if not local and not classes:
                 return {}
-            scores = {
-                result.client: on_test(self._net_of(result.client), self._federation, result.params)
-                for result in trained
-            }
+            scores = {}
+            for result in trained:
+                net = self._net_of(result.client)
+                scores[result.client] = on_test(net, self._federation, result.params)
             if classes:
                 self._shared["classes/clients"] = list(scores)
                 self._shared["classes/local"] = [self._by_class(parts) for parts in scores.values()]
@@ -101,20 +102,22 @@ class Tracker:
             _append(self._shared, {f"local/{name}": value for name, value in values.items()})
             return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
 
-    def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
-        """Keep the tracked values of an evaluated model, whose accuracy is the mean over `scores`."""
+    def evaluated(
+        self, round: int, suffix: str, model: Params, scores: list[Score], last: bool
+    ) -> None:
+        """Keep the tracked values of a row's model, whose accuracy is the mean over `scores`."""
         arrays = self._rows.setdefault(suffix, {})
         with self._clock():
             if "classes" in self.what:
                 _append(arrays, {"classes/rounds": round, "classes/global": self._by_class(scores)})
-                arrays["classes/personal"] = set(row) != set(self._net.names)
+                arrays["classes/personal"] = not self._net.is_whole(model)
             if not (last and "features" in self.what):
                 return
-            if set(row) == set(self._net.names):
-                arrays["features/global"] = self._features(self._net, row)
+            if self._net.is_whole(model):
+                arrays["features/global"] = self._features(self._net, model)
             elif len(self._federation.clients) == 1:
-                model = self._complete(row, 0)
-                arrays["features/global"] = self._features(self._net_of(0), model)
+                whole = self._complete(model, 0)
+                arrays["features/global"] = self._features(self._net_of(0), whole)
 
     def state(self) -> dict[str, Any]:
         """Return the state to save, which is the argument of `load`."""
@@ -129,22 +132,20 @@ class Tracker:
         """Go on from a saved run, which may have tracked other data, or none."""
         self.what |= frozenset(state.get("what", ()))
         self.seconds = state.get("seconds", 0.0)
-        self._shared, self._rows = state.get("shared", {}), state.get("rows", {})
+        self._shared = state.get("shared", {})
+        self._rows = state.get("rows", {})
 
     def arrays(self, suffix: str) -> dict[str, Any]:
         """Return all that was tracked for a row, by the names of `bench.artifacts`."""
         arrays = {**self._shared, **self._rows.get(suffix, {})}
         if "classes" in self.what:
             labels = self._federation.train.labels
-            arrays["classes/counts"] = torch.stack(
-                [self._counts(labels[index]) for index in self._federation.clients]
-            )
+            counts = [self._counts(labels[index]) for index in self._federation.clients]
+            arrays["classes/counts"] = torch.stack(counts)
         if "features" in self.what:
             index = self._feature_samples()
-            arrays |= {
-                "features/samples": index,
-                "features/labels": self._federation.test.labels[index],
-            }
+            arrays["features/samples"] = index
+            arrays["features/labels"] = self._federation.test.labels[index]
         return {
             name: value.cpu().numpy() if isinstance(value, Tensor) else value
             for name, value in arrays.items()
@@ -157,11 +158,13 @@ class Tracker:
         self.seconds += time.perf_counter() - began
 
     def _by_class(self, scores: list[Score]) -> list[float]:
-        """Return the accuracy of each class (C,), the mean over the scores that have samples of it."""
-        labels, parts = self._federation.test.labels, self._federation.test_parts
-        counts = [self._counts(labels if part is None else labels[part]) for part in parts]
-        shares = torch.stack([score.right.double() / counts[score.part] for score in scores])
-        values: list[float] = shares.nanmean(0).tolist()
+        """Return each class's accuracy (C,): the mean over the scores that have samples of it."""
+        labels = self._federation.test.labels
+        counts = []
+        for part in self._federation.test_parts:
+            counts.append(self._counts(labels if part is None else labels[part]))
+        shares = [score.right.double() / counts[score.part] for score in scores]
+        values: list[float] = torch.stack(shares).nanmean(0).tolist()
         return values
 
     def _counts(self, labels: Tensor) -> Tensor:
@@ -183,7 +186,9 @@ class Tracker:
 def drift(
     net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]
 ) -> dict[str, Any]:
-    """Measure how much the clients of a round differ, and how far they move; FedGKD's section 4.1 assumes bounds on it.
+    """Measure how much the clients of a round differ, and how far they move.
+
+    FedGKD's section 4.1 assumes bounds on both.
 
     In symbols: w_t is the model that the clients of a round receive, w_{t+1}^k is client k's after
     training, F_k(w) the mean cross entropy of w on k's n_k training samples, in evaluation mode,
@@ -197,32 +202,33 @@ def drift(
         rounds: the round's number.
         clients: (m,) the round's clients.
         shares: (m,) p_k.
-        gradients: (m,) ||grad F_k(w_t)||, the bound on a local solution's error in Assumption 2 (Eq. 6).
+        gradients: (m,) ||grad F_k(w_t)||, the bound on a local solution's error in Assumption 2
+            (Eq. 6).
         mean_gradient: ||sum_k p_k grad F_k(w_t)||, which stands for ||grad f(w_t)||.
-        dissimilarity: sum_k p_k ||grad F_k(w_t)||^2 / mean_gradient^2, at least 1: the smallest B^2 with which
-            Assumption 1.2 holds at w_t among these clients.
+        dissimilarity: sum_k p_k ||grad F_k(w_t)||^2 / mean_gradient^2, at least 1: the smallest B^2
+            with which Assumption 1.2 holds at w_t among these clients.
         distances: (m,) ||w_{t+1}^k - w_t||, the norm of Eq. 6's second term without its factor.
         distance: sum_k p_k ||w_{t+1}^k - w_t||.
     """
-    sizes = torch.tensor(
-        [len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64
-    )
+    clients = [work.client for work in job.clients]
+    sizes = torch.tensor([federation.sizes[client] for client in clients], dtype=torch.float64)
     shares = sizes / sizes.sum()
-    mean, norms, moves = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
+    batch_size = job.context.setting.batch_size
+    mean = torch.zeros((), dtype=torch.float64, device=federation.device)
+    norms = []
+    moves = []
     for work, result, share in zip(job.clients, trained, shares.tolist(), strict=True):
         received = work.local["params"]
-        gradient = _gradient(net, federation, received, work.client, job.problem.setting.batch_size)
+        gradient = _gradient(net, federation, received, work.client, batch_size)
         mean = mean + share * gradient
         norms.append(gradient.norm())
         moves.append((_flat(net, result.params) - _flat(net, received)).norm())
-    gradients, distances, mean_gradient = (
-        torch.stack(norms).cpu(),
-        torch.stack(moves).cpu(),
-        mean.norm().cpu(),
-    )
+    gradients = torch.stack(norms).cpu()
+    distances = torch.stack(moves).cpu()
+    mean_gradient = mean.norm().cpu()
     return {
         "rounds": job.round,
-        "clients": [work.client for work in job.clients],
+        "clients": clients,
         "shares": shares.tolist(),
         "gradients": gradients.tolist(),
         "mean_gradient": mean_gradient.item(),
@@ -235,8 +241,12 @@ def drift(
 def _gradient(
     net: Network, federation: Federation, params: Params, client: int, batch_size: int
 ) -> Tensor:
-    """Compute grad F_k (d,) in float64, in batches of local training's size, whose gradients fit into memory."""
-    params, index = leaves_of(net, params), federation.clients[client]
+    """Compute grad F_k (d,) in float64.
+
+    Batches have the size of local training's, whose gradients fit into memory.
+    """
+    params = leaves_of(net, params)
+    index = federation.clients[client]
     leaves = [params[name] for name in net.trainable]
     total = torch.zeros((), dtype=torch.float64, device=federation.device)
     for x, y in federation.chunks(federation.train, index, batch_size):
@@ -284,21 +294,19 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
         client = owners[0]
     if client not in owners:
         raise ValueError(
-            f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}"
+            f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got "
+            f"client={client}"
         )
     prefix = f"{client}/"
-    return {
-        **shared,
-        **{
-            name.removeprefix(prefix): value
-            for name, value in tensors.items()
-            if name.startswith(prefix)
-        },
-    }
+    model = dict(shared)
+    for name, value in tensors.items():
+        if name.startswith(prefix):
+            model[name.removeprefix(prefix)] = value
+    return model
 
 
 def fingerprint(params: Params) -> str:
-    """Return 16 hexadecimal digits that are equal for models of equal names and equal values, to the last bit."""
+    """Return 16 hexadecimal digits, equal for models of equal names and values, to the last bit."""
     digest = hashlib.sha256()
     for name in sorted(params):
         digest.update(name.encode() + params[name].numpy().tobytes())

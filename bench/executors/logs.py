@@ -37,7 +37,7 @@ from leaderboards.rows.files import append_line, part_of, read_regular
 from leaderboards.rows.frames import records
 
 if TYPE_CHECKING:
-    from bench.engine.simulation import Point
+    from bench.engine.simulation import MeasuredPoint
 
 PROJECT = "fedkd-bench"  # in Weights & Biases and MLflow, unless their own variables name another
 # Columns in TensorBoard's HPARAMS besides the hyper-parameters, because all fields of the setting
@@ -380,7 +380,9 @@ class LogWriter(Observer):
         for key in list(self._curves):
             self._end(key, "interrupted")
 
-    def _write(self, run_specs: Sequence[RunSpec], curves: Mapping[str, Sequence[Point]]) -> None:
+    def _write(
+        self, run_specs: Sequence[RunSpec], curves: Mapping[str, Sequence[MeasuredPoint]]
+    ) -> None:
         for run_spec in run_specs:
             for suffix, key in run_spec.rows.items():
                 if curves.get(key):
@@ -395,14 +397,14 @@ class LogWriter(Observer):
                     self._add(self._curves[key], curves[key], list(self.tools))
 
     def _write_stored(
-        self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[Point]
+        self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[MeasuredPoint]
     ) -> None:
         """Write the whole stored curve of a row to some tools."""
         curve = _Curve(_config(row))
         self._add(curve, points, names)
         self._close(curve, row["status"])
 
-    def _add(self, curve: _Curve, points: Iterable[Point], names: Sequence[str]) -> None:
+    def _add(self, curve: _Curve, points: Iterable[MeasuredPoint], names: Sequence[str]) -> None:
         """Give new points to some tools, with the number `best_accuracy` so far."""
         rounds: dict[int, dict[str, float]] = {}
         for at, metric, value in sorted(points):

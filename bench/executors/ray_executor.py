@@ -26,14 +26,14 @@ from bench.executors.factories import COMPARED, make_scheduler
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import Sweep, contest, scheduled
+from bench.executors.trials import Sweep, contest, evaluated_round, scheduled
 from bench.planning.run_spec import RunSpec, varied_names
-from bench.trial.halving import FACTOR, rungs_of
 from search_spaces import Setting
 
 if TYPE_CHECKING:
     from bench.executors.optuna_search import Proposer
 
+FACTOR = 4  # one configuration in so many goes on, as in Tune's own ASHA
 WORKER_DEATHS = 3  # deaths that a trial survives: it goes on from its last save, on any worker
 
 
@@ -78,19 +78,16 @@ def trainable_for(
 
 
 def _run_trials(sweep: Sweep) -> None:
-    """Run trials side by side.
-
-    Under ASHA, packs compare their own configurations, and Tune compares other trials.
-    """
+    """Run trials side by side."""
     trials = sweep.trials
-    pack = sweep.resources.pack
     scheduler = sweep.plan.request.scheduler
-    compared = scheduler != "none" and pack == 1
     executions = [
-        scheduled(sweep.plan, run_specs[0].setting, sweep.execution, pack) for run_specs in trials
+        scheduled(sweep.plan, run_specs[0].setting, sweep.execution) for run_specs in trials
     ]
     space = {"index": tune.grid_search(list(range(len(trials))))}
-    rules = by_contest(scheduler, trials) if compared else None
+    rules = None
+    if scheduler != "none":
+        rules = by_contest(scheduler, trials)
     _fit(sweep, trainable_for(trials, executions), space, rules)
 
 
@@ -238,8 +235,8 @@ class ProposerSearcher(Searcher):
 def rule_of(scheduler: str, setting: Setting) -> TrialScheduler:
     """Make the scheduler of one contest: Tune's ASHA, or the one that a user names.
 
-    ASHA's rungs are those of packs: evaluated rounds, because trials without a value cannot be
-    compared.
+    ASHA's first rung is after a tenth of the rounds, where there is an evaluation: trials without a
+    value cannot be compared. The next ones are after `FACTOR` times as many rounds each.
 
     Args:
         scheduler: `asha`, or `module:factory`.
@@ -247,9 +244,9 @@ def rule_of(scheduler: str, setting: Setting) -> TrialScheduler:
     """
     if scheduler != "asha":
         return make_scheduler(scheduler)
-    first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
+    first_rung = min(evaluated_round(setting, parts=10), setting.rounds)
     return ASHAScheduler(
-        max_t=setting.rounds, grace_period=first, reduction_factor=FACTOR, **COMPARED
+        max_t=setting.rounds, grace_period=first_rung, reduction_factor=FACTOR, **COMPARED
     )
 
 

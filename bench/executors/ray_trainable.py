@@ -31,7 +31,7 @@ from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
 
 if TYPE_CHECKING:
-    from bench.trial.trial import RunGroup
+    from bench.trial.trial import Trial
 
 CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
 POINTER = "state.json"
@@ -44,7 +44,7 @@ class FederatedTrainable(tune.Trainable):
     method: tuple[Entry, Any] | None = None  # the algorithm, if it was given as an object
     defaults: Mapping[str, Any] = {}
     own_data: Mapping[str, Any] = {}  # `own.defined` of the sweep's driver
-    trial: RunGroup
+    trial: Trial
 
     @classmethod
     def param_space(cls) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class FederatedTrainable(tune.Trainable):
         run_specs, execution = self.resolve(config)
         if execution.notice_file:
             write_warnings(execution.notice_file)
-        from bench.trial.trial import RunGroup  # torch, which the driver of a sweep does without
+        from bench.trial.trial import Trial  # torch, which the driver of a sweep does without
 
-        self.trial = RunGroup(run_specs, execution)
+        self.trial = Trial(run_specs, execution)
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         """Return the runs of a configuration, and their execution."""

@@ -27,7 +27,6 @@ from bench.executors.trials import (
     Resources,
     Sweep,
     divert_warnings,
-    scheduled,
     trials_of,
 )
 from bench.planning.run_spec import Plan, RunSpec, varied_names
@@ -160,8 +159,7 @@ def run_inline(sweep: Sweep) -> None:
     execution = sweep.execution
     differing = varied_names([*chain.from_iterable(sweep.trials)])
     for run_specs in sweep.trials:
-        trial_execution = scheduled(plan, run_specs[0].setting, execution, sweep.resources.pack)
-        if _run_trial(watched(run_specs, differing), trial_execution, sweep)["ends_sweep"]:
+        if _run_trial(watched(run_specs, differing), execution, sweep)["ends_sweep"]:
             return
     if plan.searches:
         _run_searches(sweep)
@@ -186,22 +184,22 @@ def _run_searches(sweep: Sweep) -> None:
             proposer.tell(proposal, report["objective"] if finished else math.nan)
 
 
-def _run_trial(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
+def _run_trial(named: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
     # Imports torch, which the driver of a sweep under Ray does without.
-    from bench.trial.trial import RunGroup
+    from bench.trial.trial import Trial
 
     for observer in sweep.observers:
-        observer.started(trial)
-    group = RunGroup(trial.run_specs, execution)
-    report = group.report()
+        observer.started(named)
+    trial = Trial(named.run_specs, execution)
+    report = trial.report()
     while not report["done"]:
-        report = group.step()
+        report = trial.step()
         for observer in sweep.observers:
-            observer.reported(trial, report)
-    group.end()
-    report = group.report()  # with errors from the end
-    group.close()
+            observer.reported(named, report)
+    trial.end()
+    report = trial.report()  # with errors from the end
+    trial.close()
     for observer in sweep.observers:
-        observer.ended(trial, report)
+        observer.ended(named, report)
     sweep.outcome.note(report)
     return report

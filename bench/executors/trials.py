@@ -10,7 +10,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from bench.execution import Execution, enough
 from bench.executors.progress import Observer
 from bench.planning.packing import packs_of
 from bench.planning.run_spec import Plan, RunSpec
-from bench.trial.halving import rungs_of
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -171,72 +170,58 @@ def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
     return runs[[row in searched for row in rows]]
 
 
-def group(
-    run_specs: Sequence[RunSpec], by_configuration: bool, pack: int = 1
-) -> list[list[RunSpec]]:
-    """Group run specs into trials of at most `pack` runs; a configuration's seeds may be more.
+def trials_of(plan: Plan, run_specs: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
+    """Group run specs into trials of at most `pack` runs.
 
-    `by_configuration` keeps all seeds of a configuration together, one contest after another, and a
-    pack has only configurations of one contest, because ASHA compares these by means over their
-    seeds.
+    Under a scheduler a trial is a configuration with all its seeds, because schedulers compare
+    means over seeds.
     """
-    if not by_configuration:
-        trials = [[run_spec] for run_spec in run_specs]
-        return packs_of(trials, pack) if pack > 1 else trials
+    if plan.request.scheduler != "none":
+        return by_configuration(run_specs)
+    if pack > 1:
+        return packs_of(run_specs, pack)
+    return [[run_spec] for run_spec in run_specs]
 
-    def seedless(run_spec: RunSpec) -> str:
-        return replace(run_spec, seed=0).key
 
-    ordered = sorted(run_specs, key=lambda run_spec: (seedless(run_spec), run_spec.seed))
+def by_configuration(run_specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+    """Group run specs by configuration: a group has its seeds, ascending.
+
+    Configurations of one contest follow each other.
+    """
+    configurations: dict[str, list[RunSpec]] = {}
+    for run_spec in sorted(run_specs, key=lambda run_spec: run_spec.seed):
+        seedless = replace(run_spec, seed=0)
+        configurations.setdefault(seedless.key, []).append(run_spec)
     contests: dict[Hashable, list[list[RunSpec]]] = {}
-    for _, seeds in groupby(ordered, key=seedless):
-        members = list(seeds)
-        contests.setdefault(contest(members), []).append(members)
-    trials = []
-    for rivals in contests.values():
-        trials += packs_of(rivals, pack) if pack > 1 else rivals
-    return trials
+    for _, seeds in sorted(configurations.items()):
+        contests.setdefault(contest(seeds), []).append(seeds)
+    return list(chain.from_iterable(contests.values()))
 
 
 def contest(run_specs: Sequence[RunSpec]) -> Hashable:
     """Return the key of a trial's contest.
 
-    ASHA compares only runs of the same algorithm and setting.
+    A scheduler compares only runs of the same algorithm and setting.
     """
     return run_specs[0].algorithm, run_specs[0].setting
 
 
-def trials_of(plan: Plan, run_specs: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
-    """Group the missing run specs.
-
-    Under ASHA packs include stored runs, because stopped ones count at their rungs.
-    """
-    compared = plan.request.scheduler != "none"
-    if not compared or pack == 1:
-        return group(run_specs, compared, pack)
-    missing = {run_spec.key for run_spec in run_specs}
-    trials = []
-    for trial in group(plan.run_specs, compared, pack):
-        if any(run_spec.key in missing for run_spec in trial):
-            trials.append(trial)
-    return trials
-
-
-def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
+def scheduled(plan: Plan, setting: Setting, execution: Execution) -> Execution:
     """Return the execution of a setting's trials under the plan's scheduler.
 
-    Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune,
-    at equal rounds: they report at evaluated rounds instead of by the clock.
+    Compared trials report at equal, evaluated rounds instead of by the clock.
     """
     if plan.request.scheduler == "none":
         return execution
-    if pack > 1:
-        return replace(
-            execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every)
-        )
-    every = setting.evaluate_every
-    rounds = math.ceil(max(1, setting.rounds // 20) / every) * every
+    rounds = evaluated_round(setting, parts=20)
     return replace(execution, keep_stopped=True, rounds_per_report=rounds)
+
+
+def evaluated_round(setting: Setting, parts: int) -> int:
+    """Return the first evaluated round after one of so many parts of the rounds, at least 1."""
+    part = max(1, setting.rounds // parts)
+    every = setting.evaluate_every
+    return math.ceil(part / every) * every
 
 
 def divert_warnings(say: Callable[[str], None]) -> None:

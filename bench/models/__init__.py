@@ -129,7 +129,10 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
 
         body = body_of(name, input_shape)
     projection = PROJECTION if form.head else None
-    return Classifier(body, features, num_classes, projection, form.entry.hidden, form.width)
+    entry = form.entry
+    return Classifier(
+        body, features, num_classes, projection, entry.hidden, form.width, entry.dropout
+    )
 
 
 def _own_body(form: Form, input_shape: tuple[int, ...]) -> nn.Module:

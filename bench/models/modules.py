@@ -32,6 +32,7 @@ class Classifier(nn.Module):
         projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or
             None (MOON, section 3.2: the classifier reads the projection).
         hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
+        dropout: share of the features that is dropped before the head reads them, in training.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Classifier(nn.Module):
         projection: int | None = None,
         hidden: int = 0,
         width: int = 0,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.body = body
@@ -53,15 +55,16 @@ class Classifier(nn.Module):
             self.projection = nn.Sequential(
                 dense, nn.ReLU(inplace=True), nn.Linear(features, projection)
             )
+        self.dropout: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
         inputs = projection or features
         between = [nn.Linear(inputs, hidden), nn.ReLU(inplace=True)] if hidden else []
         classifier = nn.Linear(hidden or inputs, num_classes)
         self.head = nn.Sequential(*between, classifier) if hidden else classifier
 
     def forward(self, x: Tensor) -> Outputs:
-        """Return logits (B, C) and the features that the head reads."""
+        """Return logits (B, C) and the features that the head reads, before any are dropped."""
         features = self.projection(self.pooling(self.body(x)))
-        return Outputs(self.head(features), features)
+        return Outputs(self.head(self.dropout(features)), features)
 
 
 def MLP(numbers: int, batchnorm: bool) -> nn.Module:
@@ -174,6 +177,28 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
     for inputs, outputs in ((6272, 2048), (2048, 512)):
         layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), ReLU()]
     return nn.Sequential(*layers)
+
+
+def FedProtoCNN(channels: int, batchnorm: bool, second: int = 20) -> nn.Module:
+    """Build the CNN of FedProto's code for 28x28 inputs.
+
+    5x5 convolutions of 10 and `second` channels, each with MaxPool2 and ReLU, then 50 units. In
+    training, half of the second convolution's channels are dropped before the pooling.
+    """
+    return nn.Sequential(
+        nn.Conv2d(channels, 10, 5),
+        *_pooled_relu(),
+        nn.Conv2d(10, second, 5),
+        nn.Dropout2d(0.5),
+        *_pooled_relu(),
+        nn.Flatten(),
+        nn.Linear(16 * second, 50),
+        ReLU(),
+    )
+
+
+FedProtoCNN18 = partial(FedProtoCNN, second=18)
+FedProtoCNN22 = partial(FedProtoCNN, second=22)
 
 
 def VGG9(channels: int, batchnorm: bool) -> nn.Module:

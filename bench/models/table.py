@@ -41,6 +41,7 @@ class ModelInfo:
             evaluation mode and have frozen weights do not count.
         hidden: units of a dense layer between features and classifier, which belongs to the head; 0
             for none.
+        dropout: share of the features that is dropped before the head reads them, in training.
         lora_parameters: trainable numbers of the body in its `+lora` form, by rank; None if it has
             no such form. A body that has one has a method `add_factors(rank)`, which freezes
             weights and adds what is trained.
@@ -57,6 +58,7 @@ class ModelInfo:
     batchnorm_parameters: int = 0
     always_batchnorm: bool = False
     hidden: int = 0
+    dropout: float = 0.0
     lora_parameters: Callable[[int], int] | None = None
 
     @property
@@ -106,6 +108,18 @@ def _distilbert(factory: str, summary: str, width: int, layers: int, total: int)
         lambda tokens: total,
         tokens=TOKENS,
         lora_parameters=lora_parameters,
+    )
+
+
+def _fedproto(factory: str, second: int) -> ModelInfo:
+    """Make the entry of FedProto's CNN with so many channels in its second convolution."""
+    return ModelInfo(
+        f"bench.models.modules:{factory}",
+        f"FedProto: 5x5 convolutions of 10 and {second} channels, a dense layer of 50, dropout",
+        50,
+        lambda channels: 250 * channels + 1_051 * second + 60,
+        size=28,
+        dropout=0.5,
     )
 
 
@@ -184,6 +198,9 @@ MODELS: dict[str, ModelInfo] = {
         size=28,
         always_batchnorm=True,
     ),
+    "cnn_fedproto": _fedproto("FedProtoCNN", 20),
+    "cnn_fedproto_18": _fedproto("FedProtoCNN18", 18),
+    "cnn_fedproto_22": _fedproto("FedProtoCNN22", 22),
     "cnn_digits5": ModelInfo(
         "bench.models.modules:Digits5CNN",
         "FedBN: 5x5 convolutions of 64, 64 and 128 channels, "

@@ -27,8 +27,13 @@ WRITERS = 20  # of each client: the smaller size has as many as by_writer_2000 d
 # Samples, clients, target in seconds.
 SIZES = {"small": (50_000, 100, 0.2), "large": (1_000_000, 10_000, 3.0)}
 # FedGen requires ten samples per class and client, which would be all samples of the large size;
-# and 2,000 writers suffice for 2,000 clients at most.
-FEWER = {("fedgen", "large"): 5_000, ("by_writer_2000", "large"): 2_000}
+# 2,000 writers suffice for 2,000 clients at most; FedProto's clients have some 420 samples each.
+FEWER = {
+    ("fedgen", "large"): 5_000,
+    ("by_writer_2000", "large"): 2_000,
+    ("fedproto", "small"): 50,
+    ("fedproto", "large"): 2_000,
+}
 
 
 def measure_data(record: Record, folder: Path, repetitions: int, say: Say) -> None:

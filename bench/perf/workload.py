@@ -14,8 +14,8 @@ from bench import models
 from bench.data import info
 from bench.data.embedded import made_up, made_up_samples
 from bench.engine.network import make_module
-from bench.engine.pack import Pack
 from bench.engine.simulation import Simulation
+from bench.engine.together import advance_together
 from bench.planning.request import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
@@ -115,19 +115,16 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
 
 
 def together(runs: Sequence[Simulation]) -> Callable[[], None]:
-    """Return a function that advances all runs by one round, several as a pack.
+    """Return a function that advances all runs by one round, several as one program.
 
     It raises a failed run's error, and RuntimeError if a run diverged before, because nothing would
     be timed.
     """
-    pack = Pack(runs) if len(runs) > 1 else None
 
     def advance() -> None:
         before = runs[0].round
-        (pack or runs[0]).advance(1)
-        if pack:
-            for failure in pack.failures.values():
-                raise failure
+        for error in advance_together(runs).values():
+            raise error
         if any(run.round != before + 1 for run in runs):
             raise RuntimeError(f"the run diverged in round {before}")
 

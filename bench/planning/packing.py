@@ -13,45 +13,48 @@ from bench.planning.run_spec import RunSpec
 
 
 def program_of(run_spec: RunSpec) -> Hashable:
-    """Return a key, equal for runs that one program can train: their steps differ only in packable numbers."""
-    fields = entry(run_spec.algorithm).fields
-    fixed = tuple(
-        (item.name, run_spec.hyperparameters[item.name])
-        for item in fields
-        if not (item.packable and item.kind == "float")
-    )
-    return run_spec.algorithm, fixed, tuple(run_spec.setting.of_program().items())
+    """Return a key, equal for runs that one program can train.
+
+    Their steps differ only in packable numbers.
+    """
+    fixed = []
+    for item in entry(run_spec.algorithm).fields:
+        if not item.packable or item.kind != "float":
+            fixed.append((item.name, run_spec.hyperparameters[item.name]))
+    return run_spec.algorithm, tuple(fixed), tuple(run_spec.setting.of_program().items())
 
 
-def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
-    """Group the runs of configurations into packs of at most `size` runs.
+def packs_of(run_specs: Sequence[RunSpec], size: int) -> list[list[RunSpec]]:
+    """Group runs into packs of at most `size` runs that one program can train.
 
     A pack takes the configurations of one seed first, then further seeds: under one seed clients
-    have equal samples, and a stack of equal clients shrinks late. Runs that are passed together,
-    such as all seeds of a configuration, stay together, if necessary in a larger pack.
+    have equal samples, and a stack of equal clients shrinks late. There are as few packs as
+    possible, none of them small.
     """
-    by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
-    for members in configurations:
-        by_program.setdefault(program_of(members[0]), []).append(members)
-    packs: list[list[RunSpec]] = []
-    for program in by_program.values():
-        runs = sum(map(len, program))
-        even_size = math.ceil(
-            runs / math.ceil(runs / size)
-        )  # as few packs as possible, none of them small
-        pack: list[RunSpec] = []
-        for members in sorted(program, key=lambda run_specs: run_specs[0].seed):
-            if not pack or len(pack) >= even_size or len(pack) + len(members) > size:
-                packs.append(pack := [])
-            pack.extend(members)
+    programs: dict[Hashable, list[RunSpec]] = {}
+    for run_spec in run_specs:
+        programs.setdefault(program_of(run_spec), []).append(run_spec)
+    packs = []
+    for members in programs.values():
+        by_seed = sorted(members, key=lambda run_spec: run_spec.seed)
+        count = math.ceil(len(members) / size)
+        even_size = math.ceil(len(members) / count)
+        for begin in range(0, len(members), even_size):
+            packs.append(by_seed[begin : begin + even_size])
     return packs
 
 
 def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
-    """Count the trials that fit on `cores` and `devices` (GPUs) at once, each with `cpus` cores and `gpus` GPUs."""
+    """Count the trials, each of `cpus` cores and `gpus` GPUs, that fit at once.
+
+    They fit on `cores`, and on `devices`, which are GPUs.
+    """
     by_cores = int(cores // cpus)
     if not gpus:
         return by_cores
     # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
     num_gpus = int(devices)
-    return min(by_cores, int(num_gpus // gpus) if gpus >= 1 else num_gpus * int(1 / gpus + 1e-9))
+    if gpus >= 1:
+        return min(by_cores, int(num_gpus // gpus))
+    of_one_gpu = int(1 / gpus + 1e-9)
+    return min(by_cores, num_gpus * of_one_gpu)

@@ -21,7 +21,12 @@ from search_spaces import Grid, combinations, holds, setting_fields
 
 # Fields that distinguish the cells of a table, with their options. A value that a table does not
 # have is an error.
-_NARROWING = {"alpha": "--alpha", "participation": "--participation", "num_clients": "--clients"}
+_NARROWING = {
+    "alpha": "--alpha",
+    "participation": "--participation",
+    "num_clients": "--clients",
+    "classes_per_client": "--set classes_per_client",
+}
 
 
 @dataclass(frozen=True)

@@ -62,15 +62,28 @@ def title_of(cell: Cell) -> str:
 
 
 def counterparts_of(cell: Cell) -> list[Counterpart]:
-    """List the configurations that a printed cell may be of."""
+    """List the configurations that a printed cell may be of.
+
+    If an algorithm's run has further rows, such as of another prediction, each is a counterpart
+    too.
+    """
     counterparts = []
     for run_spec in cell.run_specs:
         setting = run_spec.setting.as_dict()
         values = setting | dict(run_spec.hyperparameters)
-        label = " ".join(f"{name}={values[name]}" for name in cell.tried)
+        tried = [f"{name}={values[name]}" for name in cell.tried]
         hp_json = str(run_spec.named_by["hp_json"])
-        counterparts.append(Counterpart(cell.printed, run_spec.algorithm, hp_json, setting, label))
+        for row in _rows_of(run_spec):
+            further = [] if row == run_spec.algorithm else [row]
+            label = " ".join([*tried, *further])
+            counterparts.append(Counterpart(cell.printed, row, hp_json, setting, label))
     return counterparts
+
+
+def _rows_of(run_spec: RunSpec) -> list[str]:
+    """Return a run's own row, and all others if its own is the first, not another algorithm's."""
+    rows = run_spec.row_names
+    return list(rows.values()) if rows[""] == run_spec.algorithm else [run_spec.algorithm]
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:
@@ -92,13 +105,16 @@ def cells_of(paper: str, name: str) -> list[Cell]:
 
 def _setting_of(printed: PrintedCell, table: Table) -> Setting:
     """Find the table's setting that a cell belongs to."""
-    wanted = (printed.dataset, printed.model, printed.alpha)
+    wanted = (printed.dataset, printed.model, printed.client_models or "", printed.alpha)
     shape = (printed.num_clients, printed.participation, printed.local_epochs)
+    ways = printed.classes_per_client
     return next(
         setting
         for setting in table.settings
-        if (setting.dataset, base_model(setting.model), setting.alpha) == wanted
+        if (setting.dataset, base_model(setting.model), setting.client_models, setting.alpha)
+        == wanted
         and (setting.num_clients, setting.participation, setting.local_epochs) == shape
+        and ways in (None, setting.classes_per_client)
     )
 
 

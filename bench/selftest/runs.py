@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.engine.pack import Pack
 from bench.engine.pytree import leaves
 from bench.engine.server_context import PublicOfSeveralRuns
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
 from bench.engine.state import StateFolder
+from bench.engine.together import advance_together
 from bench.errors import chain
 from bench.selftest.candidate import Candidate, Values, candidate
 from bench.selftest.certify import Finding, NotApplicable, compared
@@ -169,21 +169,22 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
     if tested.allows(together):
         changes = [together]
     members += [(values, {}) for values in changes if values]
-    pack = Pack(
-        [tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members]
-    )
+    pack = [tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # reported below
-        pack.advance(ROUNDS)
+        failures = advance_together(pack, ROUNDS)
     names = ", ".join(item.name for item in numbers)
-    errors = [*pack.failures.values()]
-    if pack.apart and not _of_public_samples(pack.apart):
-        errors.append(pack.apart)
+    errors = [*failures.values()]
+    trainer = pack[0].trainer
+    assert isinstance(trainer, Stacked)
+    apart = trainer.apart
+    if apart and not _of_public_samples(apart):
+        errors.append(apart)
     for error in errors:
         with finding.case(f"packable, but fails with tensors: {names}" if numbers else "in a pack"):
             raise error
     gaps = []
-    for (values, fields), run in zip(members, pack.members, strict=True):
+    for (values, fields), run in zip(members, pack, strict=True):
         gaps.append(largest_gap(tested.run(ROUNDS, "loop", values, **fields), run))
     largest = max(gaps)
     fault = f"the models differ by {largest:.1e} in a pack of runs that differ in {names}"

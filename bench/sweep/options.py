@@ -281,8 +281,9 @@ class SweepOptions:
     cpus_per_trial: int = _option(EXECUTION, "cores and threads of a trial", "N", 1, bounds=COUNT)
     pack: int | str = _option(
         EXECUTION,
-        "largest number of runs that a trial trains as one program: one seed's configurations first; auto: "
-        f"{AUTO_PACK} on a GPU, 1 on a CPU",
+        "largest number of runs that a trial trains as one program: one seed's configurations "
+        f"first; auto: {AUTO_PACK} on a GPU (experimental: docs/sweeps.md, Packs), 1 on a CPU or "
+        "with --scheduler",
         "N",
         "auto",
         parse=pack_size,

@@ -151,22 +151,13 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
         raise UsageError(
             "precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32"
         )
-    runs = len(plan.run_specs) if plan.request.scheduler == "none" else None
-    pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
-    _check_scheduler(options, plan.request, pack)
+    _check_scheduler(options)
+    pack = 1  # under a scheduler
+    if options.scheduler == "none":
+        pack = resolve_pack(options.pack, device, options.backend, len(plan.run_specs))
+    if plan.request.sampler:
+        make_sampler(plan.request.sampler, seed=0)
     _check_own_draws(settings, device, options.backend, pack)
-    trials = (
-        trials_of(plan, plan.run_specs, pack) if options.scheduler != "none" and pack > 1 else []
-    )
-    if (
-        trials
-        and not plan.searches
-        and max(map(len, trials)) <= plan.request.seeds < len(plan.run_specs)
-    ):
-        say(
-            "no pack holds two configurations of one setting, so that --scheduler stops none: they differ in a whole "
-            "number, a name or a switch, or in the setting; --executor ray --pack 1 compares those of one setting"
-        )
     if options.address and options.executor == "inline":
         raise UsageError(
             f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out"
@@ -191,34 +182,23 @@ def _check_working_folder() -> None:
             )
 
 
-def _check_scheduler(options: SweepOptions, request: Request, pack: int) -> None:
-    """Refuse a scheduler with nothing to compare, and a sampler or scheduler that cannot be made."""
-    scheduler = request.scheduler
-    seeds = request.seeds
-    searched = request.search == "optuna"
-    own_scheduler = ":" in scheduler
-    if own_scheduler and pack > 1:
+def _check_scheduler(options: SweepOptions) -> None:
+    """Refuse a scheduler that would have no trials to compare, or that cannot be made."""
+    scheduler = options.scheduler
+    if scheduler == "none":
+        return
+    if options.pack not in ("auto", 1):
         raise UsageError(
-            f"--scheduler {scheduler} compares trials, and --pack {pack} puts several runs in one: "
-            "give --pack 1"
+            f"--scheduler {scheduler} compares trials of one configuration each, and --pack "
+            f"{options.pack} puts several configurations into one trial: give --pack 1, or leave "
+            "--pack out"
         )
-    if scheduler != "none" and 1 < pack < 2 * seeds and not searched:
+    if options.executor == "inline":
         raise UsageError(
-            f"--scheduler {scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
-            "seeds stay together and are compared within their pack, which holds one; give "
-            f"--pack {8 * seeds}, at least {2 * seeds}, or --pack 1"
+            f"--scheduler {scheduler} compares trials that run at the same time, and --executor "
+            "inline runs one after another: use --executor ray, or leave --scheduler out"
         )
-    inline = options.executor == "inline"
-    if inline and own_scheduler:
-        raise UsageError(f"--scheduler {scheduler} is Ray Tune's: use --executor ray")
-    if inline and scheduler != "none" and (pack == 1 or searched):
-        raise UsageError(
-            f"--scheduler {scheduler} compares running trials: use --executor ray, or, without Optuna, a "
-            "--pack of several runs, whose configurations are compared within their trial"
-        )
-    if request.sampler:
-        make_sampler(request.sampler, seed=0)
-    if own_scheduler:
+    if ":" in scheduler:
         import_executor(options.executor)  # with the variables that Ray reads when it is imported
         make_scheduler(scheduler)
 

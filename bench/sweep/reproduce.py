@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench.execution import command_columns
-    from bench.trial.trial import RunGroup
+    from bench.trial.trial import Trial
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
@@ -109,7 +109,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         provenance=command_columns(shell_command("bench.sweep", "reproduce", row["run_key"])),
     )
     sys.stderr.write(f"{run_spec.label}: {counted(run_spec.setting.rounds, 'round')}\n")
-    trial = RunGroup([run_spec], execution)
+    trial = Trial([run_spec], execution)
     report = trial.report()
     while not report["done"]:
         report = trial.step()

@@ -17,7 +17,7 @@ from search_spaces import Setting
 
 if TYPE_CHECKING:
     from algorithms.base import Params
-    from bench.engine.simulation import Point, Progress, Simulation
+    from bench.engine.simulation import MeasuredPoint, Progress, Simulation
 
 
 def guesses(accuracy: float, chance: float, samples: int, shortened: bool) -> bool:
@@ -47,7 +47,7 @@ def rows_of(
     personal: Collection[str] = (),
     chance: float,
     test_samples: int,
-) -> list[tuple[dict[str, Any], list[Point]]]:
+) -> list[tuple[dict[str, Any], list[MeasuredPoint]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
     `facts` are the columns that the engine does not know: provenance, cost, `status`. `personal`
@@ -144,9 +144,9 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
 
     If clients have models of their own, all of a personal row are the client's.
     """
-    row: Params = {}
+    shared: Params = {}  # by all clients
     if not suffix.endswith(FINETUNED):
-        row = simulation.algorithm.evaluated(simulation.server)[suffix]
+        shared = simulation.algorithm.evaluated(simulation.server)[suffix]
     personal = suffix in simulation.personal
     models = simulation.models_of(suffix)
     clients = simulation.fed.num_clients
@@ -161,12 +161,14 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
             own |= {name: own[listed] for name, listed in net.tied.items()}
             of_clients |= {f"{client}/{name}": value for name, value in own.items()}
         return _arrays(of_clients)
-    if not personal and not row:  # of pooled data: the one client's model is everyone's
-        (row,) = models([0])
-    tensors = {**simulation.net.constants, **row}
+    if not personal and not shared:  # of pooled data: the one client's model is everyone's
+        (shared,) = models([0])
+    tensors = {**simulation.net.constants, **shared}
     for client in range(clients if personal else 0):
         (model,) = models([client])
-        tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
+        for name, value in model.items():
+            if name not in shared:
+                tensors[f"{client}/{name}"] = value
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         keys = [key for key in tensors if key.rpartition("/")[2] == listed]
         tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}

@@ -22,7 +22,7 @@ from algorithms import ALGORITHMS, build
 from bench import data, state_files
 from bench.data.splits import public_set, split
 from bench.engine.arithmetic import arithmetic
-from bench.engine.simulation import Point, Simulation, choose_backend
+from bench.engine.simulation import Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, describe
@@ -31,7 +31,7 @@ from bench.models import weights
 from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
-from leaderboards.numbers import NUMBERS, GrowingCurve, add_points, cut
+from leaderboards.numbers import NUMBERS, GrowingCurve, Point, add_points
 from leaderboards.rows.files import part_of
 from leaderboards.selection import selected_on, selecting_number
 
@@ -98,7 +98,7 @@ class Run:
         self._saved_round = self.round
 
     def _recall(self) -> None:
-        """Read the curve of the stored run, and whether it diverged: samplers and rungs need it."""
+        """Read the curve of the stored run, and whether it diverged: samplers need it."""
         curve = self.store.curves([self.run_spec.key]).sort_values("round", kind="stable")
         rounds = curve["round"].astype(int)
         self._recalled = list(zip(rounds, curve["metric"], curve["value"], strict=True))
@@ -197,13 +197,13 @@ class Run:
         statuses = self.store.status(keys)
         return all(statuses.get(key) in needless for key in keys)
 
-    def number(self, name: str, until: float = math.inf) -> float:
-        """Read a number of `NUMBERS` off the curve so far, up to a round; NaN if it has none."""
+    def number(self, name: str) -> float:
+        """Read a number of `NUMBERS` off the curve so far; NaN if it has none."""
         points = self.curve
         # Only new points are arranged: reports read long curves again and again.
         add_points(self._arranged, points[self._arranged_points :])
         self._arranged_points = len(points)
-        value = NUMBERS[name].value(cut(self._arranged, until))
+        value = NUMBERS[name].value(self._arranged)
         return math.nan if value is None else value
 
     @property

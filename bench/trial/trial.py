@@ -1,4 +1,4 @@
-"""A trial: one run, or several that advance side by side as packs. Independent of Ray."""
+"""A trial: one run, or several that advance side by side. Independent of Ray."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import errno
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
-from bench.engine.pack import Pack
 from bench.engine.process import prepare_process, release_gpu
-from bench.engine.simulation import Point
+from bench.engine.simulation import MeasuredPoint
+from bench.engine.together import advance_together
 from bench.errors import EnvironmentProblem, Interrupted, UnusableState, advice_on, describe
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
-from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
 from bench.trial.run import Run
+from leaderboards.selection import selection_value
 
 # Objective of a failed or unusable run: no more than that of a diverged one; not NaN, because ASHA
 # lets that pass.
 LOST = -1.0
 
 
-class RunGroup:
-    """One run, or several that one program can train, advanced side by side.
-
-    Such as the seeds of a configuration.
+class Trial:
+    """The runs that an executor starts as one: one run, or several that advance side by side.
 
     Attributes:
         problem: why the machine is not ready; empty if it is.
@@ -37,74 +34,73 @@ class RunGroup:
         self.execution = execution
         self.runs = [Run(run_spec, execution) for run_spec in run_specs]
         self.problem = ""
+        self._reported: dict[str, int] = {}  # by run key, number of points that reports had
         if not execution.stopping:
             # In the same order everywhere, so that two sweeps that share a folder do not wait for
             # each other.
             for run in sorted(self.runs, key=lambda run: run.run_spec.key):
                 self._guard(run, run.open)
-        self._packs = _packs_of(self._active())
-        self._reported: dict[str, int] = {}  # by run key, number of points that reports had
-        # Round up to which rungs have been judged; a resumed trial judges all of them anew.
-        self._judged = 0
+        for pack in self._packs():
+            for run in pack:
+                run.pack = len(pack) if run.backend == "stacked" else 1
         self._give_claims()
 
     def step(self) -> dict[str, Any]:
         """Advance every run by some rounds and report."""
         began = time.monotonic()
-        rounds = self.execution.rounds_per_report
-        while True:
-            self._compare()
-            for pack in self._packs:
-                # No run passes a rung before it is compared there.
-                lowest = min((member.round for member in pack.active), default=0)
-                step = rounds - lowest % rounds if rounds else 1
-                to_rung = next_rung(self.execution.rungs, lowest) - lowest
-                self._advance(pack, int(min(step, to_rung)))
-            if rounds or not self._active() or time.monotonic() - began >= 1:
-                report = self.report()
-                if self.execution.report_curves:
-                    report["curves"] = self._new_points()
-                return report
+        self._advance()
+        while not self._is_report_due(began):
+            self._advance()
+        report = self.report()
+        if self.execution.report_curves:
+            report["curves"] = self._new_points()
+        return report
 
-    def _new_points(self) -> dict[str, list[Point]]:
+    def _advance(self) -> None:
+        """Run a round of the runs that are behind, then save or finish all."""
+        for pack in self._packs():
+            simulations = [run.simulation for run in pack if run.simulation]
+            failures = advance_together(simulations)
+            for run, simulation in zip(pack, simulations, strict=True):
+                error = failures.get(simulation)
+                if error is None:
+                    self._guard(run, run.save_or_finish)
+                    continue
+                self._handle(run, error)
+                if run.status == "running":
+                    # The machine is not ready, and the middle of a round cannot be saved.
+                    run.status = "interrupted"
+        self._give_claims()
+
+    def _packs(self) -> list[list[Run]]:
+        """Group the runs to go on with by backend, because those of one can share a program.
+
+        A run goes on with the backend of its saved state, which may be another one.
+        """
+        packs: dict[str, list[Run]] = {}
+        for run in self._active():
+            packs.setdefault(run.backend, []).append(run)
+        return list(packs.values())
+
+    def _is_report_due(self, began: float) -> bool:
+        """Return whether a step that `began` then has advanced far enough for its report."""
+        rounds = [run.round for run in self._active()]
+        if not rounds:
+            return True
+        interval = self.execution.rounds_per_report
+        if interval:
+            return min(rounds) % interval == 0
+        return time.monotonic() - began >= 1
+
+    def _new_points(self) -> dict[str, list[MeasuredPoint]]:
         """Return the points that each row's curve gained since the last step, by run key."""
-        points: dict[str, list[Point]] = {}
+        points: dict[str, list[MeasuredPoint]] = {}
         for run in self.runs:
             for suffix, key in run.run_spec.rows.items():
                 curve = run.simulation.progress.curves.get(suffix, []) if run.simulation else []
                 points[key] = curve[self._reported.get(key, 0) :]
                 self._reported[key] = len(curve)
         return points
-
-    def _advance(self, pack: Pack, rounds: int) -> None:
-        """Advance a pack, then save or finish its runs.
-
-        A run that failed or ended leaves the pack.
-        """
-        pack.advance(rounds, stop=lambda: self.execution.stopping)
-        for run in self._active():
-            if run.simulation in pack.failures:
-                self._handle(run, pack.failures[run.simulation])
-            elif run.simulation in pack.members:
-                self._guard(run, run.save_or_finish)
-        self._leave()
-
-    def _compare(self) -> None:
-        """At a rung, stop all seeds of the worse configurations."""
-        lowest = min((run.round for run in self._active()), default=0)
-        due = [rung for rung in self.execution.rungs if self._judged < rung <= lowest]
-        if due:
-            for run in losers(self.runs, due):
-                self._guard(run, run.stop)
-            self._judged = lowest
-            self._leave()
-
-    def _leave(self) -> None:
-        """Remove the runs that are over from the packs, and release their claims."""
-        ongoing = [run.simulation for run in self._active()]
-        for pack in self._packs:
-            pack.members = [member for member in pack.members if member in ongoing]
-        self._give_claims()
 
     def _give_claims(self) -> None:
         """Release the claims of runs that are over.
@@ -118,12 +114,13 @@ class RunGroup:
     def report(self) -> dict[str, Any]:
         """Report the state of the trial: `done`, `status`, and the results of its runs.
 
-        `accuracy` and `best_accuracy` are means over the runs, and `objective` is the best
-        configuration's. `round` is the smallest of the runs that go on, because ASHA ends a trial
-        at its last round, and at the end the largest; `rounds_done` is the sum of all. The status
-        `environment` means that the user has to fix something; `ends_sweep` tells whether it would
-        stop other trials, too. `unusable` counts the runs with an unusable state. With
-        `report_curves`, `statuses` has the status of each row's run by run key.
+        `accuracy`, `best_accuracy` and `objective` are means over the runs; samplers and schedulers
+        compare the objective, of trials whose runs are one configuration's seeds. `round` is the
+        smallest of the runs that go on, because ASHA ends a trial at its last round, and at the end
+        the largest; `rounds_done` is the sum of all. The status `environment` means that the user
+        has to fix something; `ends_sweep` tells whether it would stop other trials, too. `unusable`
+        counts the runs with an unusable state. With `report_curves`, `statuses` has the status of
+        each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
         status = self._status(statuses)
@@ -162,16 +159,19 @@ class RunGroup:
         return next((worst for worst in ("environment", "failed") if worst in statuses), "finished")
 
     def _objective(self) -> float:
-        """Compute the best configuration's objective.
+        """Compute the mean over the runs of the number that selects configurations.
 
-        It is `LOST` if each has a lost seed, and NaN before there is a value.
+        It is `LOST` if a run failed or has an unusable state, because a mean over the others would
+        not be comparable, and NaN before there is a value. A run that diverged lowers it
+        (`selection_value`).
         """
-        configurations = by_configuration(self.runs).values()
-        best = max(objective(seeds) for seeds in configurations)
-        if math.isfinite(best):
-            return best
-        hopeless = all(any(map(lost, seeds)) for seeds in configurations)
-        return LOST if hopeless else math.nan
+        if any(run.status in ("failed", "environment") for run in self.runs):
+            return LOST
+        numbers = [run.number(run.selecting_number) for run in self.runs]
+        known = [number for number in numbers if not math.isnan(number)]
+        if not known:
+            return math.nan
+        return selection_value(known, any(run.diverged for run in self.runs))
 
     def save(self) -> None:
         """Write every run's state now."""
@@ -181,15 +181,13 @@ class RunGroup:
     def end(self) -> None:
         """Store the runs that are still going as stopped by the scheduler.
 
-        If the sweep itself is stopping, or the machine is not ready, they are saved instead, except
-        runs that an error ended in the middle of a round.
+        If the sweep itself is stopping, or the machine is not ready, they are saved instead.
         """
-        broken = set(chain.from_iterable(pack.failures for pack in self._packs))
         saves = self.execution.stopping or bool(self.problem)
         for run in self.runs:
             if not saves:
                 self._guard(run, run.stop)
-            elif run.unsaved and run.simulation not in broken:
+            elif run.unsaved:
                 self._guard(run, run.save)
         self._give_claims()
 
@@ -198,7 +196,6 @@ class RunGroup:
         self.end()
         for run in self.runs:
             run.release()
-        self._packs.clear()
         release_gpu()
 
     def _active(self) -> list[Run]:
@@ -238,20 +235,6 @@ class RunGroup:
         except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
             run.status = "failed"
             run.error = f"{describe(error)}; its row cannot be stored: {unstorable}"
-
-
-def _packs_of(runs: Sequence[Run]) -> list[Pack]:
-    """Pack the runs by backend: a saved state may need another backend than the other runs."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        assert run.simulation is not None
-        groups.setdefault(run.simulation.backend, []).append(run)
-    packs = []
-    for backend, members in groups.items():
-        for run in members:
-            run.pack = len(members) if backend == "stacked" else 1
-        packs.append(Pack([run.simulation for run in members if run.simulation]))
-    return packs
 
 
 def on_this_machine(error: BaseException | None, out: str) -> str:

@@ -1,9 +1,9 @@
-"""The backend `Stacked`: it trains clients of one or several runs as one program, or as several if memory is short."""
+"""The backend `Stacked`, which trains the clients of one or several runs as one program."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.process import give_back_gpu_memory, is_out_of_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
-from bench.engine.stacked.stack import Entry, Stack
+from bench.engine.stacked.stack import Stack, StackEntry
 from bench.engine.stacked.step_executors import (
     Captured,
     Eager,
@@ -21,7 +21,7 @@ from bench.engine.stacked.step_executors import (
     StepExecutor,
     cuda_graphs,
 )
-from bench.errors import Slower, of_hook
+from bench.errors import Slower, in_a_line, of_hook, result_or_error
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
@@ -31,12 +31,19 @@ graphs_of_servers = lru_cache(cuda_graphs)
 
 
 class Stacked:
-    """Backend that trains clients side by side; its results equal those of `Loop` within float tolerance.
+    """Backend that trains clients side by side.
+
+    Its results equal those of `Loop` within float tolerance.
 
     Args:
         capture: makes the executor of runs whose steps can be captured; None executes steps one by
             one.
         server: makes the executors of servers' steps; `capture` by default.
+
+    Attributes:
+        apart: the error that forced runs to train one by one, of a hook that cannot be mapped over
+            runs; or None.
+        limit: most clients of a program, halved whenever memory runs out; None for all.
     """
 
     def __init__(
@@ -44,13 +51,12 @@ class Stacked:
         capture: Callable[[], StepExecutor] | None = None,
         server: Callable[[], StepExecutor] | None = None,
     ) -> None:
-        self._capture, self.server = capture, server or capture
-        self.limit: int | None = (
-            None  # most clients of a program, halved whenever memory runs out; None for all
-        )
-        self._executors: list[
-            tuple[Any, StepExecutor]
-        ] = []  # by structure of the runs, the last used at the end
+        self._capture = capture
+        self.server = server or capture
+        self.apart: Exception | None = None
+        self.limit: int | None = None
+        # By structure of the runs, the last used at the end.
+        self._executors: list[tuple[Any, StepExecutor]] = []
         self._kept = KEPT_EXECUTORS
 
     @staticmethod
@@ -62,56 +68,106 @@ class Stacked:
         return Stacked(lambda: Captured(graphs), server=lambda: Captured(graphs_of_servers()))
 
     def train(self, job: RoundWork) -> list[ClientResult]:
-        """Train every client of a run to its end, and return their results in order; raises as `train_all` does."""
-        ((_, trained),) = self.train_all([job])
-        return trained
-
-    def train_all(
-        self, jobs: Sequence[RoundWork]
-    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train the clients of all runs; yields each run with its results once it is complete.
-
-        Results are in the order of the run's clients. Clients of unlike models are stacks of their
-        own.
+        """Train every client of a run to its end, and return their results in order.
 
         Raises:
             RuntimeError: a hook failed; the message names the round.
             torch.OutOfMemoryError: a single client does not fit.
         """
+        ((_, results),) = self._by_structure([job])
+        return results
+
+    def train_all(
+        self, jobs: Sequence[RoundWork]
+    ) -> Iterator[tuple[RoundWork, list[ClientResult] | Exception]]:
+        """Train the clients of all runs; yield each run with their results once it is complete.
+
+        If training them together fails, the runs that are not complete are trained one by one, so
+        that only a faulty one fails, and is yielded with its error. If none is faulty, runs are
+        trained one by one from then on.
+        """
+        waiting = dict.fromkeys(jobs)
+        del jobs  # a run's work is released as soon as the run is complete
+        error = None
+        if len(waiting) > 1 and self.apart is None:
+            error = yield from self._together(waiting)
+        is_any_faulty = False
+        while waiting:
+            job = next(iter(waiting))
+            del waiting[job]
+            trained = result_or_error(self.train, job)
+            is_any_faulty = is_any_faulty or isinstance(trained, Exception)
+            yield job, trained
+            del job, trained
+        if error is not None and not is_any_faulty:
+            self.apart = error
+            warnings.warn(
+                "runs of this pack train one by one, because together they fail: "
+                f"{in_a_line(error)}",
+                Slower,
+                stacklevel=2,
+            )
+
+    def _together(
+        self, waiting: dict[RoundWork, None]
+    ) -> Generator[tuple[RoundWork, list[ClientResult]], None, Exception | None]:
+        """Train runs together; yield each one once it is complete, and remove it from `waiting`.
+
+        Returns the error that ended this, or None.
+        """
+        complete = self._by_structure([*waiting])
+        while waiting:
+            run = result_or_error(next, complete)
+            if isinstance(run, Exception):
+                return run
+            del waiting[run[0]]
+            yield run
+            del run
+        return None
+
+    def _by_structure(
+        self, jobs: Sequence[RoundWork]
+    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
+        """Train runs of one structure together; yield each run once it is complete.
+
+        Clients of unlike models are stacks of their own. Results are in the order of the run's
+        clients. Raises as `train` does.
+        """
         groups: list[tuple[Any, list[RoundWork]]] = []
-        owners: dict[int, RoundWork] = {}  # the run of each part, whose clients have one model
+        # The run of each part, whose clients have one model.
+        owners: dict[RoundWork, RoundWork] = {}
         for job in jobs:
             for part in job.parts():
-                owners[id(part)] = job
+                owners[part] = job
                 structure = _structure(part)
                 group = next((members for other, members in groups if other == structure), None)
                 if group is None:
                     groups.append((structure, [part]))
                 else:
                     group.append(part)
-        self._kept = max(KEPT_EXECUTORS, len(groups))
-        finished: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
+        self._kept = max(self._kept, len(groups))
+        finished: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         for structure, members in groups:
-            for part, results in self._together(members, structure):
-                job = owners[id(part)]
-                of_job = finished[id(job)]
-                of_job |= {result.client: result for result in results}
-                del results
+            for part, results in self._as_one_program(members, structure):
+                job = owners[part]
+                of_job = finished[job]
+                for result in results:
+                    of_job[result.client] = result
+                del result, results
                 if len(of_job) == len(job.clients):
                     yield job, [of_job.pop(work.client) for work in job.clients]
 
-    def _together(
+    def _as_one_program(
         self, jobs: list[RoundWork], structure: Any
     ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
         """Train runs of one structure as one program, or as few programs as memory allows."""
         differences = Differences.among(jobs)
-        results: dict[int, dict[int, ClientResult]] = {id(job): {} for job in jobs}
+        results: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         # Run by run, because a run's results take memory until its server has received all of them.
-        waiting = [
-            (job, work)
-            for job in jobs
-            for work in sorted(job.clients, key=lambda work: -work.steps)
-        ]
+        waiting: list[StackEntry] = []
+        for job in jobs:
+            longest_first = sorted(job.clients, key=lambda work: -work.steps)
+            waiting += [(job, work) for work in longest_first]
         while waiting:
             part = sorted(waiting[: self.limit], key=lambda entry: -entry[1].steps)
             done = self._attempt(part, differences, structure)
@@ -120,16 +176,19 @@ class Stacked:
                 continue
             waiting = waiting[len(part) :]
             for job, result in done:
-                results[id(job)][result.client] = result
+                results[job][result.client] = result
             del done, result
-            for job in [job for job in jobs if len(results.get(id(job), ())) == len(job.clients)]:
-                complete = results.pop(id(job))
-                yield job, [complete.pop(work.client) for work in job.clients]
+            complete = [job for job in results if len(results[job]) == len(job.clients)]
+            for job in complete:
+                of_job = results.pop(job)
+                yield job, [of_job.pop(work.client) for work in job.clients]
 
-    def _attempt(self, part: list[Entry], differences: Differences, structure: Any) -> Done | None:
+    def _attempt(
+        self, part: list[StackEntry], differences: Differences, structure: Any
+    ) -> Done | None:
         """Train some clients; returns None if memory ran out."""
         try:
-            with part[0][0].problem.products():
+            with part[0][0].context.products():
                 return self._run(part, differences, structure)
         except Exception as error:
             if is_out_of_memory(error) and len(part) > 1:
@@ -140,20 +199,19 @@ class Stacked:
             reason = of_hook(error, part[0][0].message, part[0][1].memory)
             raise RuntimeError(f"{where}: {reason}") from error
 
-    def _run(self, part: list[Entry], differences: Differences, structure: Any) -> Done:
+    def _run(self, part: list[StackEntry], differences: Differences, structure: Any) -> Done:
         job = part[0][0]
         # The length of texts differs from step to step, and a captured step has one shape.
-        if self._capture is None or job.clients[0].source.widths is not None:
+        if self._capture is None or job.clients[0].inputs.widths is not None:
             return Stack(part, differences, Eager()).run()
-        executor = self._executor(
-            key := (differences.several, structure[1:])
-        )  # captures hold for any round number
+        key = (differences.several, structure[1:])  # captures hold for any round number
+        executor = self._executor(key)
         try:
             return Stack(part, differences, executor).run()
-        except NotCapturable as problem:
-            reason = str(problem)
+        except NotCapturable as error:
+            reason = str(error)
         # Outside the handler, whose traceback would keep the attempt's memory.
-        name = type(job.problem.algorithm).__name__
+        name = type(job.context.algorithm).__name__
         warnings.warn(
             f"{name}: steps are not captured, which makes them slower: {reason}",
             Slower,
@@ -170,11 +228,14 @@ class Stacked:
         Few are kept, because a run's message may change every round.
         """
         assert self._capture is not None, "else steps are executed one by one"
-        executor = (
-            next((executor for other, executor in self._executors if other == key), None)
-            or self._capture()
-        )
-        others = [entry for entry in self._executors if entry[1] is not executor]
+        executor = None
+        others = []
+        for entry in self._executors:
+            if entry[0] == key:
+                executor = entry[1]
+            else:
+                others.append(entry)
+        executor = executor or self._capture()
         self._executors = [*others, (key, executor)][-self._kept :]
         return executor
 
@@ -184,7 +245,8 @@ class Stacked:
         self._executors.clear()
         give_back_gpu_memory()
         warnings.warn(
-            f"out of memory with {clients} clients in one program: going on with {self.limit} at a time",
+            f"out of memory with {clients} clients in one program: going on with {self.limit} at a "
+            "time",
             Slower,
             stacklevel=2,
         )
@@ -199,9 +261,9 @@ def _structure(job: RoundWork) -> tuple[Any, ...]:
     trees = [job.message, work.local, work.memory, dict(work.teachers)]
     return (
         job.round,
-        constants(job.problem.algorithm),
-        job.problem.model,
-        job.problem.setting.of_program(),
+        constants(job.context.algorithm),
+        job.context.model,
+        job.context.setting.of_program(),
         shapes(trees),
         sorted(work.tables),
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ from bench.engine.stacked.batched_hparams import Differences, packable_numbers, 
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
-Entry = tuple[RoundWork, ClientWork]
+StackEntry = tuple[RoundWork, ClientWork]
 HIDDEN_FROM_AUTOCAST = frozenset(  # under vmap, autocast misses these, or their biases
     (
         *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
@@ -44,7 +45,9 @@ HIDDEN_FROM_AUTOCAST = frozenset(  # under vmap, autocast misses these, or their
 
 
 class Stack:
-    """One round of some clients, those with most steps first; messages and states of their runs have one structure.
+    """One round of some clients, those with most steps first.
+
+    Messages and states of their runs have one structure.
 
     Attributes:
         local: the trees that are trained.
@@ -61,64 +64,69 @@ class Stack:
     """
 
     def __init__(
-        self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor
+        self, entries: Sequence[StackEntry], apart: Differences, executor: StepExecutor
     ) -> None:
-        self.entries, self.several, self.executor = list(entries), apart.several, executor
+        self.entries = list(entries)
+        self.several = apart.several
+        self.executor = executor
         self.job = entries[0][0]
-        self.problem = self.job.problem
+        self.context = self.job.context
         # A captured step reads all values that may change between rounds from tensors, in the run's
         # precision.
         captures = executor.captures
-        self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
         place = executor.place
+        self.places = apart.places
+        self.lr: Any = self.job.lr
+        self.round: Any = self.job.round
+        if captures:
+            self.places = tuple(packable_numbers(self.context.algorithm))
+            self.lr = place("lr", self._tensor(self.job.lr), axes=0)
+            self.round = place("round", self._tensor(self.job.round), axes=0)
         self.local: Local = place("local", stack([work.local for _, work in entries]))
         self.common: dict[str, Any] = place("common", self._common(apart))
-        self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
-        self.lr = place("lr", self._tensor(self.job.lr), axes=0) if captures else self.job.lr
-        self.round = (
-            place("round", self._tensor(self.job.round), axes=0) if captures else self.job.round
-        )
-        self.teachers = {
-            name: (place(f"teacher {name}", params, axes=0 if shared else 1), shared)
-            for name, params, shared in self._teachers()
-        }
+        self.message: Message = {}
+        if not self.several:
+            self.message = place("message", self.job.message, axes=0)
+        self.teachers: dict[str, tuple[Params, bool]] = {}
+        for name, params, is_shared in self._teachers():
+            placed = place(f"teacher {name}", params, axes=0 if is_shared else 1)
+            self.teachers[name] = (placed, is_shared)
         self.steps = Steps.of(self.entries, executor)
-        trained = [self.local["params"][name] for name in self.problem.net.trainable]
-        self.state = place("state", self.problem.optimizer.init(trained))
-        names = (LOSS, *self.problem.algorithm.terms)
-        self.totals = place(
-            "totals", {name: self._tensor([0.0] * len(self.entries)) for name in names}
-        )
+        trained = [self.local["params"][name] for name in self.context.net.trainable]
+        self.state = place("state", self.context.optimizer.init(trained))
+        names = (LOSS, *self.context.algorithm.terms)
+        zeros = {name: self._tensor([0.0] * len(self.entries)) for name in names}
+        self.totals = place("totals", zeros)
         self.clock = place("clock", self._tensor([0]).long())
         self.taken = 0
 
     def run(self) -> list[tuple[RoundWork, ClientResult]]:
         """Train all clients to the end of their round."""
-        done, taken = list[tuple[RoundWork, ClientResult]](), 0
+        done: list[tuple[RoundWork, ClientResult]] = []
+        taken = 0
         shared = tuple((name, is_shared) for name, (_, is_shared) in self.teachers.items())
         size = len(self.entries)
         while size:
             end = self.entries[size - 1][1].steps
             staying = sum(work.steps > end for _, work in self.entries)
-            # A captured stack has few sizes, the powers of 2, because each is captured by itself.
-            # Finished clients train on zero-weight samples; their results are ignored.
-            width = (
-                min(len(self.entries), 1 << (size - 1).bit_length())
-                if self.executor.captures
-                else size
-            )
-            self.executor.run((width, shared), _Active(self, width).step, end - taken, self.problem)
+            width = size
+            if self.executor.captures:
+                # A captured stack has few sizes, the powers of 2, because each is captured by
+                # itself. Finished clients train on zero-weight samples; their results are ignored.
+                width = min(len(self.entries), 1 << (size - 1).bit_length())
+            self.executor.run((width, shared), _Active(self, width).step, end - taken, self.context)
             done += self._finish(staying, size)
-            size, taken = staying, end
+            size = staying
+            taken = end
         return done
 
     def _tensor(self, value: Any) -> Tensor:
-        return torch.tensor(
-            value, device=self.problem.federation.device, dtype=self.problem.net.dtype
-        )
+        device = self.context.federation.device
+        return torch.tensor(value, device=device, dtype=self.context.net.dtype)
 
     def _common(self, apart: Differences) -> dict[str, Any]:
-        jobs, works = [job for job, _ in self.entries], [work for _, work in self.entries]
+        jobs = [job for job, _ in self.entries]
+        works = [work for _, work in self.entries]
         common: dict[str, Any] = {
             "memory": stack([work.memory for work in works]),
             "num_steps": self._tensor([float(work.steps) for work in works]),
@@ -126,10 +134,11 @@ class Stack:
         if self.several:
             common["message"] = stack([job.message for job in jobs])
         if self.places:
-            numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
-            common["numbers"] = self._tensor(
-                [[values[place] for place in self.places] for values in numbers]
-            )
+            numbers = []
+            for job in jobs:
+                values = packable_numbers(job.context.algorithm)
+                numbers.append([values[place] for place in self.places])
+            common["numbers"] = self._tensor(numbers)
         if apart.lr:
             common["lr"] = self._tensor([job.lr for job in jobs])
         return common
@@ -140,13 +149,16 @@ class Stack:
             if name in works[0].tables:
                 continue
             models = [work.teachers[name] for work in works]
-            shared = not self.several and all(
-                model[key] is first[key] for model in models for key in first
-            )
-            yield name, first if shared else stack(models), shared
+            if not self.several and all(map(partial(_is_same, first), models)):
+                yield name, first, True
+            else:
+                yield name, stack(models), False
 
     def _finish(self, begin: int, end: int) -> list[tuple[RoundWork, ClientResult]]:
-        """Make the results of these clients from copies, because other clients train on in the same memory."""
+        """Make the results of these clients.
+
+        They are made of copies, because other clients train on in the same memory.
+        """
         trees = {"local": self.local, "means": self.totals, "steps": self.common["num_steps"]}
         copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), trees)
         for total in copied["means"].values():
@@ -154,39 +166,41 @@ class Stack:
         done = []
         for (job, work), result in zip(self.entries[begin:end], unstack(copied), strict=True):
             plan = job.plan(result["steps"])
-            done.append(
-                (
-                    job,
-                    finish(job.problem, work, result["local"], result["means"], job.message, plan),
-                )
-            )
+            local = result["local"]
+            means = result["means"]
+            done.append((job, finish(job.context, work, local, means, job.message, plan)))
         return done
 
 
+def _is_same(first: Params, second: Params) -> bool:
+    """Return whether two models have the same tensors, which are in memory once."""
+    return all(second[name] is value for name, value in first.items())
+
+
 class _Active:
-    """The clients of a stack that still train: views of the first `size` entries of every tensor."""
+    """The clients of a stack that still train, as views of the first `size` entries."""
 
     def __init__(self, parent: Stack, size: int) -> None:
         def first(tree: Any) -> Any:
             return tree_map(lambda tensor: tensor[:size], tree)
 
-        self.parent, self.size, self.problem = parent, size, parent.problem
+        self.parent = parent
+        self.size = size
+        self.context = parent.context
         self.local: Local = first(parent.local)
         params: Params = {name: value.detach() for name, value in self.local["params"].items()}
-        self.leaves = [params[name].requires_grad_() for name in self.problem.net.trainable]
+        self.leaves = [params[name].requires_grad_() for name in self.context.net.trainable]
         self.local = {**self.local, "params": params}
         self.common = first(parent.common)
         self.state = first(parent.state)
         self.totals: dict[str, Tensor] = first(parent.totals)
-        self.teachers = {
-            name: (params if shared else first(params), shared)
-            for name, (params, shared) in parent.teachers.items()
-        }
-        net = self.problem.net
+        self.teachers: dict[str, tuple[Params, bool]] = {}
+        for name, (teacher, is_shared) in parent.teachers.items():
+            self.teachers[name] = (teacher if is_shared else first(teacher), is_shared)
+        net = self.context.net
         self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
-        self.axes: Any = (
-            None  # `axes` of a step's parts, whose structure is fixed after the first `before_step`
-        )
+        # `axes` of a step's parts, whose structure is fixed after the first `before_step`.
+        self.axes: Any = None
         self.lr = self.common.get("lr", parent.lr)
 
     def step(self) -> None:
@@ -199,17 +213,17 @@ class _Active:
         )
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (parent.clock[0] + 1).double() if parent.executor.captures else parent.taken + 1
-        self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
+        self.context.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
         for name, total in self.totals.items():
             total += means[name].detach()
         parent.clock += 1
         parent.taken += 1
 
     def _means(self) -> dict[str, Tensor]:
-        """Compute the losses (n,) of the next batches, and their terms, after the algorithm's `before_step`."""
+        """Compute the losses (n,) of the next batches, and their terms, after `before_step`."""
         batch, key = self._batch()
         parts = {**self.common, "local": self.local, "batch": batch, "key": key}
-        if self.problem.acts_before_steps:
+        if self.context.acts_before_steps:
             self._keep(each(self._before_step, parts))
             parts["local"] = self.local
         self.axes = self.axes or axes(parts)
@@ -221,10 +235,8 @@ class _Active:
 
         The leaves stay the model.
         """
-        extras = {
-            name: tree_map(Tensor.detach, tree) for name, tree in local.items() if name != "params"
-        }
-        previous = {name: tree for name, tree in self.local.items() if name != "params"}
+        extras = tree_map(Tensor.detach, _beside_model(local))
+        previous = _beside_model(self.local)
         if shapes(extras) == shapes(previous):
             for target, source in moves(previous, extras):
                 target.copy_(source)
@@ -236,61 +248,59 @@ class _Active:
         self.parent.local = {**self.parent.local, **extras}
 
     def _batch(self) -> tuple[tuple[Any, ...], Tensor | None]:
-        """Return the fields of the step's `Batch` in order, each with the leading axis, and its dropout keys."""
-        parent, train = self.parent, self.problem.federation.train
+        """Return the fields of the step's `Batch` in order, and its dropout keys.
+
+        Each has the leading axis.
+        """
+        parent = self.parent
+        train = self.context.federation.train
         step = parent.steps.at(parent.clock, self.size)
         draws = None if step.draws is None else step.draws.flatten(0, 1)
         width = None if step.widths is None else step.widths[parent.taken]
         index = step.index.flatten()
         x = train.batch(index, draws, width)
         x = x.view(*step.index.shape, *x.shape[1:])
-        batch = (
-            x,
-            train.labels.index_select(0, index).view_as(step.index),
-            step.weight,
-            step.noise,
-            {**step.stored, **self._ask_teachers(x)},
-        )
-        return batch, step.keys
+        labels = train.labels.index_select(0, index).view_as(step.index)
+        teacher = {**step.stored, **self._ask_teachers(x)}
+        return (x, labels, step.weight, step.noise, teacher), step.keys
 
     @torch.no_grad()
     def _ask_teachers(self, x: Tensor) -> dict[str, Outputs]:
-        answers, ask = {}, self.problem.net.eval
-        for name, (params, shared) in self.teachers.items():
-            if shared:  # one model: one large batch
-                out = ask(params, x.flatten(0, 1))
-                answers[name] = Outputs(*(part.view(*x.shape[:2], -1) for part in out))
+        ask = self.context.net.eval
+        answers = {}
+        for name, (params, is_shared) in self.teachers.items():
+            if is_shared:  # one model: one large batch
+                logits, features = ask(params, x.flatten(0, 1))
+                of_client = x.shape[:2]
+                answers[name] = Outputs(logits.view(*of_client, -1), features.view(*of_client, -1))
             else:
                 answers[name] = each(ask, {"params": params, "x": x})
         return answers
 
     def _before_step(self, local: Local, batch: tuple[Any, ...], **parts: Any) -> Local:
-        net, message, plan = (
-            self.problem.net,
-            parts.get("message", self.parent.message),
-            self._plan(**parts),
-        )
+        net = self.context.net
+        message = parts.get("message", self.parent.message)
+        plan = self._plan(**parts)
         return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
 
     def _loss(
         self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any
     ) -> dict[str, Tensor]:
         """Compute one client's objective and its terms, scalars; this function is vmapped."""
-        net, message, plan = (
-            self.problem.net,
-            parts.get("message", self.parent.message),
-            self._plan(**parts),
-        )
-        client_batch, algorithm = Batch(*batch), self._algorithm(**parts)
+        net = self.context.net
+        message = parts.get("message", self.parent.message)
+        plan = self._plan(**parts)
+        client_batch = Batch(*batch)
+        algorithm = self._algorithm(**parts)
         with net.dropout(key):
             loss = algorithm.local_loss(net, local, client_batch, message, memory, plan)
         return step_means(algorithm, client_batch, loss)
 
     def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
-        algorithm = self.problem.algorithm
-        return (
-            algorithm if numbers is None else with_numbers(algorithm, self.parent.places, numbers)
-        )
+        algorithm = self.context.algorithm
+        if numbers is None:
+            return algorithm
+        return with_numbers(algorithm, self.parent.places, numbers)
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
         plan = self.parent.job.plan(num_steps)
@@ -298,10 +308,16 @@ class _Active:
         return replace(plan, public=ApartInPacks()) if self.parent.several else plan
 
 
-class BatchedLayers(TorchFunctionMode):
-    """Mode in which the layers of a vmapped function have the precision that autocast gives those of a single client.
+def _beside_model(local: Local) -> Local:
+    """Return what a client trains beside its model."""
+    return {name: tree for name, tree in local.items() if name != "params"}
 
-    `vmap` by itself hides convolutions from autocast, and turns bfloat16 norms into float32.
+
+class BatchedLayers(TorchFunctionMode):
+    """Mode in which layers of a vmapped function have the precision of a single client's.
+
+    That is what autocast gives them. `vmap` by itself hides convolutions from autocast, and turns
+    bfloat16 norms into float32.
     """
 
     def __torch_function__(
@@ -342,9 +358,9 @@ def group_norm(
     """Apply `F.group_norm`; the result has the input's type."""
     if weight is None or bias is None:
         return F.group_norm(input, num_groups, weight, bias, eps)
-    weight, bias = (
-        value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias)
-    )
+    places = [1] * (input.dim() - 2)  # of a channel
+    weight = weight.to(input.dtype).view(-1, *places)
+    bias = bias.to(input.dtype).view(-1, *places)
     with torch.autocast(input.device.type, enabled=False):  # which would compute and return float32
         return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
 

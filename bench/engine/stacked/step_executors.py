@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch import Tensor
 
 from bench.engine.process import is_out_of_memory
 from bench.engine.pytree import leaves, pairs, tree_map
@@ -61,7 +62,8 @@ class Captured:
     captures = True
 
     def __init__(self, capture: Callable[[Act], Act], warm_ups: int = WARM_UPS) -> None:
-        self._capture, self._warm_ups = capture, warm_ups
+        self._capture = capture
+        self._warm_ups = warm_ups
         self._buffers: dict[str, Any] = {}
         # Kept with the owner of what a step reads; the step itself would keep its whole round
         # alive.
@@ -104,9 +106,8 @@ class Captured:
 
     def _prepared(self, step: Act) -> Act:
         """Capture a step; the buffers are left as they were."""
-        written = [
-            tensor.detach() for name in WRITTEN for tensor in leaves(self._buffers.get(name, {}))
-        ]
+        buffers = [self._buffers.get(name, {}) for name in WRITTEN]
+        written = [tensor.detach() for tensor in leaves(buffers)]
         before = [tensor.clone() for tensor in written]
         try:
             for turn in range(self._warm_ups):
@@ -137,15 +138,16 @@ def _buffer_for(tree: Any, buffer: Any, axes: int, room: Sequence[int]) -> Any:
 
     if buffer is None or structure(buffer) != structure(tree):
         return tree_map(lambda tensor: tensor.new_zeros(_larger(tensor.shape, room)), tree)
-    if all(
-        old >= new
-        for slot, value in pairs(buffer, tree)
-        for old, new in zip(slot.shape, value.shape, strict=True)
-    ):
+    if all(_holds(slot, value) for slot, value in pairs(buffer, tree)):
         return buffer
     fresh = tree_map(torch.zeros_like, tree)
     shapes = {id(new): _larger(new.shape, old.shape) for new, old in pairs(fresh, buffer)}
     return tree_map(lambda tensor: tensor.new_zeros(shapes[id(tensor)]), fresh)
+
+
+def _holds(slot: Tensor, value: Tensor) -> bool:
+    """Return whether a tensor fits into another one, along each axis."""
+    return all(old >= new for old, new in zip(slot.shape, value.shape, strict=True))
 
 
 def _larger(shape: Sequence[int], room: Sequence[int]) -> list[int]:
@@ -155,8 +157,12 @@ def _larger(shape: Sequence[int], room: Sequence[int]) -> list[int]:
 
 
 def cuda_graphs() -> Callable[[Act], Act]:
-    """Make a function that captures steps as CUDA graphs, which share a memory pool because they never run at once."""
-    graphs, pool = WeakSet[Any](), None
+    """Make a function that captures steps as CUDA graphs.
+
+    They share a memory pool, because they never run at once.
+    """
+    graphs = WeakSet[Any]()
+    pool = None
 
     def capture(step: Act) -> Act:
         nonlocal pool
@@ -239,13 +245,13 @@ def warm_up(step: Act, may_wait: bool) -> None:
     if not torch.cuda.is_available():
         step()
         return
-    stream, before = _side_stream(torch.cuda.current_device()), torch.cuda.get_sync_debug_mode()
+    stream = _side_stream(torch.cuda.current_device())
+    before = torch.cuda.get_sync_debug_mode()
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # torch may miss some waits, and says so; the capture itself sees them
+            # Torch may miss some waits, and says so; the capture itself sees them.
+            warnings.simplefilter("ignore")
             torch.cuda.set_sync_debug_mode(before if may_wait else "error")
         with torch.cuda.stream(stream):
             step()
@@ -256,22 +262,24 @@ def warm_up(step: Act, may_wait: bool) -> None:
 
 @lru_cache
 def _side_stream(device: int) -> Any:
-    """Return one stream for all captures: the allocator reuses the memory that a stream freed for that stream only."""
+    """Return one stream for all captures.
+
+    The allocator reuses the memory that a stream freed for that stream only.
+    """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def traced(step: Act) -> Act:
-    """Trace the operations and tensors of one step; a trace fixes the same things as a CUDA graph, on any device.
+    """Trace the operations and tensors of one step.
 
-    Its replay is slower than the step itself; without a GPU it shows whether a step fixes a value
-    that changes.
+    A trace fixes the same things as a CUDA graph, on any device. Its replay is slower than the step
+    itself; without a GPU it shows whether a step fixes a value that changes.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
     unused = torch.zeros(())
-    with torch.autograd.set_multithreading_enabled(
-        False
-    ):  # the backward pass, too, in the thread that is traced
+    # The backward pass, too, in the thread that is traced.
+    with torch.autograd.set_multithreading_enabled(False):
         module = make_fx(lambda _: step())(unused)
     replay: Act = torch.no_grad()(lambda: module(unused))
     return replay

@@ -1,4 +1,4 @@
-"""The inputs of each step of a stack, for all its clients side by side, so that a step's batches are one gather."""
+"""The inputs of each step of a stack, for all its clients: a step's batches are one gather."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
-from bench.engine.client_round import ClientWork, Problem, RoundWork, steps_of
+from bench.engine.client_round import ClientWork, RoundWork, RunContext, steps_of
 from bench.engine.loop import dropout_keys
 from bench.engine.pytree import leaves, stack, to, tree_map
 from bench.engine.stacked.step_executors import StepExecutor
@@ -50,26 +50,26 @@ class Steps:
     @staticmethod
     def of(entries: Sequence[tuple[RoundWork, ClientWork]], executor: StepExecutor) -> Steps:
         """Make the steps of the clients of one or several runs, in the order of the stack."""
-        problem = entries[0][0].problem
+        context = entries[0][0].context
         works = [work for _, work in entries]
-        device = problem.federation.device
+        device = context.federation.device
         room = (_most_steps(entries),)
 
         def placed(name: str, tree: Any) -> Any:
             return None if tree is None else executor.place(name, to(tree, device), 2, room)
 
-        draws = [work.source.draws for work in works if work.source.draws is not None]
-        widths = [work.source.widths for work in works if work.source.widths is not None]
+        draws = [work.inputs.draws for work in works if work.inputs.draws is not None]
+        widths = [work.inputs.widths for work in works if work.inputs.widths is not None]
         keys = [
-            dropout_keys(job.problem, work, job.round)
+            dropout_keys(job.context, work, job.round)
             for job, work in entries
-            if problem.net.has_dropout
+            if context.net.has_dropout
         ]
         weight = pad_sequence([work.schedule.weight for work in works])
         rows, tables = _tables(works)
         return Steps(
-            index=placed("index", pad_sequence([work.source.rows for work in works])),
-            weight=placed("weight", weight.to(device).to(problem.net.dtype)),
+            index=placed("index", pad_sequence([work.inputs.rows for work in works])),
+            weight=placed("weight", weight.to(device).to(context.net.dtype)),
             draws=placed("draws", pad_sequence(draws) if draws else None),
             noise=placed("noise", _noise(entries)),
             keys=placed("keys", pad_sequence(keys) if keys else None),
@@ -108,49 +108,57 @@ class Steps:
 def _most_steps(entries: Sequence[tuple[RoundWork, ClientWork]]) -> int:
     """Return the most steps that a client of these runs may take in any round."""
     counts = []
-    for problem, _ in _problems(entries):
-        sizes = problem.federation.sizes
-        counts.append(steps_of(problem.setting, max(sizes), sizes))
+    for context, _ in _contexts(entries):
+        sizes = context.federation.sizes
+        counts.append(steps_of(context.setting, max(sizes), sizes))
     return max(counts)
 
 
 def _most_samples(entries: Sequence[tuple[RoundWork, ClientWork]]) -> int:
     """Return the most samples that as many clients of these runs may have together in any round."""
     largest = [
-        nlargest(clients, problem.federation.sizes) for problem, clients in _problems(entries)
+        nlargest(clients, context.federation.sizes) for context, clients in _contexts(entries)
     ]
     return sum(map(sum, largest))
 
 
-def _problems(entries: Sequence[tuple[RoundWork, ClientWork]]) -> list[tuple[Problem, int]]:
-    """List each run's problem once, with the number of its clients."""
-    problems = {id(job.problem): job.problem for job, _ in entries}
-    clients = Counter(id(job.problem) for job, _ in entries)
-    return [(problem, clients[key]) for key, problem in problems.items()]
+def _contexts(entries: Sequence[tuple[RoundWork, ClientWork]]) -> list[tuple[RunContext, int]]:
+    """List each run's context once, with the number of its clients."""
+    contexts = {id(job.context): job.context for job, _ in entries}
+    clients = Counter(id(job.context) for job, _ in entries)
+    return [(context, clients[key]) for key, context in contexts.items()]
 
 
 def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outputs]]:
     """Concatenate the clients' tables; returns each step's rows in the tables, and the tables."""
     if not works[0].tables:
         return None, {}
-    begins = torch.tensor([0, *(len(work.source.index) for work in works[:-1])]).cumsum(0).tolist()
-    rows = pad_sequence(
-        [work.schedule.positions + first for work, first in zip(works, begins, strict=True)]
-    )
-    columns = {
-        name: zip(*(work.tables[name] for work in works), strict=True) for name in works[0].tables
-    }
-    return rows, {name: Outputs(*map(torch.cat, parts)) for name, parts in columns.items()}
+    positions = []
+    first = 0  # of a client's samples
+    for work in works:
+        positions.append(work.schedule.positions + first)
+        first += len(work.inputs.index)
+    rows = pad_sequence(positions)
+    tables = {}
+    for name in works[0].tables:
+        of_works = [work.tables[name] for work in works]
+        logits = torch.cat([table.logits for table in of_works])
+        features = torch.cat([table.features for table in of_works])
+        tables[name] = Outputs(logits, features)
+    return rows, tables
 
 
 def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
-    """Stack the clients' noise, which is drawn once a round, because a second attempt must see the same numbers."""
-    drawn = [work.drawn_noise(job.problem) for job, work in entries]
+    """Stack the clients' noise.
+
+    It is drawn once a round, because a second attempt must see the same numbers.
+    """
+    drawn = [work.drawn_noise(job.context) for job, work in entries]
     first = drawn[0][0]
     if next(leaves(first), None) is None:  # no draws, or one number for all, which `stack` checks
-        return first and stack([step for steps in drawn for step in steps])
-    longest = max(len(steps) for steps in drawn)
-    # A finished client repeats its last draw, which no step of its own reads.
-    return stack(
-        [stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)]
-    )
+        return first and stack([*chain.from_iterable(drawn)])
+    stacked = []
+    for step in range(max(map(len, drawn))):
+        # A finished client repeats its last draw, which no step of its own reads.
+        stacked.append(stack([draws[min(step, len(draws) - 1)] for draws in drawn]))
+    return stack(stacked)

@@ -16,7 +16,7 @@ from ray.tune.search import Searcher
 
 from bench.executors.optuna_search import History, Proposer, decode, proposed_first
 from bench.executors.ray_executor import ProposerSearcher, by_contest
-from bench.executors.trials import group
+from bench.executors.trials import by_configuration
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
@@ -93,7 +93,7 @@ def test_rungs_are_evaluated_rounds(every: str, rung: int) -> None:
 def test_under_asha_cells_are_run_one_after_another() -> None:
     trials = trials_of("fedavg", "fedprox", mu=("0", "1"), alpha=("100", "0.05"), rounds=("5",))
     mixed = trials[::2] + trials[1::2]
-    found = group([run_spec for (run_spec,) in mixed], by_configuration=True)
+    found = by_configuration([run_spec for (run_spec,) in mixed])
     names = [(run_spec.algorithm, run_spec.setting.alpha) for (run_spec,) in found]
     changes = [names[0], *(name for before, name in pairwise(names) if name != before)]
     assert len(changes) == len(set(names)) == 4

@@ -9,7 +9,7 @@ from weakref import ref
 
 import pytest
 import torch
-from conftest import identical, largest_gap, simulate, trained
+from conftest import apart, identical, largest_gap, simulate, trained
 from torch import Tensor
 
 from algorithms.base import Algorithm, hyper
@@ -18,9 +18,9 @@ from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
 from algorithms.t1 import T1
 from bench.engine.loop import Loop
-from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.stack import Stack
+from bench.engine.together import advance_together
 from bench.errors import Slower
 from bench.selftest.candidate import candidate
 
@@ -35,32 +35,27 @@ def test_members_may_differ_in_clients_rates_and_length() -> None:
         {"sizes": (20, 10, 5, 5, 8), "seed": 1},
     ]
     alone = [trained(FedProx(0.1 * i), rounds=ROUNDS, **given) for i, given in enumerate(fields)]
-    pack = Pack([simulate(FedProx(0.1 * i), "stacked", **given) for i, given in enumerate(fields)])
-    pack.advance(ROUNDS)
-    assert not pack.failures
-    assert not pack.apart
-    assert all(
-        largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack.members, strict=True)
-    )
-    assert all(
-        a.progress.traffic == b.progress.traffic for a, b in zip(alone, pack.members, strict=True)
-    )
+    pack = [simulate(FedProx(0.1 * i), "stacked", **given) for i, given in enumerate(fields)]
+    assert not advance_together(pack, ROUNDS)
+    assert apart(pack) is None
+    assert all(largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack, strict=True))
+    assert all(a.progress.traffic == b.progress.traffic for a, b in zip(alone, pack, strict=True))
 
 
 def test_in_a_loop_members_equal_lone_runs_bit_for_bit() -> None:
     alone = [trained("fedcad", rounds=ROUNDS, seed=seed) for seed in (0, 1)]
-    pack = Pack([simulate("fedcad", "loop", seed=seed) for seed in (0, 1)])
-    pack.advance(ROUNDS)
-    assert all(identical(one, other) for one, other in zip(alone, pack.members, strict=True))
+    pack = [simulate("fedcad", "loop", seed=seed) for seed in (0, 1)]
+    assert not advance_together(pack, ROUNDS)
+    assert all(identical(one, other) for one, other in zip(alone, pack, strict=True))
 
 
 def test_those_behind_catch_up() -> None:
     ahead, behind = (simulate("fedgkd_vote", "stacked", seed=seed) for seed in (0, 1))
     ahead.advance(2)
-    pack = Pack([ahead, behind])
-    pack.advance(2)
+    pack = [ahead, behind]
+    assert not advance_together(pack, 2)
     assert (ahead.round, behind.round) == (2, 2)
-    pack.advance(1)
+    assert not advance_together(pack, 1)
     assert (ahead.round, behind.round) == (3, 3)
 
 
@@ -68,10 +63,10 @@ def test_members_may_differ_in_their_bases_numbers() -> None:
     methods = [T1(FedProx(mu)) for mu in (0.0, 0.5)]
     alone = [trained(method, rounds=ROUNDS) for method in methods]
     assert largest_gap(*alone) > 1e-3
-    pack = Pack([simulate(method, "stacked") for method in methods])
-    pack.advance(ROUNDS)
-    assert (pack.failures, pack.apart) == ({}, None)
-    for one, other in zip(alone, pack.members, strict=True):
+    pack = [simulate(method, "stacked") for method in methods]
+    failures = advance_together(pack, ROUNDS)
+    assert (failures, apart(pack)) == ({}, None)
+    for one, other in zip(alone, pack, strict=True):
         assert largest_gap(one, other) < 1e-12
 
 
@@ -87,10 +82,9 @@ class Breaks(FedAvg):
 def test_one_that_fails_leaves_and_the_others_go_on() -> None:
     whole, broken = simulate("fedavg", "stacked"), simulate(Breaks(), "stacked")
     alone = trained("fedavg", rounds=ROUNDS)
-    pack = Pack([broken, whole])
-    pack.advance(ROUNDS)
-    assert "out of luck" in str(pack.failures[broken])
-    assert pack.active == [whole]
+    pack = [broken, whole]
+    failures = advance_together(pack, ROUNDS)
+    assert "out of luck" in str(failures[broken])
     assert (broken.round, whole.round) == (1, ROUNDS)
     assert largest_gap(alone, whole) < 1e-12
 
@@ -110,13 +104,13 @@ class Asks(Algorithm):
 
 
 def test_what_cannot_share_a_program_trains_one_by_one() -> None:
-    pack = Pack([simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)])
+    pack = [simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)]
     with pytest.warns(Slower):
-        pack.advance(1)
+        assert not advance_together(pack, 1)
     with warnings.catch_warnings(action="error"):  # said once, and tried once
-        pack.advance(ROUNDS - 1)
-    assert not pack.failures
-    for member, weight in zip(pack.members, (0.1, 0.5), strict=True):
+        failures = advance_together(pack, ROUNDS - 1)
+    assert not failures
+    for member, weight in zip(pack, (0.1, 0.5), strict=True):
         assert largest_gap(trained(Asks(weight), rounds=ROUNDS), member) < 1e-12
 
 
@@ -137,16 +131,14 @@ def test_short_of_memory_half_the_clients_go_on(
 ) -> None:
     """Everything that was drawn before is drawn no second time."""
     alone = [candidate(algorithm).run(ROUNDS, "stacked", seed=seed) for seed in (0, 1)]
-    pack = Pack([candidate(algorithm).simulate("stacked", seed=seed) for seed in (0, 1)])
+    pack = [candidate(algorithm).simulate("stacked", seed=seed) for seed in (0, 1)]
     tried = limited(monkeypatch, 2, error)
     with pytest.warns(UserWarning, match="6 clients"):
-        pack.advance(ROUNDS)
+        assert not advance_together(pack, ROUNDS)
     assert tried[:3] == [6, 3, 2]
-    assert isinstance(pack.trainer, Stacked)
-    assert pack.trainer.limit == 2
-    assert all(
-        largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True)
-    )
+    assert isinstance(pack[0].trainer, Stacked)
+    assert pack[0].trainer.limit == 2
+    assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack, strict=True))
 
 
 def test_no_kernel_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,9 +180,8 @@ def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Stack, "__init__", init)
     members = [simulate(Refuses(mu), "stacked") for mu in (0.1, 0.5, 0.2)]
-    pack = Pack(members)
-    pack.advance(ROUNDS)
-    assert (list(pack.failures), pack.apart) == ([members[1]], None)
+    failures = advance_together(members, ROUNDS)
+    assert (list(failures), apart(members)) == ([members[1]], None)
     assert [member.round for member in members] == [ROUNDS, 0, ROUNDS]
     assert len(stacks) == 4 + ROUNDS - 1, "together, three alone, then two together in each round"
     assert not [kept for kept in stacks if kept() is not None]
@@ -206,9 +197,8 @@ def test_a_lone_member_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Stack, "__init__", init)
     alone = simulate(Refuses(0.5), "stacked")
-    pack = Pack([alone])
-    pack.advance(1)
-    assert (list(pack.failures), len(stacks)) == ([alone], 1)
+    failures = advance_together([alone])
+    assert (list(failures), len(stacks)) == ([alone], 1)
 
 
 @pytest.mark.filterwarnings("ignore:out of memory")
