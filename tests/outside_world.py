@@ -13,8 +13,8 @@ import pytest
 
 from algorithms import plugins
 from bench import data
+from bench.data import outside as outside_data
 from bench.data import partition
-from bench.data import plugins as outside_data
 from bench.engine import own_draws
 from bench.models import outside
 from bench.models import table as outside_models
@@ -24,7 +24,7 @@ EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(
 CACHES = (
     plugins.find,
     outside_data.find,
-    outside_data.source,
+    outside_data.loader,
     outside_data.version,
     outside_models.info,
     outside_models.source_version,

@@ -11,8 +11,7 @@ from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.problems import REFERENCES, Cell, differing, sortable
-from leaderboards.tables import Cell as Shown
-from leaderboards.tables import Table, state_of
+from leaderboards.tables import ResultTable, TableCell, state_of
 from leaderboards.tables.model import EXCLUDED
 from leaderboards.tables.model import number as number_text
 from leaderboards.tables.over_cells import (
@@ -29,7 +28,7 @@ Key = tuple[str, str, str, str]  # algorithm, hyper-parameters, setting, metric
 
 
 def board_section(
-    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> dict[str, Any]:
     """Return the leaderboard: `common` values, `hidden` columns, `filters` and `rows`.
 
@@ -82,7 +81,7 @@ def _has_value(record: Record, columns: Sequence[str]) -> bool:
 
 
 def matrix_sections(
-    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
     """Return `group` and `matrices`: for each metric `places`, the columns, and `lines`."""
     sections = []
@@ -93,7 +92,7 @@ def matrix_sections(
     return sections
 
 
-def _matrix(table: Table, metric: Number) -> dict[str, Any]:
+def _matrix(table: ResultTable, metric: Number) -> dict[str, Any]:
     columns = [column for column, head in table.results if head.metric.name == metric.name]
     lines: list[Row] = []
     excluded = False
@@ -110,7 +109,7 @@ def _matrix(table: Table, metric: Number) -> dict[str, Any]:
     }
 
 
-def short_text(cell: Shown) -> str:
+def short_text(cell: TableCell) -> str:
     """Format a cell of a matrix: its mean, or the word for its state."""
     if cell.state != "value":
         return cell.text()
@@ -118,7 +117,7 @@ def short_text(cell: Shown) -> str:
 
 
 def difference_sections(
-    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
     """Return `group` and `plots`, one for each metric, of groups with others than `fedavg`."""
     sections = []
@@ -169,7 +168,7 @@ def _forest(found: Sequence[Gain], metric: Number) -> list[Row]:
 
 def _all_rows(
     groups: Sequence[Group],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, ResultTable],
     metrics: Sequence[Number],
     names: Mapping[str, Sequence[str]],
 ) -> Iterator[Row]:
@@ -179,7 +178,7 @@ def _all_rows(
             yield from _rows(group, cell, names, places, metrics)
 
 
-def _cells_by_record(table: Table) -> dict[Key, Shown]:
+def _cells_by_record(table: ResultTable) -> dict[Key, TableCell]:
     """Return the cells of a table by algorithm, configuration, setting and metric."""
     places = {}
     for row in table.rows:
@@ -197,7 +196,7 @@ def _rows(
     group: Group,
     cell: Cell,
     names: Mapping[str, Sequence[str]],
-    places: Mapping[Key, Shown],
+    places: Mapping[Key, TableCell],
     metrics: Sequence[Number],
 ) -> Iterator[Row]:
     """Yield the rows of a cell: by rank in the primary metric, then the others, references last."""
@@ -233,7 +232,9 @@ def _rows(
         first = first and not listed
 
 
-def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[float, float]) -> Row:
+def _score(
+    record: Record, metric: Number, place: TableCell | None, scale: tuple[float, float]
+) -> Row:
     """Return one metric of a row: `rank`, `value` and `interval` as printed, the numbers to sort by, a whisker."""
     mean, low, high = (
         None if record["diverged"] else record[f"{metric.name}_{part}"]
@@ -248,7 +249,7 @@ def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[flo
     return {
         "metric": metric.name,
         **_rank(record, place),
-        "value": (place or Shown(state, metric, record)).text(),
+        "value": (place or TableCell(state, metric, record)).text(),
         "mean": None if mean is None else round(mean, 6),
         "interval": interval,
         "width": None if low is None else round(high - low, 6),
@@ -256,7 +257,7 @@ def _score(record: Record, metric: Number, place: Shown | None, scale: tuple[flo
     }
 
 
-def _rank(record: Record, place: Shown | None) -> Row:
+def _rank(record: Record, place: TableCell | None) -> Row:
     if place is None or place.rank is None:
         why = (
             "not ranked: a reference to read the others against"

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.planning.tables import candidates_of, places_of, title_of
+from bench.planning.tables import counterparts_of, places_of, title_of
 from bench.report.board import (
     board_section,
     difference_sections,
@@ -133,7 +133,7 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
     }
     tables = [places_of(paper, table) for paper, table in printed]
     groups = [
-        [candidate for cell in cells for candidate in candidates_of(cell)] for cells in tables
+        [counterpart for cell in cells for counterpart in counterparts_of(cell)] for cells in tables
     ]
     answers = (
         iter(replications([c for group in groups for c in group], results.source))
