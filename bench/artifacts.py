@@ -62,7 +62,7 @@ from leaderboards.rows.files import (
     write_named_by_content,
 )
 
-# The axes of the arrays, by the letters above; those of one part are as long as one another.
+# The axes of the arrays, by the letters above; within a part, axes of one letter are equally long.
 AXES = {
     "run/key": "",
     "run/algorithm": "",
@@ -93,6 +93,16 @@ AXES = {
 MOST = 2**20  # classes or clients that a figure can show
 FOLDER = "tracked"
 NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?\.(npz|safetensors)")
+# Errors of reading a damaged file of arrays.
+_DAMAGES = (
+    zipfile.BadZipFile,
+    EOFError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RuntimeError,
+)
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -111,10 +121,9 @@ class Tracked:
     def path(self, key: str, ending: str = "npz") -> Path:
         """Return the path of a row's file, whether or not it is there.
 
-        It is the one that the row names; if it names none, that of earlier versions, else the
-        latest of the run, as of a run whose row is not in this folder.
-
-        `ending`: npz or safetensors.
+        It is the file that the row names. If the row names none, or is not in this folder, it is
+        the file of earlier versions, or without such a file the latest of the run. `ending`: npz or
+        safetensors.
         """
         named = self._named.get(key[:16], {}).get(f".{ending}")
         if named:
@@ -137,7 +146,7 @@ class Tracked:
         names = {"models"} if self.has(key, "safetensors") else set[str]()
         if self.has(key):
             with _archive(self.path(key)) as archive:
-                names |= {name.partition("/")[0] for name in archive.namelist()} & set(TRACKS)
+                names |= set(map(_part_of, archive.namelist())) & set(TRACKS)
         return names
 
     def arrays(self, key: str) -> Arrays:
@@ -157,22 +166,22 @@ class Tracked:
         with _archive(path) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
-                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(
-                        member, allow_pickle=False
-                    )
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                arrays[name.removesuffix(".npy")] = array
             _check_arrays(arrays)
         return arrays
 
 
 def _check_arrays(arrays: Arrays) -> None:
-    """Raise ValueError for arrays that `--track` does not write, because figures index them."""
+    """Raise ValueError for arrays that `--track` does not write, because figures index arrays."""
     lengths: dict[tuple[str, str], int] = {}
     for name, axes in AXES.items():
         if name not in arrays:
             continue
         array = arrays[name]
-        part = name.partition("/")[0]
-        if array.dtype.kind not in ("U" if part == "run" else "biuf"):
+        part = _part_of(name)
+        kinds = "U" if part == "run" else "biuf"
+        if array.dtype.kind not in kinds:
             raise ValueError(f"its {name} is of type {array.dtype}")
         if array.ndim != len(axes) or not array.size:
             raise ValueError(
@@ -189,6 +198,11 @@ def _check_arrays(arrays: Arrays) -> None:
         numbers = arrays.get(name, np.zeros(1, int))
         if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= end:
             raise ValueError(f"its {name} are no whole numbers from 0 to {end - 1}")
+
+
+def _part_of(name: str) -> str:
+    """Return what an array is of, the part of its name before the slash: `drift`."""
+    return name.partition("/")[0]
 
 
 def path_of(out: Path | str, key: str, ending: str = "npz") -> Path:
@@ -221,15 +235,13 @@ def tensor_names(path: Path) -> list[str]:
         raise EnvironmentProblem(f"{path} is no readable model ({error}): {again}") from error
 
 
-def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> str:
+def write_arrays(out: Path | str, key: str, tracked: Mapping[str, Any]) -> str:
     """Write a row's arrays, with those that only an earlier run tracked; return the file's name."""
-    tracked = Tracked(out, [key])
-    earlier = tracked.arrays(key) if tracked.has(key) else {}
-    replaced = {name.partition("/")[0] for name in made}
-    content: dict[str, Any] = {name: np.asarray(value) for name, value in made.items()}
-    content |= {
-        name: value for name, value in earlier.items() if name.partition("/")[0] not in replaced
-    }
+    stored = Tracked(out, [key])
+    earlier = stored.arrays(key) if stored.has(key) else {}
+    replaced = set(map(_part_of, tracked))
+    content: dict[str, Any] = {name: np.asarray(value) for name, value in tracked.items()}
+    content |= {name: value for name, value in earlier.items() if _part_of(name) not in replaced}
     return _new_file(out, key, "npz", lambda file: np.savez(file, **content))
 
 
@@ -244,15 +256,14 @@ def write_tensors(
 
 
 def copy(sources: Sequence[Path], out: Path, key: str = "") -> None:
-    """Copy the tracked files that `out` lacks of several result folders, or those of the row `key`.
+    """Copy the tracked files of several result folders that `out` lacks.
 
-    Only regular files with names as above are copied.
-
+    With `key`, the files of that row are copied. Only regular files with names as above are copied.
     Raises OSError if a folder cannot be read or written; nothing half-written is left.
     """
     target = part_of(out, FOLDER)
     for source in sources:
-        if key:  # always, because of files of a run without a row the latest counts
+        if key:  # copied in any case: of a run without a row the latest file counts
             tracked = Tracked(source, [key])
             paths = [tracked.path(key, ending) for ending in ("npz", "safetensors")]
         else:
@@ -281,10 +292,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except MemoryError as error:  # the file may be sound
         raise EnvironmentProblem(f"memory does not suffice to read {path}: free some") from error
-    except (
-        *(zipfile.BadZipFile, EOFError, SyntaxError),
-        *(ValueError, TypeError, OverflowError, RuntimeError),
-    ) as error:
+    except _DAMAGES as error:
         raise EnvironmentProblem(
             f"{path} is not a readable file of tracked data ({error}): delete it; "
             "--track with --force makes it again"

@@ -36,14 +36,14 @@ examples:
   python -m bench.boards push s3://bucket/results all
 
 merge reads its sources and changes none. Run twice, it changes nothing the second time.
-  - Equal results of one run and one environment: one counts.
-  - Different results of one run and one environment: an error, because one of them is wrong.
-    --keep-both keeps them: one from --force or with tracked data counts, else the newest.
-  - Results of different environments: they stay side by side as replicates, which are no seeds.
-  - Statuses: a finished row counts before a stopped one, and that before a failed one.
+  - Equal results of one run and one environment: a single row counts.
+  - Different results of one run and one environment are an error, because at most one is right.
+    --keep-both keeps all: a row from --force or with tracked data counts, otherwise the newest row.
+  - Results of different environments stay side by side as replicates, which are no seeds.
+  - Statuses: the finished row counts, then the stopped, then the failed one.
   - Data of --track are merged, saved states are not.
-compact drops rows that do not count, and changes none. A sweep that ends with more than a few
-hundred small files compacts its folder itself.
+compact drops rows that do not count, and changes no other row. A sweep that ends with more than a
+few hundred small files compacts its folder itself.
 push and pull copy what the other side lacks, as a sweep with --mirror does (docs/cluster.md): rows,
 curves, tracked files, and states of runs under way.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.boards",
-        description="Keep result folders: merge those of several machines, look for what is wrong, "
-        "make few files of\nmany, keep a copy elsewhere.",
+        description="Keep result folders: merge those of several machines, find what is wrong, "
+        "make few files\nof many, keep a copy elsewhere.",
         epilog=_EPILOG,
     )
     actions = parser.add_subparsers(
@@ -100,12 +100,12 @@ def _parser() -> Parser:
 
 
 def _add_folder(command: argparse.ArgumentParser) -> None:
-    default = "default: $FEDKD_OUT, else leaderboards"
+    default = "default: $FEDKD_OUT, or leaderboards if that is not set"
     command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=default)
 
 
 def _folder(path: Path | None) -> Path:
-    """Return the named result folder, or the default one.
+    """Return the named result folder, or the default folder.
 
     Raises UsageError if it holds no results.
     """
@@ -138,10 +138,13 @@ def _merge(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Merged:
-    """Counts of the files and rows read, and of the rows that count only now.
+    """Counts of a merge.
 
-    Those of the destination are included. `copies` has a phrase for each data set of which runs are
-    on several copies.
+    Args:
+        files: files read, also those of the destination.
+        rows: rows read, likewise.
+        new: rows that count only now.
+        copies: a phrase for each data set of which runs are on several copies.
     """
 
     files: int
@@ -151,12 +154,12 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
-    """Merge the rows, curves and tracked files of several result folders, only read, into `out`.
+    """Merge the rows, curves and tracked files of several result folders into `out`.
 
-    Problems are found before anything is written; then the files that the destination lacks are
-    copied, each row after its curve and its tracked files, so that a killed merge leaves a folder
-    in order. With `keep_both`, disagreeing results of one run key and environment are copied as
-    well; the one written last counts.
+    The sources are only read. Problems are found before anything is written. Then the files that
+    the destination lacks are copied, each row after its curve and its tracked files, so that a
+    killed merge leaves a folder in order. With `keep_both`, disagreeing results of one run key and
+    environment are copied as well; the result written last counts.
 
     Raises:
         StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and
@@ -169,24 +172,24 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
     from leaderboards.rows.segments import Folder
     from leaderboards.rows.verify import copies_read, disagreements, examine
 
-    checked = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
-    findings = []
-    for path, report in checked.items():
-        for finding in report.findings:
-            findings.append(replace(finding, file=str(path / finding.file)))
-    index = pa.concat_tables([report.index for report in checked.values()])
+    checks = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
+    faults = []
+    for folder, check in checks.items():
+        for fault in check.faults:
+            faults.append(replace(fault, file=str(folder / fault.file)))
+    index = pa.concat_tables([check.index for check in checks.values()])
     if not keep_both:
-        findings += disagreements(index)
-    if findings:
-        listed = "\n".join(f"  {finding}" for finding in findings)
+        faults += disagreements(index)
+    if faults:
+        listed = "\n".join(f"  {fault}" for fault in faults)
         raise StoreError(out, f"nothing was merged:\n{listed}")
     artifacts.copy(sources, out)
-    for source in sources:
-        folder = Folder(source)
-        folder.steady(partial(_copy, folder, Folder(out)))
+    for path in sources:
+        source = Folder(path)
+        source.steady(partial(_copy, source, Folder(out)))
     merged = Folder(out).index()
-    new = _counting_rows(merged) - _counting_rows(checked[out].index)
-    files = sum(report.files for report in checked.values())
+    new = _counting_rows(merged) - _counting_rows(checks[out].index)
+    files = sum(check.files for check in checks.values())
     return Merged(files, index.num_rows, len(new), tuple(copies_read(merged)))
 
 
@@ -223,19 +226,20 @@ def _validate(arguments: argparse.Namespace) -> int:
     out = _folder(arguments.folder)
     checked = validate(out)
     if arguments.json:
-        findings = [asdict(finding) for finding in checked.findings]
+        faults = [asdict(fault) for fault in checked.faults]
         counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}
-        _print_json({"out": str(out), **counts, "findings": findings})
+        _print_json({"out": str(out), **counts, "faults": faults})
     else:
         files = words.counted(checked.files, "file")
         rows = words.counted(checked.rows, "row")
         read = f"{files}, {rows}, {words.counted(checked.points, 'point')}"
         problems = "nothing wrong"
-        if checked.findings:
-            problems = words.counted(len(checked.findings), "finding")
-        sys.stdout.write("".join(f"{finding}\n" for finding in checked.findings))
+        if checked.faults:
+            problems = words.counted(len(checked.faults), "fault")
+        for fault in checked.faults:
+            sys.stdout.write(f"{fault}\n")
         sys.stdout.write(f"{read} in {out}: {problems}\n")
-    return EXIT_ENVIRONMENT if checked.findings else EXIT_OK
+    return EXIT_ENVIRONMENT if checked.faults else EXIT_OK
 
 
 def _compact(arguments: argparse.Namespace) -> int:
@@ -255,7 +259,8 @@ def _push(arguments: argparse.Namespace) -> int:
     from bench.sync.mirror import open_mirror
 
     out = _folder(arguments.folder)
-    return _report_moved(arguments, out, "pushed", open_mirror(arguments.url, out).push())
+    moved = open_mirror(arguments.url, out).push()
+    return _report_moved(arguments, out, "pushed", moved)
 
 
 def _pull(arguments: argparse.Namespace) -> int:
@@ -273,9 +278,10 @@ def _report_moved(arguments: argparse.Namespace, out: Path, verb: str, moved: Mo
     if arguments.json:
         _print_json({"out": str(out), "url": arguments.url, **asdict(moved)})
     else:
-        sys.stdout.write("".join(f"{problem}\n" for problem in moved.problems))
-        source, target = (out, arguments.url) if verb == "pushed" else (arguments.url, out)
-        sys.stdout.write(f"{moved} {verb}: {source} -> {target}\n")
+        for problem in moved.problems:
+            sys.stdout.write(f"{problem}\n")
+        way = f"{out} -> {arguments.url}" if verb == "pushed" else f"{arguments.url} -> {out}"
+        sys.stdout.write(f"{moved} {verb}: {way}\n")
     return EXIT_OK
 
 

@@ -7,6 +7,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ LONGEST = 600  # characters of an error in one line
 
 # Parts of messages by which torch says that cuDNN has no kernel for a convolution.
 NO_KERNEL = ("unable to find an engine", "Unable to find a valid cuDNN algorithm")
+_REQUEST = re.compile(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?")
 OTHER_KERNELS = (
     "cuDNN has no kernel for this convolution, or no memory for its workspace: try another "
     "--precision, a smaller --pack, or --backend loop"
@@ -61,7 +63,7 @@ class Unfit(UsageError):
     """Some algorithms of a command cannot run in its setting, and others can.
 
     Args:
-        needs: what each of them needs and does not get, by name.
+        needs: by name, what each of these algorithms needs and does not get.
         others: the algorithms that can run.
     """
 
@@ -69,8 +71,10 @@ class Unfit(UsageError):
         names: dict[str, list[str]] = {}
         for name, need in needs.items():
             names.setdefault(need, []).append(name)
-        verbs = {need: "need" if len(group) > 1 else "needs" for need, group in names.items()}
-        texts = [f"{' and '.join(group)} {verbs[need]} {need}" for need, group in names.items()]
+        texts = []
+        for need, group in names.items():
+            verb = "need" if len(group) > 1 else "needs"
+            texts.append(f"{' and '.join(group)} {verb} {need}")
         them = "them" if len(needs) > 1 else "it"
         super().__init__(f"{'; '.join(texts)}: leave {them} out with --algo {','.join(others)}")
         self.needs = dict(needs)
@@ -127,9 +131,7 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
         received = ", ".join(map(repr, message)) or "nothing"
         stored = ", ".join(map(repr, memory)) or "nothing"
         return f"{error} is missing (the message has {received}; the client's memory {stored})"
-    text = re.sub(
-        r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)
-    ).strip()
+    text = _REQUEST.sub("", str(error)).strip()
     if any(part in text for part in NO_KERNEL):
         return f"{text} ({OTHER_KERNELS})"
     return text
@@ -153,25 +155,27 @@ def result_or_error(function: Callable[..., T], *arguments: Any) -> T | Exceptio
 def own_line(error: BaseException) -> traceback.FrameSummary | None:
     """Return the innermost line of an algorithm that an error or its causes came through.
 
-    None if there is none. A line of an algorithm from outside precedes that of a helper in
-    `algorithms` which it called.
+    None if there is none. If an algorithm from outside called a helper in `algorithms`, its own
+    line is returned.
     """
-
-    def is_algorithm(file: Path) -> bool:
-        packages = [
-            file.parts[at + 1] for at, part in enumerate(file.parts[:-1]) if part == "site-packages"
-        ]
-        in_stdlib = STDLIB in file.parents and not packages
-        elsewhere = BENCH in file.parents or in_stdlib or LIBRARIES.intersection(packages)
-        return file.is_file() and not elsewhere
-
     frames: list[traceback.FrameSummary] = []
     for link in chain(error):
         frames += traceback.extract_tb(link.__traceback__)
-    innermost_first = [frame for frame in reversed(frames) if is_algorithm(Path(frame.filename))]
-    return min(
-        innermost_first, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None
-    )
+    of_algorithms = [frame for frame in frames if _may_be_algorithm(Path(frame.filename))]
+    from_outside = []
+    for frame in of_algorithms:
+        if ALGORITHMS not in Path(frame.filename).parents:
+            from_outside.append(frame)
+    innermost = (from_outside or of_algorithms)[-1:]
+    return innermost[0] if innermost else None
+
+
+def _may_be_algorithm(file: Path) -> bool:
+    """Return whether a file is neither of `bench`, nor of Python, nor of a library."""
+    packages = [package for folder, package in pairwise(file.parts) if folder == "site-packages"]
+    in_stdlib = STDLIB in file.parents and not packages
+    elsewhere = BENCH in file.parents or in_stdlib or LIBRARIES.intersection(packages)
+    return file.is_file() and not elsewhere
 
 
 def chain(error: BaseException, contexts: bool = False) -> list[BaseException]:
@@ -185,6 +189,8 @@ def chain(error: BaseException, contexts: bool = False) -> list[BaseException]:
         link = waiting.pop()
         if id(link) not in links:
             links[id(link)] = link
-            further = [link.__context__ if contexts else None, link.__cause__]
-            waiting += [other for other in further if other is not None]
+            if contexts and link.__context__ is not None:
+                waiting.append(link.__context__)
+            if link.__cause__ is not None:
+                waiting.append(link.__cause__)
     return list(links.values())

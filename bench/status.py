@@ -18,7 +18,7 @@ from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.options import SweepOptions
 from bench.planning.run_spec import RunSpec, trial_name, varied_names
 from bench.planning.two_stage import second_stage
-from bench.states import STATE_VERSION, saved_runs
+from bench.state_files import STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
 from bench.sweep.parser import parse
 from bench.sweep.preflight import completed, fitting_plan
@@ -30,14 +30,14 @@ from leaderboards.shell_text import shell_command
 PROG = "python -m bench.status"
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
-With --algo and the other options of bench.sweep: the runs of that command, those that are missing
-included, and with --confirm or --tuning two-stage those of the configurations that are chosen so
-far."""
+With --algo and the other options of bench.sweep: the runs of that command, also if they are
+missing. With --confirm or --tuning two-stage: also the runs of the configurations chosen so far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run without a problem
-# Differs between failures that are alike.
+# Part of an error that differs between failures that are alike.
 _PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")
 _REASONS = 5  # at most that many are printed
+_READ_WITHOUT_PLAN = ("out", "json", "quiet", "verbose")  # options that describe no sweep
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class UnderWay:
         """Combine the `status` of a run's row, `missing` without a row, with its saved state.
 
         Returns:
-            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`, or `other
-            version` for a state that only another version of the suite can go on from;
-            `saved_round`: of a state that can be used, or None.
+            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`; `other version`
+            if only another version of the suite can go on from the state. `saved_round`: of a state
+            that can be used, or None.
         """
         manifest = self.manifests.get(key)
         saved_round = _round(manifest)
@@ -69,8 +69,9 @@ class UnderWay:
         elif manifest is None or saved_round is None:
             status = "damaged"
         elif manifest.get("version") != STATE_VERSION:
-            status = "other version" if status == "missing" else status
             saved_round = None
+            if status == "missing":
+                status = "other version"
         elif status == "missing":
             status = "saved"
         return {"status": status, "saved_round": saved_round}
@@ -94,19 +95,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _status(argv: Sequence[str]) -> None:
     options = parse(argv, PROG)
-    out = checked_path((Path(options.out) if options.out else default_out()).resolve())
+    named = Path(options.out) if options.out else default_out()
+    out = checked_path(named.resolve())
     if out.is_file():
         command = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")
     if options.algo or options.table:
         rows = _plan_rows(options, out)
-    elif unread := [
-        name for name in options.given if name not in ("out", "json", "quiet", "verbose")
-    ]:
-        raise UsageError(
-            f"{flag(unread[0])} describes a sweep: add its --algo or --table, or leave it out"
-        )
     else:
+        unread = [name for name in options.given if name not in _READ_WITHOUT_PLAN]
+        if unread:
+            raise UsageError(
+                f"{flag(unread[0])} describes a sweep: add its --algo or --table, or leave it out"
+            )
         rows = _folder_rows(out)
     _print(rows, out, options.json)
 
@@ -126,12 +127,18 @@ def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
     varied = varied_names(plan.run_specs)
     states = _under_way(out)
     stored = _stored_rows(store)
-    reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
+    reasons = {}
+    for row in stored:
+        reason = _reason(row)
+        if reason != _SOUND:
+            reasons[row["run_key"]] = reason
     rows = []
     for run_spec in plan.run_specs:
-        status = _status_of({statuses.get(key, "missing") for key in run_spec.rows.values()})
+        keys = run_spec.rows.values()
+        status = _status_of({statuses.get(key, "missing") for key in keys})
         names = {"run_key": run_spec.key, "run": trial_name([run_spec], varied)}
-        reason = next(filter(None, map(reasons.get, run_spec.rows.values())), _SOUND)
+        own_reasons = [reasons[key] for key in keys if key in reasons]
+        reason = own_reasons[0] if own_reasons else _SOUND
         rows.append(names | states.standing(run_spec.key, status) | reason)
     searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
     planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
@@ -147,25 +154,31 @@ def _status_of(rows: Set[str]) -> str:
     unfinished = rows - {"finished"}
     if not unfinished:
         return "finished"
-    return next(iter(unfinished)) if len(unfinished) == 1 else "missing"
+    if len(unfinished) > 1:
+        return "missing"
+    return next(iter(unfinished))
 
 
 def _folder_rows(out: Path) -> list[dict[str, Any]]:
-    """List every stored run, and those running or saved without a row.
+    """List every stored run, and the runs without a row that are running or saved.
 
     States without a name come last.
     """
     stored = _stored_rows(Store(out))
     states = _under_way(out)
     without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
-    runs = {key: _named_by(states.manifests.get(key)) for key in sorted(without_row)}
-    named = [{"run_key": key, **run} for key, run in runs.items() if run]
+    named = []
+    nameless = []
+    for key in sorted(without_row):
+        run = _named_by(states.manifests.get(key))
+        if run:
+            named.append({"run_key": key, **run})
+        else:
+            nameless.append(key)
     rows = [_status_row(run, states) for run in _in_order([*stored, *named])]
-    rows += [
-        {"run_key": key, "run": "(no row yet)", **states.standing(key, "missing"), **_SOUND}
-        for key, run in runs.items()
-        if not run
-    ]
+    for key in nameless:
+        standing = states.standing(key, "missing")
+        rows.append({"run_key": key, "run": "(no row yet)", **standing, **_SOUND})
     if not rows:
         raise UsageError(
             f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere"
@@ -175,15 +188,15 @@ def _folder_rows(out: Path) -> list[dict[str, Any]]:
 
 def _under_way(out: Path) -> UnderWay:
     """List the saved and the claimed runs of a result folder."""
-    claims = sorted((out / "state").glob("*.lock"))
-    running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _is_claimed(file))
+    claims = [file for file in (out / "state").glob("*.lock") if len(file.stem) == 64]
+    running = frozenset(file.stem for file in claims if _is_claimed(file))
     return UnderWay(saved_runs(out), running)
 
 
 def _named_by(manifest: Any) -> Mapping[str, Any] | None:
     """Return the columns that name a saved run (`RunSpec.named_by`).
 
-    None if its state lacks them, or is damaged.
+    None if the state lacks these columns, or is damaged.
     """
     try:
         fields = manifest["run"]
@@ -268,16 +281,19 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield why runs failed or diverged, equal reasons once with all their runs."""
-    alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    rows_by_reason: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["error"]:
             event = "diverged" if row["diverged"] else "failed"
-            alike.setdefault((event, _PLACE.sub("", row["error"])), []).append(row)
-    for (event, reason), runs in list(alike.items())[:_REASONS]:
-        error = runs[0]["error"] if len(runs) == 1 else reason  # the place is of one run
-        yield f"{event}: {run_keys([row['run_key'] for row in runs])}: {error}"
-    if len(alike) > _REASONS:
-        yield f"and for {counted(len(alike) - _REASONS, 'other reason')}, which --json tells"
+            reason = _PLACE.sub("", row["error"])
+            rows_by_reason.setdefault((event, reason), []).append(row)
+    for (event, reason), runs in list(rows_by_reason.items())[:_REASONS]:
+        error = runs[0]["error"] if len(runs) == 1 else reason  # the place is of a single run
+        keys = run_keys([row["run_key"] for row in runs])
+        yield f"{event}: {keys}: {error}"
+    further = len(rows_by_reason) - _REASONS
+    if further > 0:
+        yield f"and for {counted(further, 'other reason')}, which --json tells"
 
 
 if __name__ == "__main__":

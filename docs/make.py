@@ -42,7 +42,7 @@ from algorithms.entry import About, from_json
 from algorithms.plugins import read_entry
 from bench.compare.command import main as compare
 from bench.data.partition import PARTITIONS
-from bench.data.table import DATASETS
+from bench.data.registry import DATASETS
 from bench.models.registry import MODELS
 from bench.sweep.show import tried
 from leaderboards.numbers import FORMS, METRICS, NUMBERS

@@ -33,19 +33,23 @@ def leaderboard(
 ) -> pd.DataFrame:
     """Make the leaderboard of `runs`.
 
-    A *cell* holds results that are compared with each other: one setting, alpha and participation
-    included; the variants of a model that some algorithms need (`cnn+head`, `cnn+bn`) are in the
-    cell of the model. A *contest* is one algorithm with one variant in one cell; `selected` marks
-    its configuration with the best mean of the number of `chosen_by`, on the samples that
-    `selected_on` names (`best_accuracy` if that is `test`), ties by hp_json. Configurations that
-    diverged on a seed take part only if all did. Of the others only those with the most seeds do,
-    so that a lucky single seed does not beat three. If nothing was held out to select on, a lone
-    configuration is selected, and none of several. Replicates of a partition are averaged first
-    (`by_partition`): where there are any, a seed is that of a partition.
+    A *cell* holds results that are compared with each other. They have one setting, alpha and
+    participation included; the variants of a model that some algorithms need (`cnn+head`,
+    `cnn+bn`) are in the cell of the model.
+
+    A *contest* is one algorithm with one variant in one cell. `selected` marks its configuration
+    with the best mean of the number of `chosen_by`, on the samples that `selected_on` names
+    (`best_accuracy` if that is `test`), and among equals the first by hp_json. Configurations that
+    diverged on a seed take part only if all did. Of the other configurations only those with the
+    most seeds take part, so that a lucky single seed does not beat three. If nothing was held out
+    to select on, a lone configuration is selected, and none of several.
+
+    Replicates of a partition are averaged first (`by_partition`): a seed is then that of a
+    partition.
 
     Args:
         runs: as `Store.runs()` returns them. Runs of earlier versions of an algorithm do not count
-            (`current`); of two runs of one configuration and seed, the later finished one counts.
+            (`current`). If a configuration has two runs of one seed, the later finished run counts.
             Columns that `confirmed.confirmed` adds are passed on: `configurations`, and a further
             column `chosen_on`.
         extra: numbers beside `NUMBERS`; `runs` must have their columns.
@@ -110,18 +114,19 @@ def leaderboard(
         ranks[f"{metric.name}_rank"] = _ranks(board, competing, last, metric)
     for name in TESTED:
         ranks[f"{name}_excluded"] = _excluded(board[enough], runs, metrics[name])
-    board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
+    rank_columns = pd.DataFrame(ranks, index=board.index)
+    board = pd.concat([board, rank_columns], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
 
 
 def current(runs: pd.DataFrame, tuned: Collection[str] = ()) -> pd.DataFrame:
-    """Select the runs of one version in each contest of `leaderboard`.
+    """Select the runs of a single version in each contest of `leaderboard`.
 
-    It is the version with the most finished seeds; of equal ones the highest. Hashes of code, which
-    algorithms from outside have for versions, have no order: of these the one of the run that ended
-    last. Results of another version count as another algorithm's: they are neither averaged with
-    these nor selected.
+    It is the version with the most finished seeds, and among equals the highest. The versions of
+    algorithms from outside are hashes of code, which have no order: among equals it is the version
+    whose run ended last. Results of another version count as another algorithm's: they are neither
+    averaged with these results nor selected.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
     frame = runs[["algorithm", "model", "algorithm_version", "finished"]]
@@ -142,8 +147,7 @@ def with_seeds(
 ) -> pd.DataFrame:
     """Add a column `seeds` to `board`: for each row, metric -> seed -> value.
 
-    The values are those of finished runs that have one. A run that diverged has the accuracy of its
-    last model.
+    Finished runs have values. A run that diverged has the accuracy of its last model.
 
     `board` is the leaderboard of `runs` and `tuned`, or some of its rows; `runs` must have the
     columns of `metrics`.
@@ -151,19 +155,17 @@ def with_seeds(
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     runs = _one_run_per_seed(current(runs, tuned))
     runs = by_partition(runs, [metric.name for metric in metrics])
-    runs = runs[
-        (runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
-    ]
+    on_board = pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
+    runs = runs[(runs["status"] == "finished") & on_board]
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         runs = _with_diverged_as_they_ended(runs, metric)
         measured = runs[runs[metric.name].notna()]
-        keys = zip(*(measured[name] for name in CONFIGURATION), strict=True)
+        keys = pd.MultiIndex.from_frame(measured[CONFIGURATION])
         for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
-    return board.assign(
-        seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object)
-    )
+    in_order = [seeds[key] for key in wanted]
+    return board.assign(seeds=pd.Series(in_order, index=board.index, dtype=object))
 
 
 def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
@@ -195,7 +197,8 @@ def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
 
 
 def _cells(settings: pd.Series, tuned: Collection[str]) -> pd.Series:
-    return settings.map({text: cell_of(text, tuned) for text in settings.unique()}).astype(str)
+    cells = {text: cell_of(text, tuned) for text in settings.unique()}
+    return settings.map(cells).astype(str)
 
 
 def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
@@ -227,11 +230,11 @@ def _choice_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def _counts(runs: pd.DataFrame) -> pd.DataFrame:
-    names = {"n": "finished", "failed": "failed", "stopped": "stopped"}
-    frame = runs[CONFIGURATION].assign(
-        **{name: (runs["status"] == s).astype("int64") for name, s in names.items()}
-    )
-    counts = frame.groupby(CONFIGURATION)[list(names)].sum()
+    status_of = {"n": "finished", "failed": "failed", "stopped": "stopped"}
+    frame = runs[CONFIGURATION].copy()
+    for name, status in status_of.items():
+        frame[name] = (runs["status"] == status).astype("int64")
+    counts = frame.groupby(CONFIGURATION)[list(status_of)].sum()
     rules = runs.groupby(CONFIGURATION)["selected_on"].agg(["nunique", "first"])
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
@@ -242,8 +245,10 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
     packages = pd.Series(_version_ids(versions), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     flags["uncertified"] = runs["certified"].eq(False) & finished
-    named_so = runs["algorithm"].isin(PERSONAL)  # of rows from before they said it
-    flags["personal"] = runs["personal"].astype("boolean").fillna(named_so).astype(bool)
+    # Rows of earlier versions do not say whose models they are.
+    personal_by_name = runs["algorithm"].isin(PERSONAL)
+    personal = runs["personal"].astype("boolean").fillna(personal_by_name)
+    flags["personal"] = personal.astype(bool)
     other_data = on_other_data(runs[finished], cells[finished])
     flags["data_mixed"] = other_data.reindex(runs.index, fill_value=False)
     frame = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished))
@@ -256,7 +261,8 @@ def _flags(runs: pd.DataFrame, cells: pd.Series) -> pd.DataFrame:
 
 
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[pd.DataFrame]:
-    values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
+    values = finished[[*CONFIGURATION, *metrics]]
+    values = values.astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
     tables = {"mean": groups.mean(), "std": groups.std(ddof=1)}
     count = groups.count()
@@ -271,7 +277,9 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Number]) -> list[p
         tables[side] = clipped
     complete = count.eq(groups.size(), axis=0)  # there is no mean over some of the seeds
     partial = _may_lack(metrics)
-    statistics = [table.where(complete).add_suffix(f"_{name}") for name, table in tables.items()]
+    statistics = []
+    for name, table in tables.items():
+        statistics.append(table.where(complete).add_suffix(f"_{name}"))
     return [*statistics, count[partial].add_suffix("_count")]
 
 
@@ -314,14 +322,18 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
     score = score.where(rule.isin(["validation", CLIENTS, "test"]) & (seeds == most))
     names = ["hp_json", "setting_json"]
-    tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
+    tried = board[names].assign(score=score, contest=contests.ngroup())
+    tried = tried[score.notna() & ~alone]
     # Of equals the first is selected, hence the sorting by name.
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
     return [*board.index[alone], *tried.drop_duplicates("contest").index]
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Number) -> pd.Series:
-    """Rank the rows in `ranked` by their means in their cells; those in `last` share the next rank."""
+    """Rank the rows in `ranked` by their means in their cells.
+
+    The rows in `last` share the next rank.
+    """
     if not metric.better:
         return pd.Series(pd.NA, index=board.index, dtype="Int64")
     means = board[f"{metric.name}_mean"].where(ranked).groupby(board["cell"])
@@ -341,12 +353,11 @@ def _excluded(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Number) -> pd.Se
     places = places.merge(finished)
     excluded: dict[Any, bool] = {}
     for _, rows in places.groupby("cell"):
-        values: dict[str, Seeds] = {
-            str(i): dict(zip(group["seed"], group[metric.name], strict=True))
-            for i, group in rows.groupby("place")
-        }
-        for entry in from_best(values, metric.higher_is_better):
-            excluded[int(entry.algorithm)] = entry.excluded
+        values: dict[str, Seeds] = {}
+        for position, group in rows.groupby("place"):
+            values[str(position)] = dict(zip(group["seed"], group[metric.name], strict=True))
+        for distance in from_best(values, metric.higher_is_better):
+            excluded[int(distance.algorithm)] = distance.excluded
     return pd.Series(excluded, dtype="boolean")
 
 

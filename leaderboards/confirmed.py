@@ -41,8 +41,9 @@ def chosen(
     """
     is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
     searched = current(runs[is_search], tuned)
-    matches = {text: _is_at(text, at, defaults or {}) for text in searched["setting_json"].unique()}
-    searched = searched[searched["setting_json"].map(matches).astype(bool)]
+    settings = searched["setting_json"]
+    was_tuned = {text: _is_at(text, at, defaults or {}) for text in settings.unique()}
+    searched = searched[settings.map(was_tuned).astype(bool)]
     board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
     return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)
@@ -55,18 +56,20 @@ def confirmed(
     chosen_by: str = DEFAULT_RULE,
     defaults: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """Select the confirming runs: those of the configurations that `chosen` selects, but seed 0.
+    """Select the confirming runs: other seeds of the configurations that `chosen` selects.
 
-    A cell uses the choice of the cell that has the values `at` and is otherwise the same; its own
-    if `at` is empty. `defaults` are those of `chosen`.
+    A cell uses the choice of the cell that has the values `at` and is otherwise the same. If `at`
+    is empty, a cell uses its own choice. `defaults` are those of `chosen`.
 
     Returns:
         Some rows of `runs`, with three more columns, which their leaderboard has as well:
-        `configurations`, the number that the row's was chosen from, `configurations_diverged`, how
-        many of these diverged on seed 0, and `chosen_on`, the place of that choice: `seed 0 at
-        participation=0.2`.
+
+        - `configurations`: from how many the row's configuration was chosen;
+        - `configurations_diverged`: how many of these diverged on seed 0;
+        - `chosen_on`: where it was chosen, such as `seed 0 at participation=0.2`.
     """
-    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by, defaults), at)[[*_SAME, *_COUNTS]]
+    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by, defaults), at)
+    winners = winners[[*_SAME, *_COUNTS]]
     others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
     confirming = others.merge(winners, on=_SAME).drop(columns="elsewhere")

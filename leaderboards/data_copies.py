@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 def on_other_data(runs: pd.DataFrame, cells: pd.Series) -> pd.Series:
     """Return which runs have other data than most runs of their cell.
 
-    That is another copy of the data set, or, of one setting and seed, another partition. If no copy
-    has most runs, all runs of the cell are meant. Runs without a hash agree with all.
+    Other data are another copy of the data set, or another partition of the same setting and seed.
+    If no copy has most runs, all runs of the cell have other data. Runs without a hash agree with
+    all.
 
     Args:
         runs: with the columns `dataset_hash`, `partition_hash`, `setting_json` and `seed`.
         cells: the cell of each run.
     """
-    partitions = _settings(runs) + " " + runs["seed"].astype(str)
-    return _unusual(runs["dataset_hash"], cells) | _unusual(runs["partition_hash"], partitions)
+    on_other_copy = _unusual(runs["dataset_hash"], cells)
+    return on_other_copy | _unusual(runs["partition_hash"], _partitions(runs))
 
 
 def copies_named(runs: pd.DataFrame) -> Iterator[str]:
@@ -40,8 +41,7 @@ def copies_named(runs: pd.DataFrame) -> Iterator[str]:
             copies = ", ".join(f"{count} on {str(digest)[:8]}" for digest, count in counts.items())
             yield f"runs on {len(counts)} copies of {name}, which do not compare: {copies}"
             continue
-        partitions = _settings(group) + " " + group["seed"].astype(str)
-        count = int(_unusual(group["partition_hash"], partitions).sum())
+        count = int(_unusual(group["partition_hash"], _partitions(group)).sum())
         if count:
             yield (
                 f"{count} runs on {name} have another partition "
@@ -49,9 +49,11 @@ def copies_named(runs: pd.DataFrame) -> Iterator[str]:
             )
 
 
-def _settings(runs: pd.DataFrame) -> pd.Series:
+def _partitions(runs: pd.DataFrame) -> pd.Series:
+    """Name the setting and seed of each run, which decide its partition."""
     texts = runs["setting_json"]
-    return texts.map({text: cell_of(text) for text in texts.unique()}).astype(str)
+    cells = {text: cell_of(text) for text in texts.unique()}
+    return texts.map(cells).astype(str) + " " + runs["seed"].astype(str)
 
 
 def _unusual(values: pd.Series, groups: pd.Series) -> pd.Series:

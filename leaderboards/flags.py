@@ -62,7 +62,7 @@ MEANINGS = {
     if key not in ("partial", "selected")
 }
 
-# State of a cell without a number, or with one that means little -> printed word, and its meaning.
+# State of a cell whose number is missing or means little -> printed word, and its meaning.
 STATES: dict[str, tuple[str, str]] = {
     "missing": ("–", "not run, or not measured"),
     "failed": ("failed", "no run finished, and some failed"),
@@ -96,9 +96,11 @@ def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """List the flags of a row of a leaderboard that a page shows: key, and what to print."""
     holding = flags_of(record)
     counts = {"failed": f"{record['failed']} ", "stopped": f"{record['stopped']} "}
-    return tuple(
-        (key, counts.get(key, "") + word) for key, (word, _) in MEANINGS.items() if key in holding
-    )
+    shown = []
+    for key, (word, _) in MEANINGS.items():
+        if key in holding:
+            shown.append((key, counts.get(key, "") + word))
+    return tuple(shown)
 
 
 def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""The numbers of a run: what a curve holds, the numbers that are read off it, and how each is printed.
+"""The numbers of a run: what a curve holds, what is read off it, and how each is printed.
 
 A curve holds *metrics*, a value for each evaluated round (`METRICS`; an algorithm may report
 further ones of its own). A *number* of a run is one value read off its curve. `NUMBERS` lists those
@@ -24,22 +24,20 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-Curve = Mapping[
-    str, Mapping[int, float]
-]  # metric -> round -> value, without values that are no number
+# Metric -> round -> value, without values that are no number.
+Curve = Mapping[str, Mapping[int, float]]
 GrowingCurve = dict[str, dict[int, float]]
 Point = tuple[int, str, float | None]
-Rule = Callable[
-    [Curve], float | None
-]  # reads a number off a curve; None if the curve does not tell it
-RoundRule = Callable[[Curve], int | None]  # finds a round of a curve; None if there is none
+# Reads a number off a curve; None if the curve does not tell it.
+Rule = Callable[[Curve], float | None]
+# Finds a round of a curve; None if there is none.
+RoundRule = Callable[[Curve], int | None]
 
 SMOOTHING = 0.6  # of `ema_accuracy`
 LARGEST = 1e100  # of a curve's values; sums and squares of larger ones overflow
 RECENT = 10  # evaluations that `last10` averages
-CLIENT_ACCURACY = (
-    "client_accuracy/"  # and the client's number: a metric, its accuracy on its own test samples
-)
+# With the client's number behind it, a metric: the accuracy on the client's own test samples.
+CLIENT_ACCURACY = "client_accuracy/"
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,10 @@ class Number:
         return self.better == "higher"
 
     def value(self, curve: Curve) -> float | int | None:
-        """Read the number off a curve; None if the curve does not tell it, or if the number is not of the curve."""
+        """Read the number off a curve.
+
+        None if the curve does not tell it, or if the number is not read off curves.
+        """
         value = self.rule(curve) if self.rule else None
         if value is None:
             return None
@@ -137,9 +138,9 @@ def reached(target: float) -> RoundRule:
     """Make the rule that finds the first round whose test accuracy is `target` or more."""
 
     def rule(curve: Curve) -> int | None:
-        return min(
-            (at for at, value in curve.get("accuracy", {}).items() if value >= target), default=None
-        )
+        accuracies = curve.get("accuracy", {})
+        rounds = (at for at, value in accuracies.items() if value >= target)
+        return min(rounds, default=None)
 
     return rule
 
@@ -171,10 +172,17 @@ def recent_mean(metric: str) -> Rule:
 
 
 def smoothed_accuracy(curve: Curve) -> float | None:
-    """Smooth the test accuracy by e <- 0.6 e + 0.4 a, as FedNTD's authors print it; return the last e."""
-    smooth: float | None = None
-    for _, value in sorted(curve.get("accuracy", {}).items()):
-        smooth = value if smooth is None else SMOOTHING * smooth + (1 - SMOOTHING) * value
+    """Smooth the test accuracy a by e <- 0.6 e + 0.4 a, and return the last e.
+
+    FedNTD's authors print it.
+    """
+    accuracies = curve.get("accuracy", {})
+    if not accuracies:
+        return None
+    first, *later = sorted(accuracies)
+    smooth = accuracies[first]
+    for at in later:
+        smooth = SMOOTHING * smooth + (1 - SMOOTHING) * accuracies[at]
     return smooth
 
 
@@ -240,9 +248,8 @@ CLIENT_METRICS = (
     *("amp", "fm", "wlp", "client_mean", "client_std", "client_worst10", "client_val_accuracy"),
     *("new_client_accuracy", "new_client_mean", "new_client_std", "new_client_worst10"),
 )
-_ROUND = Number(
-    "rounds", "communication rounds", ROUNDS, better="lower"
-)  # a round that a rule finds
+# A round that a rule finds.
+_ROUND = Number("rounds", "communication rounds", ROUNDS, better="lower")
 
 
 def _of(metric: Number, name: str, rule: Rule, **facts: Any) -> Number:
@@ -251,8 +258,10 @@ def _of(metric: Number, name: str, rule: Rule, **facts: Any) -> Number:
     return replace(metric, name=name, rule=rule, **given)
 
 
-_accuracy, _validation = METRICS["accuracy"], METRICS["val_accuracy"]
-_best, _selected = best_round("accuracy"), best_round("val_accuracy")
+_accuracy = METRICS["accuracy"]
+_validation = METRICS["val_accuracy"]
+_best = best_round("accuracy")
+_selected = best_round("val_accuracy")
 _on_clients = METRICS["amp"]
 _client_validation = METRICS["client_val_accuracy"]
 _client_best = best_round("amp")
@@ -422,21 +431,24 @@ def add_points(curve: GrowingCurve, points: Iterable[Point]) -> None:
 
 
 def numbers_of(curve: Curve, names: Collection[str] = ()) -> dict[str, float | int | None]:
-    """Read the numbers of `NUMBERS`, or those of `names` among them, that are of the curve; None if it lacks them."""
-    wanted = [
-        number for number in NUMBERS.values() if number.rule and (not names or number.name in names)
-    ]
-    return {number.name: number.value(curve) for number in wanted}
+    """Read numbers off a curve; a number that the curve does not tell is None.
+
+    All of `NUMBERS` that have a rule are read, or only those named in `names`.
+    """
+    with_rule = [number for number in NUMBERS.values() if number.rule]
+    if names:
+        with_rule = [number for number in with_rule if number.name in names]
+    return {number.name: number.value(curve) for number in with_rule}
 
 
 def cut(curve: Curve, rounds: float) -> Curve:
     """Return the curve as if the run had ended after so many rounds; infinity is all."""
     if rounds == math.inf:
         return curve
-    return {
-        metric: {at: value for at, value in values.items() if at <= rounds}
-        for metric, values in curve.items()
-    }
+    shortened = {}
+    for metric, values in curve.items():
+        shortened[metric] = {at: value for at, value in values.items() if at <= rounds}
+    return shortened
 
 
 # Names
@@ -462,33 +474,38 @@ def number_named(text: str) -> Number:
     Raises:
         KeyError: the text has no such form, or the target is out of range.
     """
-    known = NUMBERS.get(text) or _SHORT.get(text)
-    if known:
-        return known
+    listed = NUMBERS.get(text) or _SHORT.get(text)
+    if listed:
+        return listed
     name, sign, where = text.partition("@")
     if sign and (name == "rounds" or name in _COSTS):
         return _until(text, name, where)
-    if not NAME.fullmatch(name) or (
-        sign and not re.fullmatch(r"last|last10|selected|\d{1,9}", where)
-    ):
+    has_form = not sign or re.fullmatch(r"last|last10|selected|\d{1,9}", where)
+    if not NAME.fullmatch(name) or not has_form:
         raise KeyError(
             f"no metric {text!r}; known: {known_names()}; read off curves: {'; '.join(FORMS)}"
         )
     if where == "last10":
-        rule, of = recent_mean(name), f"mean of the last {RECENT} evaluations"
+        rule = recent_mean(name)
+        of = f"mean of the last {RECENT} evaluations"
     elif where == "selected":
         validation = validation_of(name)
         rule = value_at(name, best_round(validation))
         of = f"round of the best {validation}"
     elif where in ("", "last"):
-        rule, of = value_at(name, last_round), "last round"
+        rule = value_at(name, last_round)
+        of = "last round"
     else:
-        rule, of = value_at(name, at_round(int(where))), f"round {int(where)}"
+        rule = value_at(name, at_round(int(where)))
+        of = f"round {int(where)}"
     return _of(metric_named(name), text, rule, short=text, of=of, optional=True, whole=False)
 
 
 def metric_named(name: str) -> Number:
-    """Return the metric of curves of this name; one that is not in `METRICS` has no unit and no better side."""
+    """Return the metric of curves of this name.
+
+    A metric that is not in `METRICS` has no unit, and neither side of it is better.
+    """
     if name.startswith(CLIENT_ACCURACY):
         return _of(
             METRICS["accuracy"],
@@ -508,12 +525,15 @@ def validation_of(metric: str) -> str:
 def metric_of(number: Number) -> str:
     """Return the metric that a number made by its form is read from; empty for any other number."""
     name = number.name.partition("@")[0]
-    made = number.name not in NUMBERS and name != "rounds" and name not in _COSTS
-    return name if made else ""
+    has_form = number.name not in NUMBERS and name != "rounds" and name not in _COSTS
+    return name if has_form else ""
 
 
 def unknown_metrics(numbers: Iterable[Number], present: Collection[str]) -> str:
-    """Say which number is of a metric that is neither in `METRICS` nor `present` in a curve; empty if none is."""
+    """Say which number is of a metric that is neither in `METRICS` nor `present` in a curve.
+
+    Empty if all metrics are known.
+    """
     for number in numbers:
         name = metric_of(number)
         if name and name not in METRICS and name not in present:
@@ -523,8 +543,8 @@ def unknown_metrics(numbers: Iterable[Number], present: Collection[str]) -> str:
             hint = f" (did you mean {near[0]}?)" if near else ""
             metrics = ", ".join([*METRICS, *own])
             return (
-                f"no metric {number.name!r}{hint}; known: {known_names()}; metrics of these curves: {metrics}; "
-                f"forms: {'; '.join(FORMS)}"
+                f"no metric {number.name!r}{hint}; known: {known_names()}; "
+                f"metrics of these curves: {metrics}; forms: {'; '.join(FORMS)}"
             )
     return ""
 
@@ -537,7 +557,10 @@ def own_metrics(present: Iterable[str]) -> list[str]:
 
 
 def check_own(name: str) -> None:
-    """Raise ValueError unless a name can be that of an algorithm's own metric: it must not mean anything else here."""
+    """Raise ValueError unless a name can be that of an algorithm's own metric.
+
+    It must not mean anything else here.
+    """
     taken = name in METRICS or name in NUMBERS or name in _SHORT or name == _ROUND.name
     if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
         raise ValueError(f"the metric {name!r} must be named by lower-case letters, digits and _")
@@ -547,10 +570,11 @@ def check_own(name: str) -> None:
 
 def known_names() -> str:
     """List the short names of `NUMBERS`, each with its name if that is another."""
-    return ", ".join(
-        number.short if number.short == number.name else f"{number.short} ({number.name})"
-        for number in NUMBERS.values()
-    )
+    names = []
+    for number in NUMBERS.values():
+        full_name = "" if number.short == number.name else f" ({number.name})"
+        names.append(f"{number.short}{full_name}")
+    return ", ".join(names)
 
 
 def _until(text: str, name: str, percent: str) -> Number:

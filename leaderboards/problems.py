@@ -1,8 +1,8 @@
 """The problem that a row belongs to, and the rows of a leaderboard by problem.
 
 A *problem* is a setting in which the variants that some algorithms need of a model (`cnn+head`,
-`cnn+bn`) count as the model itself. It may leave out fields: those whose values are laid out side
-by side, and those that were tuned.
+`cnn+bn`) count as the model itself. It may leave out the fields whose values are laid out side by
+side, and the tuned fields.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SPLIT_FIELDS = (
 )
 BY = ("alpha", "participation")  # the fields that are laid out side by side by default
 FINETUNED = "_ft"  # ends the name of a row of the models after each client's own further steps
-# Bounds to compare the others with; they are not ranked.
+# Bounds to compare algorithms with; they are not ranked.
 REFERENCES = frozenset(("centralized", "local", f"centralized{FINETUNED}", f"local{FINETUNED}"))
-# Rows of each client's own model among those that were stored before rows said so.
+# Algorithms whose rows are of each client's own model, for rows that do not say so.
 PERSONAL = frozenset(("fedbn", "feddkd_bn", "local"))
 # Forms that methods need of a model: pooled features, a projection head, BatchNorm.
 _OF_METHODS = re.compile(r"(\+fd\d+)?(\+head)?(\+bn)?$")

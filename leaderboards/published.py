@@ -46,6 +46,15 @@ RULES = {
     "to_target": "first round whose test accuracy reaches the target",
     "unstated": "which round is not stated: the last is compared",
 }
+_SHORT_QUANTITIES = {
+    "accuracy": "",
+    "local_accuracy": "local",
+    "client_mean": "clients' mean",
+    "client_std": "clients' std",
+    "communications": "exchanges",
+    "train_steps": "steps",
+}
+_SHORT_RULES = {"at_round": "round", "to_target": "to", "unstated": "test"}
 _FIND: dict[str, RoundRule] = {
     "best": best_round("accuracy"),
     "final": last_round,
@@ -80,21 +89,10 @@ class PrintedMetric:
         """Short name for a heading: `best`, `round 50`, `steps to 0.74`."""
         if self.quantity in ("amp", "fm", "wlp"):
             return self.quantity.upper()
-        quantities = {
-            "accuracy": "",
-            "local_accuracy": "local",
-            "client_mean": "clients' mean",
-            "client_std": "clients' std",
-            "communications": "exchanges",
-            "train_steps": "steps",
-        }
-        rule = {"at_round": "round", "to_target": "to", "unstated": "test"}.get(
-            self.rule, self.rule
-        )
+        quantity = _SHORT_QUANTITIES.get(self.quantity, self.quantity)
+        rule = _SHORT_RULES.get(self.rule, self.rule)
         number = "" if self.argument is None else f"{self.argument:g}"
-        return " ".join(
-            part for part in (quantities.get(self.quantity, self.quantity), rule, number) if part
-        )
+        return " ".join(filter(None, (quantity, rule, number)))
 
     @property
     def unit(self) -> Unit:
@@ -104,8 +102,8 @@ class PrintedMetric:
     def value(self, curve: Curve, read_to: int | None = None) -> float | None:
         """Read the number off a run's curve.
 
-        It is None if the curve lacks it, or never reaches the target.
-        With `read_to`, read it as if the run had ended after so many rounds.
+        It is None if the curve lacks it, or never reaches the target. With `read_to`, it is read as
+        if the run had ended after so many rounds.
         """
         if self.rule == "at_round":
             find = at_round(int(self.argument or 0))
@@ -130,14 +128,14 @@ class PrintedCell:
             algorithms need.
         heterogeneity: `dirichlet`, `pathological`, `by_source`, `by_writer` or `n_way`, numbers of
             classes around `classes_per_client`.
-        alpha: Dirichlet concentration; None for the others.
+        alpha: Dirichlet concentration; None for other kinds of heterogeneity.
         classes_per_client: None where it has no meaning.
         client_models: the clients' models, as in a setting; None if all have `model`.
         rounds: of the run as the row describes it; None if not stated.
         read_to: the round up to which the paper reads the row off a longer run; None for a whole
             run.
         printed: the row's name in print.
-        hyperparameters: those that the row's name states, as canonical JSON.
+        hyperparameters: as the row's name states them, as canonical JSON.
         metric: name of a `PrintedMetric`; its quantity, rule and argument follow.
         unit: of `value`, the printed mean, and `std`, the printed spread over runs (None if there
             is none).
@@ -182,16 +180,12 @@ class PrintedCell:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Counterpart:
     """A printed number with one configuration of ours that may correspond to it.
 
-    Args:
-        printed: the number.
-        algorithm: its name in our rows.
-        hp_json: its hyper-parameters in our rows.
-        setting: every field of its setting.
-        label: the hyper-parameters that distinguish it from the number's other candidates; empty if
-            it is the only one.
+    Args: printed: the number. algorithm: its name in our rows. hp_json: its hyper-parameters in our
+        rows. setting: every field of its setting. label: the hyper-parameters that distinguish it
+        from the number's other counterparts; empty if it is the only one.
     """
 
     printed: PrintedCell

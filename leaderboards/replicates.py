@@ -45,8 +45,8 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
 
     Returns:
         Rows with the seed of the partition as `seed`, and a setting without it. A row has diverged
-        if one of its replicates did. All other columns are those of its first replicate, a finished
-        one if there is one.
+        if one of its replicates did. All other columns are those of its first finished replicate,
+        or of its first replicate if none finished.
     """
     if not runs["setting_json"].str.contains(f'"{FIELD}"', regex=False).any():
         return runs
@@ -57,21 +57,24 @@ def by_partition(runs: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     finished = rows[rows["status"] == "finished"].groupby(key)
     means = finished[present].agg("mean").astype("float64")
     averaged = first.index.isin(means.index)
+    with_mean = first.index[averaged]
     for name in present:
         first[name] = first[name].astype("float64")
-        first.loc[averaged, name] = means[name].reindex(first.index[averaged])
-    first.loc[averaged, "diverged"] = finished["diverged"].any().reindex(first.index[averaged])
+        first.loc[averaged, name] = means[name].reindex(with_mean)
+    first.loc[averaged, "diverged"] = finished["diverged"].any().reindex(with_mean)
     columns = [str(name) for name in runs.columns]
-    return first.reset_index()[columns].sort_values(key, kind="stable", ignore_index=True)
+    rows = first.reset_index()[columns]
+    return rows.sort_values(key, kind="stable", ignore_index=True)
 
 
 def _keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
-    """Replace seed and setting by those of the partition.
+    """Replace a run's seed and setting by the seed of its partition and a setting without that.
 
-    Finished runs come first, then those of lower seeds.
+    Finished runs come first, then runs of lower seeds.
     """
     texts = runs["setting_json"]
-    settings = texts.map({text: without_partition_seed(text)[0] for text in texts.unique()})
+    shared = {text: without_partition_seed(text)[0] for text in texts.unique()}
+    settings = texts.map(shared)
     rows = runs.assign(unfinished=runs["status"] != "finished")
     rows = rows.sort_values(["unfinished", "seed"], kind="stable").drop(columns="unfinished")
     return rows.assign(setting_json=settings.astype(texts.dtype), seed=partitions(runs))

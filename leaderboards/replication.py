@@ -1,8 +1,8 @@
 """Our runs beside printed numbers: corresponding runs, their results, their distance from print.
 
 A run corresponds to a printed number if its algorithm, hyper-parameters and setting are the
-number's. A run that is only shorter, has less data or another model is taken if there is none
-better, and is marked.
+number's. If there is no such run, one that is shorter, has less data or another model is taken, and
+is marked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import pandas as pd
 from leaderboards.board import current
 from leaderboards.flags import FLAGS
 from leaderboards.numbers import ANY, FRACTION, VARIANCE, Curve, Number
-from leaderboards.published import Candidate, PrintedCell
+from leaderboards.published import Counterpart, PrintedCell
 from leaderboards.rows.frames import by_run
 from leaderboards.rows.schema import SHORTENING, WHEN_DIVERGED
 from leaderboards.tables.captions import SYMBOLS
-from leaderboards.tables.model import Cell, Head, Row, Sheet, Table
+from leaderboards.tables.model import Head, ResultTable, Row, Sheet, TableCell
 
 if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
@@ -57,7 +57,7 @@ class Replication:
     """Our result for a printed number.
 
     Args:
-        candidate: the number and the configuration.
+        counterpart: the number and the configuration.
         state: `value`; `diverged` (some run did; the values exist, but mean little); `unreached`
             (some run never reached the target); `unmeasured`; `failed` or `stopped` (all runs
             were); `missing`.
@@ -70,7 +70,7 @@ class Replication:
         diverged: number of finished runs that diverged.
     """
 
-    candidate: Candidate
+    counterpart: Counterpart
     state: str
     values: tuple[float, ...] = ()
     n: int = 0
@@ -88,13 +88,15 @@ class Replication:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation over seeds (n - 1); None below two."""
-        return statistics.stdev(self.values) if self.mean is not None and self.n > 1 else None
+        """Standard deviation over seeds (n - 1); None below two seeds."""
+        if self.mean is None or self.n < 2:
+            return None
+        return statistics.stdev(self.values)
 
     @property
     def difference(self) -> float | None:
         """Our mean minus the printed value."""
-        return None if self.mean is None else self.mean - self.candidate.printed.value
+        return None if self.mean is None else self.mean - self.counterpart.printed.value
 
     @property
     def overlap(self) -> bool | None:
@@ -102,31 +104,31 @@ class Replication:
 
         None for two numbers without spread, and for shortened runs.
         """
-        stds = (self.std, self.candidate.printed.std)
+        stds = (self.std, self.counterpart.printed.std)
         spreads = [std for std in stds if std is not None]
         if self.difference is None or self.shortened or not spreads:
             return None
         return abs(self.difference) <= math.fsum(spreads)
 
 
-def replications(candidates: Sequence[Candidate], results: Folders) -> list[Replication]:
-    """Find the result of stored runs for each candidate."""
-    algorithms = {(candidate.algorithm, candidate.hp_json) for candidate in candidates}
+def replications(counterparts: Sequence[Counterpart], results: Folders) -> list[Replication]:
+    """Find the result of stored runs for each counterpart."""
+    algorithms = {(counterpart.algorithm, counterpart.hp_json) for counterpart in counterparts}
     frame = current(results.runs())
-    pairs = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
-    frame = frame[pairs.isin(pd.MultiIndex.from_tuples(algorithms))]
+    stored_algorithms = pd.MultiIndex.from_frame(frame[["algorithm", "hp_json"]])
+    frame = frame[stored_algorithms.isin(pd.MultiIndex.from_tuples(algorithms))]
     runs: dict[tuple[str, str], list[Run]] = {}
     for row in frame.to_dict("records"):
         run = {str(name): value for name, value in row.items()}
         run["setting"] = json.loads(row["setting_json"])
         runs.setdefault((row["algorithm"], row["hp_json"]), []).append(run)
-    settings = [candidate.setting for candidate in candidates]
+    settings = [counterpart.setting for counterpart in counterparts]
     choices = []
     needed = set()
-    for candidate in candidates:
-        own_runs = runs.get((candidate.algorithm, candidate.hp_json), [])
-        nearest, shortened = _nearest_runs(candidate, own_runs, settings)
-        choices.append((candidate, nearest, shortened))
+    for counterpart in counterparts:
+        own_runs = runs.get((counterpart.algorithm, counterpart.hp_json), [])
+        nearest, shortened = _nearest_runs(counterpart, own_runs, settings)
+        choices.append((counterpart, nearest, shortened))
         needed |= {run["run_key"] for run in nearest if run["status"] == "finished"}
     curves = by_run(results.curves(needed)) if needed else {}
     return [_replication(*choice, curves) for choice in choices]
@@ -135,53 +137,60 @@ def replications(candidates: Sequence[Candidate], results: Folders) -> list[Repl
 def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the fields of a setting with less than was asked for, or another model.
 
-    None if it is another problem.
+    None if the setting is another problem.
     """
-    differing = {
-        name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]
-    }
-    if set(asked) - set(setting) or set(differing) - {*SHORTENING, "model", "model_version"}:
+    if not asked.keys() <= setting.keys():
         return None
-    return differing if all(setting[name] <= asked[name] for name in SHORTENING) else None
+    differing = {}
+    for name, value in setting.items():
+        if name not in asked or value != asked[name]:
+            differing[name] = value
+    if differing.keys() - {*SHORTENING, "model", "model_version"}:
+        return None
+    longer = any(setting[name] > asked[name] for name in SHORTENING)
+    return None if longer else differing
 
 
 def _nearest_runs(
-    candidate: Candidate, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
+    counterpart: Counterpart, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Run], dict[str, Any]]:
     """Choose the runs that correspond to a number, one for each seed, and what shortens them.
 
-    Runs of one setting belong together, and those nearest to the number's setting are chosen:
-    finished ones first, then its model, then the largest share of rounds, epochs and data. A full
-    run of another of the `settings` (if a table compares numbers of epochs) is not a shortened run
-    of this number.
+    Runs of one setting belong together, and the setting nearest to the number's is chosen: first by
+    whether it has finished runs, then by its model, then by its share of rounds, epochs and data.
+    If a table compares numbers of epochs, a full run of another of the `settings` is not a
+    shortened run of this number.
     """
-    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    runs_of: dict[str, list[Run]] = {}  # by setting_json
+    shortened_of: dict[str, dict[str, Any]] = {}
     for run in runs:
-        shortened = shortened_by(candidate.setting, run["setting"])
+        shortened = shortened_by(counterpart.setting, run["setting"])
         if shortened is None:
             continue
         if shortened and any(shortened_by(other, run["setting"]) == {} for other in settings):
             continue
-        groups.setdefault(run["setting_json"], (shortened, []))[1].append(run)
-    if not groups:
+        shortened_of[run["setting_json"]] = shortened
+        runs_of.setdefault(run["setting_json"], []).append(run)
+    if not runs_of:
         return [], {}
 
-    def nearness(
-        group: tuple[Mapping[str, Any], Sequence[Run]],
-    ) -> tuple[bool, bool, tuple[float, ...]]:
-        shortened, members = group
-        finished = any(run["status"] == "finished" for run in members)
-        shares = tuple(float(shortened.get(name, candidate.setting[name])) for name in SHORTENING)
-        return finished, "model" not in shortened, shares
+    def nearness(setting_json: str) -> tuple[bool, bool, list[float]]:
+        setting = {**counterpart.setting, **shortened_of[setting_json]}
+        finished = any(run["status"] == "finished" for run in runs_of[setting_json])
+        shares = [float(setting[name]) for name in SHORTENING]
+        return finished, "model" not in shortened_of[setting_json], shares
 
-    shortened, members = max(groups.values(), key=nearness)
-    # Of several runs of one seed keep the last finished one, or the last if none finished.
-    ordered = sorted(members, key=lambda run: (run["status"] == "finished", run["finished"]))
-    return list({run["seed"]: run for run in ordered}.values()), shortened
+    nearest = max(runs_of, key=nearness)
+    # If a seed has several runs, keep the last finished run, or the last if none finished.
+    in_order = sorted(
+        runs_of[nearest], key=lambda run: (run["status"] == "finished", run["finished"])
+    )
+    run_of_seed = {run["seed"]: run for run in in_order}
+    return list(run_of_seed.values()), shortened_of[nearest]
 
 
 def _replication(
-    candidate: Candidate,
+    counterpart: Counterpart,
     runs: Sequence[Run],
     shortened: Mapping[str, Any],
     curves: Mapping[str, Curve],
@@ -189,23 +198,33 @@ def _replication(
     finished = [run for run in runs if run["status"] == "finished"]
     if not finished:
         states = {run["status"] for run in runs}
-        state = next((state for state in ("failed", "stopped") if state in states), "missing")
-        return Replication(candidate, state, shortened=shortened)
-    printed = candidate.printed
-    readings = [
-        printed.measured.value(curves.get(run["run_key"], {}), printed.read_to) for run in finished
-    ]
-    values = tuple(value for value in readings if value is not None)
+        state = "missing"
+        if states:
+            state = "failed" if "failed" in states else "stopped"
+        return Replication(counterpart, state, shortened=shortened)
+    printed = counterpart.printed
+    values = []
+    for run in finished:
+        curve = curves.get(run["run_key"], {})
+        value = printed.measured.value(curve, printed.read_to)
+        if value is not None:
+            values.append(value)
     state = "value"
     diverged = sum(bool(run["diverged"]) for run in finished)
     if diverged:
         state = "diverged"
     elif len(values) < len(finished):
         state = "unreached" if printed.rule == "to_target" else "unmeasured"
-    copies = len({run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])})
-    incomplete = len(runs) - len(finished)
+    hashes = {run["dataset_hash"] for run in finished if pd.notna(run["dataset_hash"])}
     return Replication(
-        candidate, state, values, len(finished), incomplete, shortened, copies, diverged
+        counterpart,
+        state,
+        tuple(values),
+        n=len(finished),
+        incomplete=len(runs) - len(finished),
+        shortened=shortened,
+        copies=len(hashes),
+        diverged=diverged,
     )
 
 
@@ -213,40 +232,47 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     """Make one table of a paper's numbers, in the order of print.
 
     A place has three columns: ours, the printed value, and the difference. A row of print with
-    several candidates has a row for each of them.
+    several counterparts has a row for each of them.
     """
-    places = list(dict.fromkeys(_place(row.candidate.printed) for row in rows))
-    varying = [i for i, values in enumerate(zip(*places, strict=True)) if len({*values}) > 1]
-    common = [i for i in range(len(_PLACE)) if i not in varying]
+    places = list(dict.fromkeys(_place(row.counterpart.printed) for row in rows))
+    varying = []
+    common = []
+    for i, values in enumerate(zip(*places, strict=True)):
+        if len(set(values)) > 1:
+            varying.append(i)
+        else:
+            common.append(i)
     heads: list[Head] = []
     for i, place in enumerate(places):
         heads += [Head((i,), _label(place, varying), column) for column in _COLUMNS]
-    remarks = dict.fromkeys(note for row in rows if (note := row.candidate.printed.note))
-    # Printed in the cells that have the remark.
-    numbers = {note: number for number, note in enumerate(remarks, start=1)}
+    numbers: dict[str, int] = {}  # of remarks, printed in the cells that have the remark
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
-        printed = row.candidate.printed
-        lines.setdefault((printed.printed, row.candidate.label), {})[_place(printed)] = row
+        printed = row.counterpart.printed
+        if printed.note:
+            numbers.setdefault(printed.note, len(numbers) + 1)
+        line = lines.setdefault((printed.printed, row.counterpart.label), {})
+        line[_place(printed)] = row
     body = []
     for (name, label), line in lines.items():
         cells = chain.from_iterable(_cells(line.get(place), numbers) for place in places)
         body.append(Row(name, "", label, tuple(cells)))
     above = tuple(_captions(rows, common))
     below = tuple(_notes(rows, numbers))
-    return Sheet(Table(title, above, tuple(heads), tuple(body), below, {}), tuple(_records(rows)))
+    table = ResultTable(title, above, tuple(heads), tuple(body), below, {})
+    return Sheet(table, tuple(_records(rows)))
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
-    """Yield every number and candidate as a flat record, with numbers as stored."""
+    """Yield every number and counterpart as a flat record, with numbers as stored."""
     for row in rows:
-        printed = row.candidate.printed
+        printed = row.counterpart.printed
         fields = ("paper", "table", "dataset", "model", "heterogeneity", *_PLACE[1:-1], "rounds")
         yield {
             **{name: getattr(printed, name) for name in fields},
             "algorithm": printed.algorithm,
             "printed_as": printed.printed,
-            "hyperparameters": row.candidate.hp_json,
+            "hyperparameters": row.counterpart.hp_json,
             "metric": printed.metric,
             "unit": printed.unit,
             "state": row.state,
@@ -264,7 +290,8 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
 
 
 def _place(printed: PrintedCell) -> tuple[Any, ...]:
-    return (*(getattr(printed, name) for name in _PLACE[:-1]), printed.measured)
+    fields = [getattr(printed, name) for name in _PLACE[:-1]]
+    return (*fields, printed.measured)
 
 
 def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
@@ -280,10 +307,10 @@ def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
+def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[TableCell]:
     if row is None:
-        return [Cell("missing", column, words="") for column in _COLUMNS]
-    printed = row.candidate.printed
+        return [TableCell("missing", column, words="") for column in _COLUMNS]
+    printed = row.counterpart.printed
     unit = printed.measured.unit
     printed_text = _value_text(printed, printed.value, printed.std)
     if printed.note:
@@ -294,9 +321,9 @@ def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[Cell]:
         difference = f"{row.difference * unit.scale:+.{unit.decimals}f}{verdict}"
     state = row.state if row.state in ("value", "diverged", "failed") else "missing"
     return [
-        Cell(state, _COLUMNS[0], words=_our_text(row)),
-        Cell("value", _COLUMNS[1], words=printed_text),
-        Cell("value" if difference else "missing", _COLUMNS[2], words=difference),
+        TableCell(state, _COLUMNS[0], words=_our_text(row)),
+        TableCell("value", _COLUMNS[1], words=printed_text),
+        TableCell("value" if difference else "missing", _COLUMNS[2], words=difference),
     ]
 
 
@@ -313,7 +340,7 @@ def _our_text(row: Replication) -> str:
     word = f"DIVERGED {row.diverged}/{row.n}" if row.state == "diverged" else ""
     if row.mean is None:
         return (word or _STATES[row.state][0]) + marks
-    text = f"{_value_text(row.candidate.printed, row.mean, row.std)} ({row.n}){marks}"
+    text = f"{_value_text(row.counterpart.printed, row.mean, row.std)} ({row.n}){marks}"
     return f"{word} {text}".strip()
 
 
@@ -325,17 +352,21 @@ def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
 
 def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
     """Yield the lines above the table: common fields, definitions of metrics, numbers with runs."""
-    place = _place(rows[0].candidate.printed)
-    shared = [_label(place, [i]) for i in common if _PLACE[i] != "metric" and place[i] is not None]
+    place = _place(rows[0].counterpart.printed)
+    shared = []
+    for i in common:
+        if _PLACE[i] != "metric" and place[i] is not None:
+            shared.append(_label(place, [i]))
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
     units = {FRACTION: f", in {FRACTION.shown}", VARIANCE: f", {VARIANCE.shown}"}
-    metrics = dict.fromkeys(row.candidate.printed.measured for row in rows)
-    yield from dict.fromkeys(metric.meaning + units.get(metric.unit, "") for metric in metrics)
-    cells = {row.candidate.printed for row in rows}
-    with_runs = {row.candidate.printed for row in rows if row.n}
-    as_printed = {row.candidate.printed for row in rows if row.n and not row.shortened}
+    metrics = dict.fromkeys(row.counterpart.printed.measured for row in rows)
+    meanings = [metric.meaning + units.get(metric.unit, "") for metric in metrics]
+    yield from dict.fromkeys(meanings)
+    cells = {row.counterpart.printed for row in rows}
+    with_runs = {row.counterpart.printed for row in rows if row.n}
+    as_printed = {row.counterpart.printed for row in rows if row.n and not row.shortened}
     yield (
         f"{len(with_runs)} of {len(cells)} printed cells have runs, "
         f"{len(as_printed)} of them in the printed setting"
@@ -354,12 +385,15 @@ def _notes(rows: Sequence[Replication], remarks: Mapping[str, int]) -> Iterator[
     if any(row.copies > 1 for row in rows):
         yield f"{_COPIES} seeds run on different copies of the data"
     states = {row.state for row in rows}
-    yield from (note for state, (_, note) in _STATES.items() if state in states and note)
-    yield from (f"[{number}] {note}" for note, number in remarks.items())
+    for state, (_, note) in _STATES.items():
+        if state in states and note:
+            yield note
+    for remark, number in remarks.items():
+        yield f"[{number}] {remark}"
 
 
 def _shortening(row: Replication) -> str:
     """Say what a shortened run has in place of the printed values: `rounds 20 for 100`."""
-    printed = row.candidate.setting
+    printed = row.counterpart.setting
     fields = [(name, value) for name, value in row.shortened.items() if name in printed]
     return ", ".join(f"{name} {value} for {printed[name]}" for name, value in fields)

@@ -1,9 +1,8 @@
 """The rules of selection: on which samples, by which number, and what a diverged run counts.
 
-The samples are those of the server, on which the global model is measured, or the clients' own, on
-which each client's model is.
-
-A configuration that diverged on a selecting seed is chosen only if every other one did.
+The samples are the server's, on which the global model is measured, or the clients' own, on which
+each client's model is measured. A configuration that diverged on a selecting seed is chosen only if
+all configurations did.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def selected_on(setting: Mapping[str, Any], protocol: str | None = None) -> str:
     """Return what configurations are selected on in a setting, a value of the column `selected_on`.
 
     Args:
-        setting: its fields by name, those at their default may be missing.
+        setting: its fields by name; a field at its default may be missing.
         protocol: of `PROTOCOLS`; None for the setting's own, the clients' samples if it has any.
     """
     if setting.get("local_validation_fraction") and protocol != "global":
@@ -80,9 +79,9 @@ def selection_value(accuracies: Collection[float], diverged: bool) -> float:
 
 
 def selectable(board: pd.DataFrame, contest: list[str]) -> pd.Series:
-    """Return which configurations can be selected: those that ended finite on all their seeds.
+    """Return which configurations can be selected, because they ended finite on all their seeds.
 
-    If there are none in a contest, all of it can.
+    If a contest has no such configuration, all of its configurations can.
 
     Args:
         board: one row per configuration, with a column `diverged`: whether any of its runs did.

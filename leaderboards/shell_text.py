@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 def is_text(name: str) -> bool:
     """Return whether a name can be written as UTF-8.
 
-    That of a file may have other bytes, which Python escapes.
+    The name of a file may have other bytes, which Python escapes.
     """
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
@@ -37,5 +37,7 @@ def typed(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(float(value)) if isinstance(value, float) and float(short) != value else short
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))

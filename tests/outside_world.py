@@ -13,10 +13,10 @@ import pytest
 
 from algorithms import plugins as outside_algorithms
 from bench import data
+from bench.data import outside as outside_data
 from bench.data import partition
-from bench.data import plugins as outside_data
 from bench.engine import own_draws
-from bench.models import plugins as outside_models
+from bench.models import outside as outside_models
 from bench.models import registry
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
@@ -24,7 +24,7 @@ EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(
 CACHES = (
     outside_algorithms.find,
     outside_data.find,
-    outside_data.source,
+    outside_data.loader,
     outside_data.version,
     registry.info,
     registry.source_version,

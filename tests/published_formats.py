@@ -21,10 +21,10 @@ from PIL import Image
 from scipy.io import savemat
 
 from bench.data.download import Original
-from bench.data.files import PreparedSource
+from bench.data.file_loaders import PreparedLoader
 
 REAL = os.environ.get("FEDKD_DATA")  # before a test looks elsewhere
-Prepared = TypeVar("Prepared", bound=PreparedSource)
+Prepared = TypeVar("Prepared", bound=PreparedLoader)
 
 
 @pytest.fixture(autouse=True)
@@ -154,9 +154,9 @@ def published(file: Original, blob: bytes) -> Original:
 
 
 def small(
-    source: Prepared, train: int, test: int, classes: int | None = None, **changes: object
+    loader: Prepared, train: int, test: int, classes: int | None = None, **changes: object
 ) -> Prepared:
-    """The source of so few samples, and of fewer classes."""
-    num_classes = classes or source.info.num_classes
-    info = replace(source.info, train_size=train, test_size=test, num_classes=num_classes)
-    return replace(source, info=info, **changes)
+    """The loader of so few samples, and of fewer classes."""
+    num_classes = classes or loader.info.num_classes
+    info = replace(loader.info, train_size=train, test_size=test, num_classes=num_classes)
+    return replace(loader, info=info, **changes)

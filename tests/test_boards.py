@@ -121,9 +121,7 @@ def test_folders_become_one_and_sources_stay(laptop, server, tmp_path, capsys, p
     assert main(["validate", str(tmp_path / "all")]) == 0
 
 
-def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(
-    laptop, server, tmp_path, capsys
-):
+def test_unlike_results_are_kept_on_request(laptop, server, tmp_path, capsys):
     add(server, 0.7, seed=0, finished=LATER)
     assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all")]) == 3
     said = capsys.readouterr().err
@@ -154,7 +152,7 @@ def test_unlike_results_of_one_environment_are_named_and_kept_only_if_asked(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_failed_row_yields_to_a_finished_one(laptop, server, tmp_path, capsys, packed):
+def test_finished_rows_replace_failed_rows(laptop, server, tmp_path, capsys, packed):
     server.write(failed_row("fedprox", {"mu": 1}, finished=LATER), [])
     assert merged(capsys, tmp_path / "all", server)["new"] == 4
     if packed:
@@ -165,7 +163,7 @@ def test_a_failed_row_yields_to_a_finished_one(laptop, server, tmp_path, capsys,
     assert merged(capsys, tmp_path / "all", server)["new"] == 0
 
 
-def test_a_folder_and_its_compacted_copy_are_one(laptop, server, tmp_path, capsys):
+def test_a_compacted_copy_merges_as_one(laptop, server, tmp_path, capsys):
     """Whichever of the two is compacted: files that a segment stands in for are not copied."""
     merged(capsys, tmp_path / "all", laptop)
     compact(laptop.out)
@@ -178,7 +176,7 @@ def test_a_folder_and_its_compacted_copy_are_one(laptop, server, tmp_path, capsy
 
 
 @pytest.mark.parametrize("damage", ["cut", "key", "newer"])
-def test_what_is_not_in_order_stops_the_merge(laptop, server, tmp_path, capsys, damage):
+def test_a_fault_stops_the_merge(laptop, server, tmp_path, capsys, damage):
     path = next((server.out / "runs").glob("*.parquet"))
     {
         "cut": _cut,
@@ -190,9 +188,7 @@ def test_what_is_not_in_order_stops_the_merge(laptop, server, tmp_path, capsys, 
     assert parquets(tmp_path / "all") == {}
 
 
-def test_an_interrupted_merge_leaves_whole_rows_and_the_next_one_completes_it(
-    laptop, server, tmp_path, capsys, monkeypatch
-):
+def test_an_interrupted_merge_is_completed_later(laptop, server, tmp_path, capsys, monkeypatch):
     merged(capsys, tmp_path / "whole", laptop, server)
     expected = Store(tmp_path / "whole")
 
@@ -238,25 +234,25 @@ def test_a_wrong_request_is_refused(laptop, capsys, arguments, problem):
 # Validating
 
 
-def findings(capsys: pytest.CaptureFixture[str], store: Store) -> list[dict[str, str]]:
+def faults(capsys: pytest.CaptureFixture[str], store: Store) -> list[dict[str, str]]:
     """What validate finds, having changed nothing."""
     before = tree(store.out)
     capsys.readouterr()
     status = main(["validate", str(store.out), "--json"])
     assert tree(store.out) == before
-    found = json.loads(capsys.readouterr().out)["findings"]
+    found = json.loads(capsys.readouterr().out)["faults"]
     assert status == (3 if found else 0)
     return list(found)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_folder_in_order_has_no_findings(laptop, server, capsys, packed):
+def test_a_folder_in_order_has_no_faults(laptop, server, capsys, packed):
     server.write(failed_row("moon"), [])
     for store in (laptop, server):
         if packed:
             compact(store.out)
         store.rebuild()
-        assert findings(capsys, store) == []
+        assert faults(capsys, store) == []
     assert main(["validate", str(laptop.out)]) == 0
     assert "4 rows, 72 points" in capsys.readouterr().out
 
@@ -317,15 +313,15 @@ DAMAGES: dict[str, tuple[Any, str, str]] = {
 }
 
 
-def test_a_run_in_a_segment_is_not_to_be_deleted_with_all_others(laptop, capsys):
+def test_no_advice_deletes_a_segment(laptop, capsys):
     change(next(path for path in (laptop.out / "runs").glob("*.parquet")), seconds=-1.0)
     compact(laptop.out)
-    faults = findings(capsys, laptop)
-    assert faults
-    assert all("--force" in fault["next_step"] for fault in faults)
+    listed = faults(capsys, laptop)
+    assert listed
+    assert all("--force" in fault["next_step"] for fault in listed)
 
 
-def test_a_merge_brings_a_curve_that_the_target_lacks(laptop, tmp_path):
+def test_a_merge_brings_missing_curves(laptop, tmp_path):
     for folder in ("first", "second"):
         merge([laptop.out], tmp_path / folder)
     lost = next((tmp_path / "first" / "curves").iterdir())
@@ -335,11 +331,11 @@ def test_a_merge_brings_a_curve_that_the_target_lacks(laptop, tmp_path):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_wrong_is_named_with_the_next_step(laptop, capsys, damage):
+def test_faults_name_the_next_step(laptop, capsys, damage):
     make, problem, step = DAMAGES[damage]
     path = next(path for path in (laptop.out / "runs").glob("*.parquet"))
     make(path)
-    found = findings(capsys, laptop)
+    found = faults(capsys, laptop)
     assert any(problem in entry["problem"] and step in entry["next_step"] for entry in found), found
     assert all(entry["file"] for entry in found)
 

@@ -51,7 +51,7 @@ def test_a_strangers_files_are_not_replaced(tmp_path: Path) -> None:
     fill(theirs, range(2, 4))
     segment = claiming(theirs, names)
     assert claims_of(theirs).unfounded == {segment: names}
-    assert [finding.file for finding in validate(theirs).findings] == [f"runs/{segment.name}"]
+    assert [fault.file for fault in validate(theirs).faults] == [f"runs/{segment.name}"]
     assert main(["merge", str(theirs), "--out", str(mine)]) == 0
     assert len(Store(mine).runs()) == 4
     other = tmp_path / "other"
@@ -72,7 +72,7 @@ def test_a_better_row_is_not_replaced(tmp_path: Path) -> None:
     assert not claims_of(theirs).cover(index_of(path))
     assert main(["merge", str(mine), "--out", str(theirs)]) == 0
     assert set(Store(theirs).runs()["status"]) == {"finished"}
-    assert [finding.file for finding in validate(theirs).findings] == [f"runs/{path.name}"]
+    assert [fault.file for fault in validate(theirs).faults] == [f"runs/{path.name}"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_better_row_is_not_replaced(tmp_path: Path) -> None:
         ({}, {"local_accuracy_mean": None}, True),
     ],
 )
-def test_a_row_covers_what_readers_need_no_more(
+def test_a_row_covers_needless_rows(
     ours: dict[str, Any], theirs: dict[str, Any], covered: bool, tmp_path: Path
 ) -> None:
     other = Store(tmp_path / "other")
@@ -112,11 +112,11 @@ def test_compaction_claims_only_what_it_has(tmp_path: Path) -> None:
     compact(tmp_path)
     assert claims_of(tmp_path).names >= names
     assert not claims_of(tmp_path).unfounded
-    assert not validate(tmp_path).findings
+    assert not validate(tmp_path).faults
 
 
 @pytest.mark.parametrize("stated", [b"7", b"{", b"[[]]", b"[" * 10**5])
-def test_a_statement_that_is_no_list_of_names(stated: bytes, tmp_path: Path) -> None:
+def test_a_claim_must_be_a_list(stated: bytes, tmp_path: Path) -> None:
     fill(tmp_path, range(2))
     segment = claiming(tmp_path, [])
     table = pq.read_table(segment)

@@ -63,7 +63,7 @@ def names(store: Store, kind: str = "runs") -> list[str]:
     return sorted(path.name for path in (store.out / kind).glob("*.parquet"))
 
 
-def test_one_file_holds_every_row_and_point_as_they_were(store):
+def test_a_segment_holds_all_rows_unchanged(store):
     before = view(store)
     done = compact(store.out)
     assert (done.before, done.after) == (7, 1)
@@ -75,10 +75,10 @@ def test_one_file_holds_every_row_and_point_as_they_were(store):
     unchanged = {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")}
     compact(store.out)
     assert {path: path.stat().st_mtime_ns for path in store.out.rglob("*.parquet")} == unchanged
-    assert not validate(store.out).findings
+    assert not validate(store.out).faults
 
 
-def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
+def test_new_runs_lie_beside_segments(store):
     compact(store.out)
     fill(store, range(10, 13))
     before = view(store)
@@ -90,7 +90,7 @@ def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
     assert_same(view(store), before)
 
 
-def test_a_finished_row_in_a_segment_is_not_written_again(store):
+def test_a_row_in_a_segment_is_kept(store):
     compact(store.out)
     before = view(store)
     row = sound_row(curve_of(1), "fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1)
@@ -100,7 +100,7 @@ def test_a_finished_row_in_a_segment_is_not_written_again(store):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_row_takes_the_place_of_one_in_a_segment(store, force):
+def test_a_row_replaces_one_in_a_segment(store, force):
     compact(store.out)
     values = {"gamma": 0.2, "buffer": 5} if force else {"mu": 1}
     row = make_row("fedgkd" if force else "fedprox", values, best_accuracy=0.875)
@@ -152,7 +152,7 @@ def retried(store: Store) -> Store:
     return store
 
 
-def test_a_reader_sees_each_row_once_at_every_moment(store, monkeypatch):
+def test_a_reader_sees_each_row_once(store, monkeypatch):
     expected = view(retried(store))
     with before_each_change(monkeypatch, lambda _: assert_same(view(store), expected)) as changes:
         compact(store.out)
@@ -160,7 +160,7 @@ def test_a_reader_sees_each_row_once_at_every_moment(store, monkeypatch):
     assert_same(view(store), expected)
 
 
-def test_a_kill_between_any_two_changes_loses_and_doubles_nothing(store, monkeypatch, tmp_path):
+def test_a_kill_loses_and_doubles_nothing(store, monkeypatch, tmp_path):
     expected = view(retried(store))
     for last in range(1, 100):
         copy = Store(shutil.copytree(store.out, tmp_path / str(last)))
@@ -174,7 +174,7 @@ def test_a_kill_between_any_two_changes_loses_and_doubles_nothing(store, monkeyp
                 compact(copy.out)
         except Killed:
             assert_same(view(copy), expected)
-            lone = [finding.file for finding in validate(copy.out).findings]
+            lone = [fault.file for fault in validate(copy.out).faults]
             assert all(file.startswith("curves/packed-") for file in lone), (
                 "written before its rows"
             )
@@ -189,7 +189,7 @@ def test_a_kill_between_any_two_changes_loses_and_doubles_nothing(store, monkeyp
 
 @pytest.mark.parametrize("read", [lambda s: s.runs(replicates=True), Store.curves])
 @pytest.mark.parametrize("missed", [False, True])
-def test_a_reader_whose_files_went_away_lists_again(store, monkeypatch, read, missed):
+def test_a_reader_of_vanished_files_retries(store, monkeypatch, read, missed):
     """Also one whose first listing missed both the old files and the new: entries are not listed at one moment."""
     expected, reader, listed, looks = read(store), Store(store.out), Folder._names, []
 
@@ -216,7 +216,7 @@ for seed in range(20):
 """
 
 
-def test_a_writer_and_compactions_at_once_lose_nothing(tmp_path):
+def test_concurrent_writes_and_compactions_lose_nothing(tmp_path):
     store = Store(tmp_path / "out")
     code = WRITER.format(tests=str(Path(__file__).parent), out=str(store.out))
     writer = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent.parent)
@@ -279,7 +279,7 @@ def test_what_it_cannot_pack_it_leaves_alone(store, damage):
         pd.testing.assert_frame_equal(ours, theirs)
 
 
-def test_a_row_without_its_curve_costs_no_other_its_own(tmp_path):
+def test_a_lost_curve_costs_no_other(tmp_path):
     row = make_row("fedgkd", {"gamma": 0.2, "buffer": 5})
     early, late = (
         Store(tmp_path / "early").write(row, curve_of(1)),

@@ -119,7 +119,7 @@ def test_the_plain_table(out, capsys):
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
 
-def test_a_terminal_gets_bold_text_without_a_sign_of_the_best(out, terminal):
+def test_a_terminal_prints_the_best_bold(out, terminal):
     shown = terminal(out)
     assert "\x1b[1m65.00 ± 0.00 (3)\x1b[0m" in shown
     assert "62.00 ± 2.00 (3) " in shown, "not excluded from being best"
@@ -128,7 +128,7 @@ def test_a_terminal_gets_bold_text_without_a_sign_of_the_best(out, terminal):
     assert "(3)*" not in shown
 
 
-def test_a_number_that_a_search_drew_is_rounded_in_tables_alone(tmp_path, capsys):
+def test_drawn_numbers_are_rounded_in_tables(tmp_path, capsys):
     mu = 0.12520653814499466
     Store(tmp_path).write(make_row("fedprox", {"mu": mu}), CURVE)
     assert compare(tmp_path) == 0
@@ -207,7 +207,7 @@ def test_latex_sets_many_hyperparameters_below_each_other(tmp_path, capsys):
     assert "temperature=3" in cell
 
 
-def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
+def test_csv_has_fractions_and_missing_values(out, capsys):
     assert compare(out, "--format", "csv") == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(records) == 2 * (5 * 2 + 1)
@@ -277,14 +277,14 @@ def test_markdown_has_no_html_of_names(tmp_path, capsys):
         (["--board", "reference"], r"--board and --out"),
     ],
 )
-def test_a_wrong_request_ends_with_2_and_what_there_is(out, capsys, arguments, message):
+def test_a_wrong_request_ends_with_2(out, capsys, arguments, message):
     assert compare(out, *arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert re.search(message, shown.err)
 
 
-def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monkeypatch, capsys):
+def test_a_board_brings_its_options(out, tmp_path, monkeypatch, capsys):
     shutil.copytree(out, tmp_path / "reference")
     (tmp_path / "reference" / "board.toml").write_text(
         'options = ["--dataset=cifar10", "--format=csv"]\n'
@@ -311,7 +311,7 @@ def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monk
 @pytest.mark.parametrize(
     ("p", "text"), [(0.0496, "0.0496"), (0.0504, "0.0504"), (0.123, "0.12"), (1.0, "1")]
 )
-def test_a_p_shows_on_which_side_of_5_percent_it_is(p, text):
+def test_p_shows_its_side_of_5_percent(p, text):
     assert p_text(p) == text
 
 

@@ -16,9 +16,9 @@ import pytest
 from published_formats import folder, surroundings
 
 from bench import cli, data
-from bench.data import digits5, download, files, vision
+from bench.data import digits5, download, file_loaders, vision
 from bench.data.command import main
-from bench.data.digits5 import ForbiddenPickle, load_arrays
+from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
 
 __all__ = ["folder", "surroundings"]
@@ -44,12 +44,12 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     listed = [[name, file.md5] for name, file in zip(FILES, files, strict=True)]
     monkeypatch.setattr(datasets.CIFAR10, "train_list", listed[:2])
     monkeypatch.setattr(datasets.CIFAR10, "test_list", listed[2:])
-    source = formats.small(vision.CIFAR10, 40, 20, files=tuple(files))
-    monkeypatch.setattr(vision, "CIFAR10", source)
+    loader = formats.small(vision.CIFAR10, 40, 20, files=tuple(files))
+    monkeypatch.setattr(vision, "CIFAR10", loader)
     data._read.cache_clear()
     pixels, labels = (np.concatenate([part[array] for part in parts]) for array in (0, 1))
     return SimpleNamespace(
-        source=source, pixels=pixels, labels=labels, files=[folder / file.path for file in files]
+        loader=loader, pixels=pixels, labels=labels, files=[folder / file.path for file in files]
     )
 
 
@@ -59,7 +59,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 @pytest.mark.parametrize(
     "name", [name for name, info in data.DATASETS.items() if info.kind == "images"]
 )
-def test_each_normalization_has_a_number_for_each_channel(name):
+def test_normalizations_have_one_number_a_channel(name):
     info = data.info(name)
     assert {"standard", "none"} <= set(info.normalizations)
     for rule in info.normalizations:
@@ -75,24 +75,24 @@ def test_unknown_names_are_answered_with_the_nearest():
         data.info("digits").normalization("fedgkd")
 
 
-def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch(small, folder):
-    prepared = small.source.read(folder)
-    originals = json.loads((small.source.place() / files.META).read_text())["originals"]
+def test_the_registry_imports_little(small, folder):
+    prepared = small.loader.read(folder)
+    originals = json.loads((small.loader.place() / file_loaders.META).read_text())["originals"]
     program = (
         "import json, sys; from pathlib import Path; import bench.data.command; assert 'numpy' not in sys.modules\n"
         "bench.data.command.main(['list', '--data-dir', sys.argv[1]])\n"
-        "from bench.data import files\n"
-        "copy = files.read_copy(Path(sys.argv[2]), 'cifar10', json.loads(sys.argv[3]))\n"
+        "from bench.data import file_loaders\n"
+        "copy = file_loaders.read_copy(Path(sys.argv[2]), 'cifar10', json.loads(sys.argv[3]))\n"
         "assert copy.hash == sys.argv[4] and bench.data.read('digits')\n"
         "assert not {'torch', 'torchvision', 'sklearn', 'scipy', 'pyarrow', 'ray'} & set(sys.modules)"
     )
-    arguments = [folder, small.source.place(), json.dumps(originals), prepared.hash]
+    arguments = [folder, small.loader.place(), json.dumps(originals), prepared.hash]
     subprocess.run(
         [sys.executable, "-c", program, *arguments], check=True, cwd=ROOT, capture_output=True
     )
 
 
-def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, monkeypatch):
+def test_where_the_data_folder_is(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path / "variable"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     assert download.data_dir(tmp_path / "option") == tmp_path / "option"
@@ -107,7 +107,7 @@ def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, mon
 # --- digits
 
 
-def test_digits_are_those_of_scikit_learn_and_never_change():
+def test_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     digits, info, (pixels, targets) = (
@@ -141,7 +141,7 @@ def test_digits_are_those_of_scikit_learn_and_never_change():
 # --- files that are here, and their prepared copies
 
 
-def test_cifar_is_read_as_written_without_the_names_of_its_classes(small, folder):
+def test_cifar_is_read_without_class_names(small, folder):
     cifar = data.load("cifar10", folder, offline=True)
     np.testing.assert_array_equal(cifar.train_x, small.pixels[:40])
     np.testing.assert_array_equal(cifar.train_y, small.labels[:40])
@@ -154,10 +154,10 @@ def test_cifar_is_read_as_written_without_the_names_of_its_classes(small, folder
     )
 
 
-def test_a_copy_is_read_instead_of_the_originals(small, folder, monkeypatch):
-    first = small.source.read(folder)
+def test_a_prepared_copy_is_read(small, folder, monkeypatch):
+    first = small.loader.read(folder)
     monkeypatch.setattr(vision.Vision, "parse", lambda *_: pytest.fail("the originals were read"))
-    second = small.source.read(folder)
+    second = small.loader.read(folder)
     assert second.hash == first.hash
     for name in ("train_x", "train_y", "test_x", "test_y"):
         np.testing.assert_array_equal(getattr(second, name), getattr(first, name))
@@ -179,10 +179,8 @@ class Bomb:
 
 
 @pytest.mark.parametrize("damage", ["bit", "cut", "empty", "bomb"])
-def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
-    small, folder, tmp_path, damage
-):
-    small.source.read(folder)
+def test_a_damaged_file_is_not_unpickled(small, folder, tmp_path, damage):
+    small.loader.read(folder)
     file, ran = small.files[1], tmp_path / "ran"
     blob = file.read_bytes()
     file.write_bytes(
@@ -192,7 +190,7 @@ def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
         data.load("cifar10", folder, offline=True)
     wanted = [
         str(file),
-        small.source.files[1].md5,
+        small.loader.files[1].md5,
         f"python -m bench.data prepare cifar10 --data-dir {folder}",
     ]
     assert [text for text in wanted if text not in str(caught.value)] == []
@@ -204,17 +202,17 @@ def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(
 @pytest.mark.parametrize("name", ["train_x.npy", "train_y.npy", "meta.json"])
 @pytest.mark.parametrize("damage", [altered, lambda blob: blob[:-100]], ids=["bit", "cut"])
 def test_a_damaged_copy_is_not_used(small, folder, tmp_path, name, damage):
-    first = small.source.read(folder)
+    first = small.loader.read(folder)
     (file,) = tmp_path.glob(f"cache/fedkd-bench/cifar10-*/{name}")
     file.write_bytes(damage(file.read_bytes()))
-    again = small.source.read(folder)
+    again = small.loader.read(folder)
     np.testing.assert_array_equal(again.train_y, first.train_y)
     assert again.hash == first.hash
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(small, folder, tmp_path):
+def test_an_unwritable_cache_is_no_error(small, folder, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    assert len(small.source.read(folder).train_y) == 40
+    assert len(small.loader.read(folder).train_y) == 40
 
 
 # --- pickles
@@ -300,7 +298,7 @@ def test_an_array_is_what_its_pickle_says():
         b"",
     ],
 )
-def test_what_is_no_array_of_whole_numbers_is_refused(blob):
+def test_pickles_without_whole_numbers_are_refused(blob):
     with pytest.raises(pickle.UnpicklingError):
         load_arrays(blob)
 
@@ -318,7 +316,7 @@ def test_plain_values_are_read_in_every_protocol(protocol):
     assert load_arrays(pickle.dumps(kept, protocol)) == kept
 
 
-def test_a_file_of_any_size_is_not_read(folder, monkeypatch):
+def test_too_large_a_file_is_refused(folder, monkeypatch):
     file = formats.put(folder / "mnistm_data.pkl", pickle.dumps({"x": 1}))
     monkeypatch.setattr(digits5, "MOST_BYTES", file.stat().st_size - 1)
     with pytest.raises(EnvironmentProblem, match="bytes"):
@@ -344,7 +342,7 @@ def test_preparing_says_sizes_and_keeps_a_copy(small, folder, tmp_path, capsys):
     assert list(tmp_path.glob("cache/fedkd-bench/cifar10-*/train_x.npy"))
 
 
-def test_preparing_what_cannot_be_prepared_is_an_answer(small, folder, capsys):
+def test_prepare_says_what_it_cannot_do(small, folder, capsys):
     small.files[1].unlink()
     assert main(["prepare", "cifar10", "--offline", "--data-dir", str(folder)]) == 3
     told = capsys.readouterr().err
@@ -358,7 +356,7 @@ def test_preparing_what_cannot_be_prepared_is_an_answer(small, folder, capsys):
     assert caught.value.code == 2
 
 
-def test_the_list_has_every_data_set_and_whether_it_is_here(small, folder, capsys):
+def test_the_list_has_every_data_set(small, folder, capsys):
     assert cli.main(["data", "list", "--json", "--data-dir", str(folder)]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == list(data.DATASETS)
@@ -382,10 +380,10 @@ def test_the_list_has_every_data_set_and_whether_it_is_here(small, folder, capsy
     ],
 )
 def test_published_files_are_what_the_table_says(name, golden):
-    source, info = data.source(name), data.info(name)
-    if not formats.REAL or source.missing(Path(formats.REAL)):
+    loader, info = data.loader(name), data.info(name)
+    if not formats.REAL or loader.missing(Path(formats.REAL)):
         pytest.skip(f"FEDKD_DATA names no folder with {name}")
-    published = source.read(Path(formats.REAL))
+    published = loader.read(Path(formats.REAL))
     assert golden in (None, published.hash)
     assert published.train_x.shape == (info.train_size, *info.input_shape)
     for channel, (mean, std) in enumerate(zip(*info.normalization("standard"), strict=True)):
@@ -397,4 +395,4 @@ def test_published_files_are_what_the_table_says(name, golden):
         level = np.arange(256) / info.scale
         assert share @ level == pytest.approx(mean, abs=1e-4)
         assert np.sqrt(share @ level**2 - (share @ level) ** 2) == pytest.approx(std, abs=1e-4)
-    assert source.read(Path(formats.REAL)).hash == published.hash, "and so is the prepared copy"
+    assert loader.read(Path(formats.REAL)).hash == published.hash, "and so is the prepared copy"

@@ -213,7 +213,7 @@ def test_merging_and_validating_name_copies(
     assert len(json.loads(merged.out)["copies"]) == 1
     assert "2 copies of digits" in merged.err
     assert boards(["validate", str(tmp_path / "all"), "--json"]) == 3
-    problems = [finding["problem"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    problems = [fault["problem"] for fault in json.loads(capsys.readouterr().out)["faults"]]
     assert sum("2 copies of digits" in problem for problem in problems) == 1
     assert compare(["--out", str(tmp_path / "all")]) == 0
     assert "another copy" in capsys.readouterr().out

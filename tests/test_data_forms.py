@@ -34,18 +34,18 @@ def tarred(files: dict[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-def small_cifar(source: vision.Cifar, folder: Path) -> vision.Cifar:
+def small_cifar(loader: vision.Cifar, folder: Path) -> vision.Cifar:
     """A small CIFAR in its usual place, and in its archive beside the folder."""
     blobs = {}
-    for number, file in enumerate(source.files):
-        part = formats.draw(200, (3, 32, 32), source.info.num_classes, number)
-        blobs[file.path] = formats.cifar(*part, source.labels)
+    for number, file in enumerate(loader.files):
+        part = formats.draw(200, (3, 32, 32), loader.info.num_classes, number)
+        blobs[file.path] = formats.cifar(*part, loader.labels)
         formats.put(folder / file.path, blobs[file.path])
-    files = tuple(formats.published(file, blobs[file.path]) for file in source.files)
+    files = tuple(formats.published(file, blobs[file.path]) for file in loader.files)
     packed = tarred({"readme.html": b"", **dict(reversed(blobs.items()))})
-    formats.put(folder.parent / source.archive.path, packed)
+    formats.put(folder.parent / loader.archive.path, packed)
     train = 200 * (len(files) - 1)
-    return formats.small(source, train, 200, files=files)
+    return formats.small(loader, train, 200, files=files)
 
 
 @pytest.fixture(params=[vision.CIFAR10, vision.CIFAR100], ids=["10", "100"])
@@ -53,7 +53,7 @@ def cifar(request, folder) -> vision.Cifar:
     return small_cifar(request.param, folder)
 
 
-def test_an_archive_of_cifar_is_the_same_data(folder, cifar, tmp_path):
+def test_cifars_archive_has_the_same_data(folder, cifar, tmp_path):
     whole = cifar.read(folder)
     place = tmp_path / "archive"
     place.mkdir()
@@ -84,7 +84,7 @@ def test_cifar_is_found_in_deeper_folders(folder, cifar, tmp_path, place):
     assert cifar.read(folder / inner).hash == whole.hash
 
 
-def test_hidden_and_very_many_folders_are_left_out(tmp_path, monkeypatch):
+def test_hidden_and_surplus_folders_are_ignored(tmp_path, monkeypatch):
     for name in (".hidden/a", "b/c/d", "e"):
         (tmp_path / name).mkdir(parents=True)
     assert subfolders(tmp_path) == [tmp_path / name for name in ("b", "e", "b/c")]
@@ -93,43 +93,43 @@ def test_hidden_and_very_many_folders_are_left_out(tmp_path, monkeypatch):
     assert subfolders(tmp_path / "none") == []
 
 
-def small_idx(source: vision.Idx, folder: Path) -> tuple[vision.Idx, dict[str, bytes]]:
+def small_idx(loader: vision.Idx, folder: Path) -> tuple[vision.Idx, dict[str, bytes]]:
     """A small relative of MNIST, compressed; its files by path, as they are."""
     blobs, files = {}, []
     for seed, count in ((1, 60), (2, 40)):
         for array in formats.draw(count, (28, 28), seed=seed):
-            blob, file = formats.idx(array), source.files[len(files)]
+            blob, file = formats.idx(array), loader.files[len(files)]
             packed = gzip.compress(blob)
             formats.put(folder / f"{file.path}.gz", packed)
             checksum = md5(blob).hexdigest() if file.md5 else None
             files.append(replace(file, md5=checksum, compressed=md5(packed).hexdigest()))
             blobs[file.path] = blob
-    return formats.small(source, 60, 40, files=tuple(files)), blobs
+    return formats.small(loader, 60, 40, files=tuple(files)), blobs
 
 
-@pytest.mark.parametrize("original", IDX, ids=lambda source: source.name)
+@pytest.mark.parametrize("original", IDX, ids=lambda loader: loader.name)
 def test_compressed_idx_files_are_the_same_data(folder, tmp_path, original):
-    source, blobs = small_idx(original, folder)
-    packed = source.read(folder)
+    loader, blobs = small_idx(original, folder)
+    packed = loader.read(folder)
     assert packed.train_x.shape == (60, 1, 28, 28)
     for path, blob in blobs.items():
         formats.put(tmp_path / "plain" / path, blob)
         formats.put(folder / path, blob)
-    assert source.read(tmp_path / "plain").hash == packed.hash
-    assert source.read(folder).hash == packed.hash
+    assert loader.read(tmp_path / "plain").hash == packed.hash
+    assert loader.read(folder).hash == packed.hash
     for path in blobs:
         (folder / path).unlink()
-    inner = folder / Path(source.files[0].path).parent
-    assert source.read(inner).hash == packed.hash
-    assert source.read(inner.parent).hash == packed.hash
-    (folder / f"{source.files[1].path}.gz").write_bytes(
-        gzip.compress(blobs[source.files[1].path], 1)
+    inner = folder / Path(loader.files[0].path).parent
+    assert loader.read(inner).hash == packed.hash
+    assert loader.read(inner.parent).hash == packed.hash
+    (folder / f"{loader.files[1].path}.gz").write_bytes(
+        gzip.compress(blobs[loader.files[1].path], 1)
     )
-    if source.files[1].md5:  # that of the content, which another compression leaves alone
-        assert source.read(folder).hash == packed.hash
-    (folder / f"{source.files[1].path}.gz").write_bytes(gzip.compress(b"another"))
+    if loader.files[1].md5:  # that of the content, which another compression leaves alone
+        assert loader.read(folder).hash == packed.hash
+    (folder / f"{loader.files[1].path}.gz").write_bytes(gzip.compress(b"another"))
     with pytest.raises(EnvironmentProblem, match=r"\.gz is not the original"):
-        source.read(folder)
+        loader.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -188,26 +188,26 @@ def test_tables_of_cifar_are_the_same_data(folder, cifar, tmp_path, place, names
 
 
 def test_tables_of_mnist_are_the_same_data(folder, tmp_path):
-    source, _ = small_idx(vision.MNIST, folder)
-    whole = source.read(folder)
+    loader, _ = small_idx(vision.MNIST, folder)
+    whole = loader.read(folder)
     tables(tmp_path / "here/mnist/mnist", HUB, whole, ("image", "label"))
-    assert source.read(tmp_path / "here").hash == whole.hash
+    assert loader.read(tmp_path / "here").hash == whole.hash
     snapshot = tmp_path / "hub/datasets--ylecun--mnist/snapshots/01/mnist"
     tables(snapshot, HUB, whole, ("image", "label"))
-    assert source.read(tmp_path / "nothing").hash == whole.hash
+    assert loader.read(tmp_path / "nothing").hash == whole.hash
 
 
 @pytest.mark.parametrize(
-    ("source", "place"), [(vision.SVHN, "cropped_digits"), (vision.USPS, "default")]
+    ("loader", "place"), [(vision.SVHN, "cropped_digits"), (vision.USPS, "default")]
 )
-def test_tables_of_svhn_and_usps(tmp_path, source, place):
-    parts = [formats.draw(count, source.info.input_shape, seed=count) for count in (50, 30)]
-    whole = data.Dataset.of(source.name, *parts)
-    small = formats.small(source, 50, 30)
-    tables(tmp_path / source.name / place, CONVERTED, whole, ("image", "label"))
+def test_tables_of_svhn_and_usps(tmp_path, loader, place):
+    parts = [formats.draw(count, loader.info.input_shape, seed=count) for count in (50, 30)]
+    whole = data.Dataset.of(loader.name, *parts)
+    small = formats.small(loader, 50, 30)
+    tables(tmp_path / loader.name / place, CONVERTED, whole, ("image", "label"))
     assert small.read(tmp_path).hash == whole.hash
-    (tmp_path / source.name / place / "test/0000.parquet").unlink()
-    assert small.missing(tmp_path) == [file.path for file in source.files]
+    (tmp_path / loader.name / place / "test/0000.parquet").unlink()
+    assert small.missing(tmp_path) == [file.path for file in loader.files]
 
 
 def test_a_table_without_images_is_refused(tmp_path):
@@ -224,8 +224,8 @@ def test_an_unpacked_tiny_imagenet_has_its_labels(folder, tmp_path, validation):
     blob = formats.zipped(files)
     formats.put(folder / "tiny-imagenet-200.zip", blob)
     archive = formats.published(vision.TINY_IMAGENET.files[0], blob)
-    source = formats.small(vision.TINY_IMAGENET, 12, 6, 3, files=(archive,))
-    packed = source.read(folder)
+    loader = formats.small(vision.TINY_IMAGENET, 12, 6, 3, files=(archive,))
+    packed = loader.read(folder)
     rows = [
         line.split()
         for line in files[f"tiny-imagenet-200/{vision.ANNOTATIONS}"].decode().splitlines()
@@ -237,14 +237,14 @@ def test_an_unpacked_tiny_imagenet_has_its_labels(folder, tmp_path, validation):
             base = f"tiny-imagenet-200/{validation.format(wnid=wnids[name])}"
         formats.put(tmp_path / "data set" / base / name, content)
     formats.put(tmp_path / "data set/tiny-imagenet-200/train/._n01_0.JPEG", b"of another system")
-    assert source.read(tmp_path / "data set").hash == packed.hash
-    assert source.read(tmp_path / "data set/tiny-imagenet-200").hash == packed.hash
+    assert loader.read(tmp_path / "data set").hash == packed.hash
+    assert loader.read(tmp_path / "data set/tiny-imagenet-200").hash == packed.hash
     image = tmp_path / "data set/tiny-imagenet-200/train/n01/images/n01_0.JPEG"
     image.write_bytes(formats.encoded(images[0, 0], "JPEG"))
-    assert source.read(tmp_path / "data set").hash != packed.hash
+    assert loader.read(tmp_path / "data set").hash != packed.hash
     image.unlink()
     with pytest.raises(EnvironmentProblem, match="11 samples"):
-        source.read(tmp_path / "data set")
+        loader.read(tmp_path / "data set")
 
 
 def test_what_lies_there_is_said(tmp_path):

@@ -21,7 +21,7 @@ from bench import data
 from bench.data import digits5, femnist, vision
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import Original
-from bench.data.files import FileSource
+from bench.data.file_loaders import FileLoader
 from bench.errors import EnvironmentProblem
 
 __all__ = ["folder", "surroundings"]
@@ -36,10 +36,10 @@ def same(dataset: Dataset, train: Part, test: Part) -> None:
     assert (dataset.train_x.dtype, dataset.train_y.dtype) == (np.uint8, np.int64)
 
 
-def put_all(source: FileSource, folder: Path, blobs: list[bytes]) -> tuple[Original, ...]:
-    """The files of a source, with these contents; those that have a checksum get that of their content."""
+def put_all(loader: FileLoader, folder: Path, blobs: list[bytes]) -> tuple[Original, ...]:
+    """The files of a loader, with these contents; those that have a checksum get that of their content."""
     files = []
-    for file, blob in zip(source.files, blobs, strict=True):
+    for file, blob in zip(loader.files, blobs, strict=True):
         formats.put(folder / file.path, blob)
         files.append(formats.published(file, blob) if file.md5 else file)
     return tuple(files)
@@ -53,24 +53,24 @@ def channels_first(part: Part) -> Part:
 
 
 def small_idx(
-    source: vision.Vision, folder: Path, classes: int = 10
+    loader: vision.Vision, folder: Path, classes: int = 10
 ) -> tuple[vision.Vision, Part, Part]:
     train, test = formats.draw(60, (28, 28), classes, 1), formats.draw(40, (28, 28), classes, 2)
-    blobs = [formats.idx(array) for x, y in (train, test) for array in (x, y + source.first_label)]
-    files = put_all(source, folder, blobs)
+    blobs = [formats.idx(array) for x, y in (train, test) for array in (x, y + loader.first_label)]
+    files = put_all(loader, folder, blobs)
     return (
-        formats.small(source, 60, 40, files=files),
+        formats.small(loader, 60, 40, files=files),
         (train[0][:, None], train[1]),
         (test[0][:, None], test[1]),
     )
 
 
-@pytest.mark.parametrize(("source", "classes"), [(vision.MNIST, 10), (vision.EMNIST_LETTERS, 26)])
-def test_idx_files_are_read_and_letters_counted_from_zero(folder, source, classes):
-    source, train, test = small_idx(source, folder, classes)
-    formats.put(folder / source.theirs / "processed/training.pt", b"of an older torchvision")
-    formats.put(folder / source.theirs / "processed/test.pt", b"")
-    same(source.read(folder), train, test)
+@pytest.mark.parametrize(("loader", "classes"), [(vision.MNIST, 10), (vision.EMNIST_LETTERS, 26)])
+def test_idx_files_are_read(folder, loader, classes):
+    loader, train, test = small_idx(loader, folder, classes)
+    formats.put(folder / loader.theirs / "processed/training.pt", b"of an older torchvision")
+    formats.put(folder / loader.theirs / "processed/test.pt", b"")
+    same(loader.read(folder), train, test)
 
 
 def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
@@ -82,58 +82,58 @@ def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
     return formats.small(vision.USPS, 30, 20, files=files), parts
 
 
-def test_usps_is_the_same_in_its_three_places(folder, tmp_path):
-    source, parts = small_usps(folder)
-    usps = source.read(folder)
+def test_usps_is_equal_in_three_places(folder, tmp_path):
+    loader, parts = small_usps(folder)
+    usps = loader.read(folder)
     for values, labels, x, y in (
         (*parts[0], usps.train_x, usps.train_y),
         (*parts[1], usps.test_x, usps.test_y),
     ):
         np.testing.assert_array_equal(y, labels)
         assert np.abs(x.reshape(len(x), 256) - (values + 1) * 127.5).max() <= 1
-    for file in source.files:
+    for file in loader.files:
         formats.put(tmp_path / "fedbn/USPS" / file.path, (folder / file.path).read_bytes())
-    assert source.read(tmp_path / "fedbn").hash == usps.hash
+    assert loader.read(tmp_path / "fedbn").hash == usps.hash
     tables = {"train": (usps.train_x[:, 0], usps.train_y), "test": (usps.test_x[:, 0], usps.test_y)}
     formats.usps_tables(tmp_path / "tables", tables)
-    assert source.missing(tmp_path / "tables") == []
-    assert source.read(tmp_path / "tables").hash == usps.hash
+    assert loader.missing(tmp_path / "tables") == []
+    assert loader.read(tmp_path / "tables").hash == usps.hash
     # The hub's own client keeps versions of a repository in its cache.
     shutil.copytree(
         tmp_path / "tables/usps", tmp_path / "hub/datasets--flwrlabs--usps/snapshots/0123"
     )
-    assert source.read(tmp_path / "nothing").hash == usps.hash
+    assert loader.read(tmp_path / "nothing").hash == usps.hash
 
 
-def small_matlab(source: FileSource, folder: Path, zero: int) -> tuple[FileSource, list[Part]]:
+def small_matlab(loader: FileLoader, folder: Path, zero: int) -> tuple[FileLoader, list[Part]]:
     parts = [formats.draw(count, (32, 32, 3), seed=count) for count in (50, 30)]
     files = put_all(
-        source, folder, [formats.matlab(x, np.where(y == 0, zero, y)) for x, y in parts]
+        loader, folder, [formats.matlab(x, np.where(y == 0, zero, y)) for x, y in parts]
     )
-    return formats.small(source, 50, 30, files=files), [channels_first(part) for part in parts]
+    return formats.small(loader, 50, 30, files=files), [channels_first(part) for part in parts]
 
 
 @pytest.fixture
-def svhn(folder, monkeypatch) -> tuple[FileSource, list[Part]]:
+def svhn(folder, monkeypatch) -> tuple[FileLoader, list[Part]]:
     """A small SVHN, which torchvision takes for the published one."""
     from torchvision import datasets
 
-    source, parts = small_matlab(vision.SVHN, folder, zero=10)
+    loader, parts = small_matlab(vision.SVHN, folder, zero=10)
     listed = {
         part: ["", file.path, file.md5]
-        for part, file in zip(("train", "test"), source.files, strict=True)
+        for part, file in zip(("train", "test"), loader.files, strict=True)
     }
     monkeypatch.setattr(datasets.SVHN, "split_list", listed)
-    return source, parts
+    return loader, parts
 
 
-def test_svhn_is_found_where_torchvision_and_fedbn_have_it(folder, svhn):
-    source, parts = svhn
-    same(source.read(folder), *parts)
+def test_svhn_is_found_in_both_places(folder, svhn):
+    loader, parts = svhn
+    same(loader.read(folder), *parts)
     (folder / "SVHN").mkdir()
-    for file in source.files:
+    for file in loader.files:
         (folder / file.path).rename(folder / "SVHN" / file.path)
-    same(source.read(folder), *parts)
+    same(loader.read(folder), *parts)
 
 
 def test_cifar100_has_the_fine_labels(folder, monkeypatch):
@@ -151,43 +151,43 @@ def test_cifar100_has_the_fine_labels(folder, monkeypatch):
 # --- SynthDigits and MNIST-M
 
 
-def test_synthdigits_has_zeros_as_they_are_and_nothing_above_nine(folder):
-    source, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=10)
+def test_synthdigits_has_labels_zero_to_nine(folder):
+    loader, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=10)
     with pytest.raises(EnvironmentProblem, match="10"):
-        source.read(folder)
-    source, parts = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
-    same(source.read(folder), *parts)
+        loader.read(folder)
+    loader, parts = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
+    same(loader.read(folder), *parts)
 
 
-def small_mnist_m(folder: Path) -> tuple[FileSource, dict[str, Part]]:
+def small_mnist_m(folder: Path) -> tuple[FileLoader, dict[str, Part]]:
     counts = (("train", 40), ("valid", 20), ("test", 30))
     parts = {part: formats.draw(count, (28, 28, 3), seed=count) for part, count in counts}
     formats.put(folder / "MNIST_M/mnistm_data.pkl", formats.mnist_m(parts))
     return formats.small(digits5.MNIST_M, 60, 30), parts
 
 
-def test_mnist_m_has_the_validation_part_behind_the_training_part(folder):
-    source, parts = small_mnist_m(folder)
+def test_mnist_m_ends_with_its_validation_part(folder):
+    loader, parts = small_mnist_m(folder)
     x, y = (np.concatenate([parts[part][array] for part in ("train", "valid")]) for array in (0, 1))
-    same(source.read(folder), channels_first((x, y)), channels_first(parts["test"]))
+    same(loader.read(folder), channels_first((x, y)), channels_first(parts["test"]))
 
 
 # --- Digits-5
 
 
 @pytest.fixture
-def five(folder, svhn, monkeypatch) -> dict[str, FileSource]:
+def five(folder, svhn, monkeypatch) -> dict[str, FileLoader]:
     """Five small sources, with more images than are trained on."""
-    sources = {
+    loaders = {
         "mnist": small_idx(vision.MNIST, folder)[0],
         "svhn": svhn[0],
         "usps": small_usps(folder)[0],
         "synthdigits": small_matlab(digits5.SYNTHDIGITS, folder, zero=0)[0],
         "mnist_m": small_mnist_m(folder)[0],
     }
-    for name, source in sources.items():
-        monkeypatch.setattr(vision if hasattr(source, "theirs") else digits5, name.upper(), source)
-    return sources
+    for name, loader in loaders.items():
+        monkeypatch.setattr(vision if hasattr(loader, "theirs") else digits5, name.upper(), loader)
+    return loaders
 
 
 def as_fedbn_does(source: Dataset, trained: int) -> list[Part]:
@@ -211,9 +211,9 @@ def as_fedbn_does(source: Dataset, trained: int) -> list[Part]:
     ]
 
 
-def test_digits5_is_what_fedbn_makes_of_the_five_sources(folder, five):
-    source = formats.small(digits5.DIGITS5, 5 * 15, 20 + 16 + 10 + 16 + 18, trained=15)
-    digits, again = source.read(folder), source.read(folder)
+def test_digits5_is_composed_as_in_fedbn(folder, five):
+    loader = formats.small(digits5.DIGITS5, 5 * 15, 20 + 16 + 10 + 16 + 18, trained=15)
+    digits, again = loader.read(folder), loader.read(folder)
     parts = [as_fedbn_does(each.read(folder), 15) for each in five.values()]
     train, test = (
         [np.concatenate([part[which][array] for part in parts]) for array in (0, 1)]
@@ -229,7 +229,7 @@ def test_digits5_is_what_fedbn_makes_of_the_five_sources(folder, five):
     assert Dataset.of("digits5", train, test).hash != digits.hash, "groups count"
 
 
-def test_a_missing_or_damaged_source_of_digits5_is_named(folder, five):
+def test_a_bad_source_of_digits5_is_named(folder, five):
     file = folder / five["mnist_m"].files[0].path
     file.write_bytes(b"")
     with pytest.raises(EnvironmentProblem, match=f"{file}.*prepare mnist_m"):
@@ -251,13 +251,13 @@ def test_labels_are_whole_numbers(values: list[Any]) -> None:
 
 
 def test_fractions_of_labels_are_refused(folder, tmp_path):
-    source, _ = small_usps(folder)
-    usps = source.read(folder)
+    loader, _ = small_usps(folder)
+    usps = loader.read(folder)
     test = usps.test_x[:, 0], usps.test_y + 0.7
     tables = {"train": (usps.train_x[:, 0], usps.train_y), "test": test}
     formats.usps_tables(tmp_path / "tables", tables)
     with pytest.raises(EnvironmentProblem, match=r"row 0: label 0\.7"):
-        source.read(tmp_path / "tables")
+        loader.read(tmp_path / "tables")
     synthdigits, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
     file = folder / synthdigits.files[0].path
     content = loadmat(file)
@@ -300,7 +300,7 @@ def incomplete(monkeypatch):
     monkeypatch.setattr(femnist.Femnist, "counted", False)
 
 
-def test_a_tenth_of_each_writers_samples_of_the_hub_is_the_test_part(folder, incomplete):
+def test_femnist_tests_on_a_tenth(folder, incomplete):
     rows = hub_femnist(folder)
     whole = small_femnist().read(folder)
     assert (len(whole.train_y), len(whole.test_y)) == (72, 8)
@@ -358,7 +358,7 @@ def test_letters_and_digits_are_those_of_femnist(folder, incomplete, name, class
 
 
 @pytest.fixture
-def tiny(folder) -> tuple[FileSource, dict[str, bytes]]:
+def tiny(folder) -> tuple[FileLoader, dict[str, bytes]]:
     """Three classes whose list is not in order, in a published archive."""
     images = np.random.RandomState(0).randint(0, 256, (3, 6, 64, 64, 3)).astype(np.uint8)
     files = formats.tiny_imagenet(["n03", "n01", "n02"], images[:, :4], images[:, 4:])
@@ -371,8 +371,8 @@ def decoded(blob: bytes) -> np.ndarray:
 
 
 def test_tiny_imagenet_is_read_from_its_archive(folder, tiny):
-    source, files = tiny
-    tiny = source.read(folder)
+    loader, files = tiny
+    tiny = loader.read(folder)
     assert tiny.train_y.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert tiny.test_y.tolist() == [2, 2, 0, 0, 1, 1]
     for position, wnid in enumerate(("n01", "n02", "n03")):
@@ -384,9 +384,9 @@ def test_tiny_imagenet_is_read_from_its_archive(folder, tiny):
     )
 
 
-def test_both_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_path):
-    source, _ = tiny
-    packed = source.read(folder)
+def test_both_forms_of_tiny_imagenet_agree(folder, tiny, tmp_path):
+    loader, _ = tiny
+    packed = loader.read(folder)
     for part, kept in (("train", "train"), ("valid", "test")):
         x, y = getattr(packed, f"{kept}_x"), getattr(packed, f"{kept}_y")
         blobs = [formats.encoded(np.ascontiguousarray(image.transpose(1, 2, 0))) for image in x]
@@ -395,7 +395,7 @@ def test_both_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_path):
             / f"hub/datasets--zh-plus--tiny-imagenet/snapshots/1/data/{part}-00000-of-00001-5a6b.parquet"
         )
         formats.images_table(file, blobs, label=y.tolist())
-    assert source.read(tmp_path / "nothing").hash == packed.hash
+    assert loader.read(tmp_path / "nothing").hash == packed.hash
     formats.images_table(file, blobs, label=[1] * len(blobs))
     with pytest.raises(EnvironmentProblem, match="1 of 3 classes"):
-        source.read(tmp_path / "nothing")
+        loader.read(tmp_path / "nothing")

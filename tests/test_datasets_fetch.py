@@ -20,7 +20,7 @@ from bench import data
 from bench.data import download, femnist, parquet, vision
 from bench.data.dataset import Dataset
 from bench.data.download import Original
-from bench.data.files import FileSource
+from bench.data.file_loaders import FileLoader
 from bench.errors import EnvironmentProblem
 
 __all__ = ["folder", "surroundings"]
@@ -55,15 +55,15 @@ def server() -> Iterator[SimpleNamespace]:
 
 
 @dataclass(frozen=True)
-class Two(FileSource):
-    """A source of two files."""
+class Two(FileLoader):
+    """A loader of two files."""
 
     def parse(self, folder: Path) -> Dataset:
         raise AssertionError("only fetched here")
 
 
 @pytest.fixture
-def source(server: SimpleNamespace) -> Two:
+def loader(server: SimpleNamespace) -> Two:
     """Two files, each by itself on the server."""
     files = []
     for name, blob in CONTENT.items():
@@ -86,33 +86,33 @@ def files_in(folder: Path) -> list[str]:
 WHOLE = [".usps.lock", "set/first", "set/second"]
 
 
-def test_missing_files_are_downloaded_and_nothing_else_stays(folder, server, source):
-    source.fetch(folder, offline=False)
+def test_missing_files_are_downloaded(folder, server, loader):
+    loader.fetch(folder, offline=False)
     assert files_in(folder) == WHOLE
     assert {name: (folder / "set" / name).read_bytes() for name in CONTENT} == CONTENT
     (folder / "set/second").unlink()
     server.files.pop("/first")
-    source.fetch(folder, offline=False)
+    loader.fetch(folder, offline=False)
     assert files_in(folder) == WHOLE
 
 
 @pytest.mark.parametrize("damage", ["cut", "another"])
-def test_another_file_is_refused_and_does_not_take_its_place(folder, server, source, damage):
+def test_a_wrong_download_is_refused(folder, server, loader, damage):
     if damage == "cut":
         server.cut = [200_000, 200_000, 70, 70]  # torchvision asks for the address first
     else:
         server.files["/second"] = b"another"
     with pytest.raises(EnvironmentProblem, match="USPS"):
-        source.fetch(folder, offline=False)
+        loader.fetch(folder, offline=False)
     assert "set/second" not in files_in(folder)
     server.files["/second"] = CONTENT["second"]
-    source.fetch(folder, offline=False)
+    loader.fetch(folder, offline=False)
     assert files_in(folder) == WHOLE
 
 
-def test_offline_uses_the_archive_that_is_here_and_no_network(folder, server, source):
+def test_offline_unpacks_the_archive_that_is_here(folder, server, loader):
     with pytest.raises(data.MissingData, match=rf"{folder}: set/first, set/second"):
-        source.fetch(folder, offline=True)
+        loader.fetch(folder, offline=True)
     assert not folder.exists()
     packed = archived(server, b"")
     archive = formats.put(folder / "all.zip", formats.zipped(CONTENT))
@@ -126,7 +126,7 @@ def test_offline_uses_the_archive_that_is_here_and_no_network(folder, server, so
 
 
 @pytest.mark.parametrize("place", ["folder/", "../../"])
-def test_files_are_found_in_an_archive_by_name(folder, server, place):
+def test_archives_are_searched_by_file_name(folder, server, place):
     blob = formats.zipped(
         {f"{place}{name}": blob for name, blob in {**CONTENT, "third": b""}.items()}
     )
@@ -155,15 +155,13 @@ def test_a_swollen_archive_is_not_unpacked(folder, server, monkeypatch):
     assert files_in(folder) == [".usps.lock"]
 
 
-def test_a_folder_that_cannot_be_made_is_named(source, tmp_path):
+def test_an_unwritable_folder_is_named(loader, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/file/data.*--data-dir"):
-        source.fetch(tmp_path / "file/data", offline=False)
+        loader.fetch(tmp_path / "file/data", offline=False)
 
 
-def test_torchvision_downloads_its_own_and_only_what_is_missing_is_kept(
-    folder, server, monkeypatch
-):
+def test_torchvision_downloads_only_missing_files(folder, server, monkeypatch):
     from torchvision import datasets
 
     rng = np.random.RandomState(3)
@@ -174,12 +172,12 @@ def test_torchvision_downloads_its_own_and_only_what_is_missing_is_kept(
         files.append(formats.published(file, blob))
         listed[part] = [f"{server.url}/{file.path}", file.path, files[-1].md5]
     monkeypatch.setattr(datasets.USPS, "split_list", listed)
-    source = formats.small(vision.USPS, 30, 20, files=tuple(files))
+    loader = formats.small(vision.USPS, 30, 20, files=tuple(files))
     mine = formats.put(folder / "usps.bz2", server.files["/usps.bz2"]).stat()
-    source.fetch(folder, offline=False)
+    loader.fetch(folder, offline=False)
     assert files_in(folder) == [".usps.lock", "usps.bz2", "usps.t.bz2"]
     assert (folder / "usps.bz2").stat().st_ino == mine.st_ino
-    assert len(source.read(folder).test_y) == 20
+    assert len(loader.read(folder).test_y) == 20
 
 
 # --- the hub's parquet files
@@ -208,7 +206,7 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_some_of_a_parts_files_are_no_part_and_two_downloads_are_not_mixed(tmp_path, first):
+def test_downloads_are_not_mixed(tmp_path, first):
     names = [
         f"train-{number:05}-of-00003-{number}a6b.parquet" for number in range(first, first + 3)
     ]

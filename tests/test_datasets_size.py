@@ -28,7 +28,7 @@ def test_padding_puts_the_image_in_the_middle():
 
 
 @pytest.mark.parametrize("image_size", ["pad32", "resize32"])
-def test_a_sized_data_set_is_another_one_and_is_made_once(image_size):
+def test_a_sized_data_set_is_cached(image_size):
     toy = toy_dataset()
     found = toy.sized(image_size)
     assert found.train_x.shape == (66, 1, 32, 32)
@@ -44,14 +44,14 @@ def test_a_sized_data_set_is_another_one_and_is_made_once(image_size):
     assert info.sized(image_size) is info
 
 
-def test_too_large_an_image_is_resized_but_not_padded():
+def test_large_images_cannot_be_padded():
     info = data.info("tiny_imagenet")
     assert info.sized("resize32").input_shape == (3, 32, 32)
     with pytest.raises(UsageError, match="tiny_imagenet"):
         info.sized("pad32")
 
 
-def test_a_size_without_effect_is_no_part_of_a_run():
+def test_an_idle_size_enters_no_key():
     assert canonical(replace(SETTINGS["fedkf", "cifar10"], image_size="pad32")).image_size == "own"
     assert canonical(replace(FEMNIST, partition="lda", alpha=0.5)).image_size == "pad32"
     with pytest.raises(UsageError, match="pad32"):
@@ -66,7 +66,7 @@ def test_a_size_without_effect_is_no_part_of_a_run():
         )
 
 
-def test_the_model_is_checked_against_the_resulting_size():
+def test_models_are_checked_against_the_size():
     assert supply(entry("fedavg"), FEMNIST).model == "cnn_femnist"
     with pytest.raises(UsageError, match="cnn_femnist"):
         supply(entry("fedavg"), replace(FEMNIST, image_size="own"))

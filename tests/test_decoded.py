@@ -77,7 +77,7 @@ def test_our_own_files_are_read_whole(kind: str, monkeypatch: pytest.MonkeyPatch
     assert asked.schema.field("algorithm").type == pa.string()
 
 
-def test_a_file_of_one_row_is_read_at_once(tmp_path: Path) -> None:
+def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
     path = Store(tmp_path).write(make_row(), curve_of(0))
     assert decoded.expanding(pq.read_metadata(path), path.stat().st_size) == []
 

@@ -22,7 +22,7 @@ def rng(seed=0):
 
 
 @pytest.mark.parametrize(("classes", "clients"), [(10, 10), (10, 3), (100, 20), (5, 1)])
-def test_fedkf_lets_clients_take_turns_at_the_largest_share(classes, clients):
+def test_fedkf_clients_take_turns(classes, clients):
     shares = _turns(classes, clients, 0.1, rng())
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     favourites = shares.argmax(axis=1)
@@ -44,7 +44,7 @@ def naive_turns(classes, clients, alpha, rng):
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.1])
-def test_changing_places_is_the_same_as_drawing_again(alpha):
+def test_swapping_equals_drawing_again(alpha):
     one, other = rng(1), rng(2)
     ours = np.array([_turns(5, 4, alpha, one) for _ in range(3000)])
     naive = np.array([naive_turns(5, 4, alpha, other) for _ in range(3000)])

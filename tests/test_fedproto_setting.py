@@ -24,7 +24,7 @@ from bench.engine.network import Network, initial_params, make_module
 from bench.engine.simulation import Simulation
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
-from bench.planning.tables import candidates_of, places_of
+from bench.planning.tables import counterparts_of, places_of
 from bench.selftest.toy import gap, simulate
 from bench.sweep import command as sweep
 from leaderboards import Store
@@ -123,7 +123,7 @@ def test_own_weights_are_no_part_of_an_older_key() -> None:
 def test_a_cell_has_both_predictions() -> None:
     cells = places_of("fedproto", "1")
     for cell in cells:
-        rows = [candidate.algorithm for candidate in candidates_of(cell)]
+        rows = [counterpart.algorithm for counterpart in counterparts_of(cell)]
         name = cell.printed.algorithm
         assert rows == ([name, f"{name}_proto"] if name == "fedproto" else [name])
     models_of = {cell.printed.printed: cell.setting.client_models for cell in cells}

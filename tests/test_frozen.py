@@ -30,7 +30,7 @@ from bench.engine.network import Network, constant_names, initial_params, make_m
 from bench.engine.simulation import Simulation
 from bench.engine.together import advance_together
 from bench.errors import UsageError
-from bench.models import plugins
+from bench.models import outside
 from bench.planning.run_spec import setting_identity
 from bench.trial import results
 
@@ -261,7 +261,7 @@ def test_frozen_weights_are_in_the_version(world: Path) -> None:
     versions = []
     for scale in (1.0, 1.0, 2.0):
         torch.save(torch.full((16, 64), scale), world / "weights.pt")
-        plugins.examined.cache_clear()
+        outside.examined.cache_clear()
         versions.append(setting_identity(setting)["model_version"])
     assert versions[0] == versions[1] != versions[2]
 

@@ -24,7 +24,7 @@ ALLOWED = {
 # Within bench, each imports only from those before it, at whatever level.
 LAYERS = (
     "errors",
-    "states",
+    "state_files",
     "machine",
     "provenance",
     "execution",

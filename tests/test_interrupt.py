@@ -22,7 +22,7 @@ from bench.executors.progress import Quiet
 from bench.executors.trials import Interruption
 from bench.planning.run_spec import RunSpec
 from bench.provenance import command_columns
-from bench.states import saved_runs
+from bench.state_files import saved_runs
 from bench.sweep import command as sweep
 from bench.trial.trial import Trial
 from leaderboards import Store

@@ -17,10 +17,10 @@ from leaderboards import NUMBERS, Store
 from leaderboards.board import current, leaderboard, with_seeds
 from leaderboards.numbers import number_named
 from leaderboards.problems import cell_of
-from leaderboards.published import Candidate, printed_cells
+from leaderboards.published import Counterpart, printed_cells
 from leaderboards.replication import replications
 from leaderboards.rows.frames import to_pandas
-from leaderboards.tables import Table, tables_of
+from leaderboards.tables import ResultTable, tables_of
 from leaderboards.tables.over_cells import over_cells
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The
@@ -81,7 +81,7 @@ def selected(board: pd.DataFrame) -> dict[str, list[int]]:
 # Statistics
 
 
-def test_means_and_spreads_are_those_computed_by_hand():
+def test_means_and_spreads_by_hand():
     board = board_of(fixture_rows()).set_index(["algorithm", "hp_x"])
     for algorithm in FIXTURE:
         assert (board.loc[algorithm, "best_accuracy_mean"] * 64).tolist() == list(MEANS[algorithm])
@@ -90,7 +90,7 @@ def test_means_and_spreads_are_those_computed_by_hand():
     assert board["configurations"].eq(3).all()
 
 
-def test_what_some_seeds_lack_has_a_count_and_no_mean():
+def test_incomplete_numbers_have_no_mean():
     rows = [
         run("a", 1, seed, 40, 40, local_accuracy_mean=0.9 if seed == 0 else None)
         for seed in range(3)
@@ -105,7 +105,7 @@ def test_what_some_seeds_lack_has_a_count_and_no_mean():
     assert any("k of n" in note for note in table.notes)
 
 
-def test_the_leaderboard_does_not_depend_on_the_order_of_runs():
+def test_the_order_of_runs_does_not_matter():
     runs = to_pandas(table_of(fixture_rows()))
     before = runs.copy()
     pd.testing.assert_frame_equal(
@@ -122,11 +122,11 @@ def test_no_runs_make_an_empty_leaderboard():
 # Selection and ranks
 
 
-def test_selection_is_by_validation_and_ties_go_to_the_first():
+def test_selection_is_by_validation():
     assert selected(board_of(fixture_rows())) == {name: [x] for name, x in SELECTED.items()}
 
 
-def test_ranks_are_among_the_selected_and_ties_share_the_smaller():
+def test_ranks_are_among_selected_rows():
     board = board_of(fixture_rows())
     ranks = board[board["selected"]].set_index("algorithm")["best_accuracy_rank"]
     assert ranks.to_dict() == RANKS
@@ -147,7 +147,7 @@ def test_less_is_better_for_costs():
     assert board_of(rows).set_index("algorithm")["seconds_rank"].to_dict() == {"a": 2, "b": 1}
 
 
-def test_a_lucky_single_seed_is_not_selected_before_three():
+def test_three_seeds_precede_a_lucky_one():
     rows = [row for row in fixture_rows() if row["algorithm"] == "fedavg"] + [
         run("fedavg", 4, 0, 64, 64)
     ]
@@ -194,7 +194,7 @@ def test_each_cell_selects_for_itself():
     assert board["cell"].nunique() == 3
 
 
-def test_without_validation_a_lone_configuration_is_selected_and_none_of_several():
+def test_without_validation_nothing_is_selected():
     def blind(*arguments: Any) -> dict[str, Any]:
         return run(*arguments, None, 40, selected_on="none", setting={"validation_fraction": 0.0})
 
@@ -216,7 +216,7 @@ def test_runs_that_disagree_about_selection_select_nothing():
     assert mixed["selected_on"].tolist() == ["mixed"]
 
 
-def test_a_model_variant_competes_in_the_cell_of_its_model():
+def test_model_variants_share_a_cell():
     rows = [run("fedavg", 1, 0, 40, 40, setting={"model": "cnn"})]
     rows += [run("moon", 1, 0, 40, 44, setting={"model": "cnn+head"})]
     rows += [
@@ -232,7 +232,7 @@ def test_a_model_variant_competes_in_the_cell_of_its_model():
     assert cell_of('{"model":"cnn"}') == cell_of('{"model":"cnn+bn"}') != cell_of('{"model":"mlp"}')
 
 
-def test_references_have_no_rank_and_diverged_runs_the_last():
+def test_references_and_diverged_runs_rank_last():
     rows = [
         run("centralized", 1, 0, 60, 60),
         run("a", 1, 0, 40, 6, diverged=True),
@@ -312,7 +312,7 @@ def test_every_table_shows_the_same_version(tmp_path, capsys):
         store.write(row, [(1, "accuracy", row["best_accuracy"])])
     new = make_row("fedavg")
     setting = json.loads(new["setting_json"])
-    asked = Candidate(printed_cells()[0], "fedavg", new["hp_json"], setting, "")
+    asked = Counterpart(printed_cells()[0], "fedavg", new["hp_json"], setting, "")
     (found,) = replications([asked], store)
     assert (found.n, found.mean) == (3, pytest.approx(2e-5))
     results = read([tmp_path])
@@ -345,7 +345,7 @@ def test_flags_are_those_of_any_finished_run():
 # Tables
 
 
-def texts(table: Table) -> dict[str, list[str]]:
+def texts(table: ResultTable) -> dict[str, list[str]]:
     return {
         f"{row.label} {row.hyperparameters}".strip(): [cell.text() for cell in row.cells]
         for row in table.rows
@@ -360,7 +360,7 @@ def test_a_table_shows_the_selected_best_first():
     assert texts(table)["fedgkd x=2"] == ["67.19 ± 3.12 (3)"]
 
 
-def test_all_configurations_stand_together_and_only_the_selected_are_ranked():
+def test_only_selected_configurations_are_ranked():
     (table,) = tables_of(board_of(fixture_rows()), [BEST], all_configurations=True)
     assert [row.hyperparameters for row in table.rows] == ["x=1", "x=2", "x=3"] * 3
     assert [row.cells[0].rank for row in table.rows] == [
@@ -396,7 +396,7 @@ def test_columns_are_alpha_by_participation_by_metric():
     ]
 
 
-def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
+def test_other_settings_have_their_own_tables():
     rows = [run("a", 1, 0, 40, 40, setting={"weight_decay": decay}) for decay in (0.0, 1e-4)]
     first, second = tables_of(board_of(rows), [BEST])
     assert "weight_decay 0" in first.captions[1]
@@ -404,7 +404,7 @@ def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
     assert "momentum" not in "".join(first.captions)
 
 
-def test_untuned_hyperparameters_are_shown_only_where_nothing_was_tuned():
+def test_untuned_hyperparameters_are_mostly_hidden():
     lone = [run("a", 1, 0, 40, 40)]
     assert tables_of(board_of(lone), [BEST])[0].rows[0].hyperparameters == "x=1"
     (table,) = tables_of(board_of([*lone, run("b", 1, 0, 40, 40), run("b", 2, 0, 41, 40)]), [BEST])
@@ -433,7 +433,7 @@ def test_what_is_not_a_number_is_said():
     assert all(sign in notes for sign in ("(1)", "†", "§", "failed", "stopped", "DIVERGED"))
 
 
-def test_configurations_among_which_nothing_was_selected_are_all_listed():
+def test_undecided_configurations_are_all_listed():
     blind = {"selected_on": "none", "setting": {"validation_fraction": 0.0}}
     rows = [run("a", x, 0, None, 40 + x, **blind) for x in (1, 2)] + [
         run("b", 1, 0, None, 20, **blind)
@@ -451,7 +451,7 @@ def test_fixed_values_unlike_their_defaults_are_shown() -> None:
     assert {line.label: line.hyperparameters for line in table.rows} == {"a": "y=2", "b": ""}
 
 
-def test_a_table_marks_whom_the_leaderboard_excludes_from_being_best():
+def test_tables_mark_excluded_algorithms():
     """MOON varies too much to be told from FedProx; the others are below it by about the same at every seed."""
     accuracies = {
         "fedavg": (50, 52, 54),
@@ -482,13 +482,13 @@ def test_a_table_marks_whom_the_leaderboard_excludes_from_being_best():
     assert cells["fedgkd"].text().endswith("(3)×")
 
 
-def test_hyperparameters_stand_in_the_place_of_their_column():
+def test_hyperparameters_follow_their_columns():
     rows = [run("a", x, 0, 40, 40, setting={"alpha": alpha}) for x, alpha in ((1, 0.1), (2, 1.0))]
     rows += [run("b", 1, 0, 40, 40, setting={"alpha": alpha}) for alpha in (0.1, 0.5, 1.0)]
     assert list(texts(tables_of(board_of(rows), [BEST])[0])) == ["b", "a x=1|–|2"]
 
 
-def test_one_seed_is_not_ranked_because_three_missed_the_target():
+def test_a_missed_target_ranks_no_single_seed():
     target = number_named("rounds@70")
     runs = to_pandas(
         table_of([run("a", 1, seed, 40, 40) for seed in range(3)] + [run("b", 1, 0, 40, 40)])
@@ -502,7 +502,7 @@ def test_one_seed_is_not_ranked_because_three_missed_the_target():
 
 
 @pytest.mark.parametrize("others", [("fedavg",), ("fedavg", "fedgkd")])
-def test_what_diverged_in_a_cell_is_the_last_there_over_cells(others):
+def test_diverged_algorithms_are_last_over_cells(others):
     """A cell in which it failed, and only one algorithm has a value, does not count."""
     places = [(alpha, seed) for alpha in (0.1, 0.5, 1.0) for seed in range(3)]
     rows = [

@@ -27,7 +27,7 @@ from rows import CURVE, START, curve_of, failed_row, make_row, sound_row
 
 from bench import artifacts, boards
 from bench.errors import UsageError
-from bench.states import STATE_VERSION
+from bench.state_files import STATE_VERSION
 from bench.sweep import command as sweep
 from bench.sweep.preflight import mirror_url
 from bench.sync import mirror
@@ -73,7 +73,7 @@ def view(out: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 def assert_same(left: Path, right: Path) -> None:
     for ours, theirs in zip(view(left), view(right), strict=True):
         pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
-    assert not validate(right).findings
+    assert not validate(right).faults
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(
     save_state(out, 5)
     done = push(out, there.as_uri())
     assert (done.rows, done.tracked, done.states) == (5, 1, 1)
-    assert not validate(there).findings, "a mirror is a result folder"
+    assert not validate(there).faults, "a mirror is a result folder"
     again = tmp_path / "again"
     found = pull(again, there.as_uri())
     assert (found.rows, found.tracked, found.states) == (5, 1, 1)
@@ -198,7 +198,7 @@ def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
         for r, _ in map(view, (left, right, there))
     ]
     assert rows[0] == rows[1] == rows[2]
-    assert "disagree" in validate(left).findings[0].problem
+    assert "disagree" in validate(left).faults[0].problem
 
 
 def test_compaction_of_the_folder_compacts_the_mirror(tmp_path: Path, there: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_push_that_ends_anywhere_leaves_whole_things(
     save_state(out, 2)
     with suppress(MirrorProblem):
         over(Failing(steps), out, there).push()
-    problems = {finding.problem for finding in validate(there).findings}
+    problems = {fault.problem for fault in validate(there).faults}
     assert not [
         one for one in problems if "not a parquet" not in one and "without a row" not in one
     ]
@@ -376,7 +376,7 @@ def test_a_broken_file_in_the_mirror_is_named(
     assert sweep.main([*SWEEP, "--out", str(tmp_path / "other"), "--mirror", str(there)]) == 3
     assert str(broken) in capsys.readouterr().err
     assert boards.main(["push", str(there), str(out)]) == 0, "who has it whole brings it back"
-    assert not validate(there).findings
+    assert not validate(there).faults
 
 
 def test_a_failing_mirror_is_said_once_and_caught_up(

@@ -61,7 +61,7 @@ def test_numbers_are_read_off_a_curve(name: str) -> None:
     assert number_named(name).value(curve_of(POINTS)) == READ[name]
 
 
-def test_values_that_are_no_numbers_are_left_out() -> None:
+def test_values_without_numbers_are_omitted() -> None:
     curve = curve_of(
         [*POINTS, (4, "loss", float("nan")), (5, "loss", float("inf")), (6, "loss", None)]
     )
@@ -109,9 +109,7 @@ def rows_of(out: Path, capsys: pytest.CaptureFixture[str], *names: str) -> list[
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
-def test_any_metric_of_the_curves_is_a_column(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_metric_can_be_a_column(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = rows_of(out, capsys, "val_accuracy@last", "loss@2", "kl")
     found = {(row["algorithm"], row["metric"]): row for row in rows}
     assert float(found["fedavg", "val_accuracy@last"]["mean"]) == 0.3
@@ -122,9 +120,7 @@ def test_any_metric_of_the_curves_is_a_column(
     assert found["fedavg", "kl"]["mean"] == ""
 
 
-def test_a_metric_that_no_curve_has_is_refused(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_absent_metric_is_refused(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(["--out", str(out), "--metric", "k1@last"]) == 2
     said = capsys.readouterr().err
     assert "did you mean kl?" in said

@@ -16,8 +16,8 @@ from algorithms import entry
 from bench import data
 from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
+from bench.data.outside import Arrays
 from bench.data.partition import partition
-from bench.data.plugins import Arrays
 from bench.data.splits import split
 from bench.errors import UsageError
 from bench.planning.options import SweepOptions
@@ -72,9 +72,7 @@ def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[
     )
 
 
-def test_a_short_run_has_not_diverged_and_another_data_set_is_not_reproduced(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_short_runs_and_other_data_sets(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No paper says how long it should be; and what has hardly begun may do no better than guessing."""
     short = (
         "--rounds",
@@ -208,9 +206,9 @@ def test_wrong_arrays_are_refused(world: Path, mistake: str) -> None:
 def test_a_missing_file_is_missing_data(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "my_data.npz").unlink()
     assert data.read("my_world:SHAPES") is None
-    assert "my_data.npz" in data.source("my_world:SHAPES").missing(world)[0]
+    assert "my_data.npz" in data.loader("my_world:SHAPES").missing(world)[0]
     with pytest.raises(MissingData, match=r"my_data\.npz"):
-        data.source("my_world:SHAPES").read(world)
+        data.loader("my_world:SHAPES").read(world)
     planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
     assert json.loads(planned.stdout)["trials"][0]["partition"].startswith("unknown")
     assert sweep.main(["--algo", "fedavg", *OWN, "--out", "o"]) == 3
@@ -307,7 +305,7 @@ def test_too_few_samples_name_who_takes_them(
 # Keys
 
 
-def test_keys_of_this_suites_own_are_what_they_were() -> None:
+def test_built_in_keys_are_unchanged() -> None:
     for setting in (
         Setting(),
         Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None),
@@ -324,7 +322,7 @@ def key(setting: Setting = SETTING) -> str:
     return RunSpec("fedavg", {}, setting, 0).key
 
 
-def test_the_content_of_a_data_set_is_in_its_key(world: Path) -> None:
+def test_content_enters_the_run_key(world: Path) -> None:
     setting = Setting(dataset="my_world:SHAPES")
     before = key(setting)
     module, (train, test) = world / "my_world.py", shapes()

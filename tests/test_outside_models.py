@@ -12,7 +12,7 @@ from outside_world import install, place, world
 from bench import models
 from bench.engine import tracking
 from bench.errors import UsageError
-from bench.models import plugins
+from bench.models import outside
 from bench.trial import results
 
 __all__ = ["place", "world"]
@@ -41,7 +41,7 @@ def test_figures_are_counted(world: Path, form: str) -> None:
     made = models.make(name, SHAPE, 3)
     assert made.head.out_features == 3
     assert models.num_parameters(name, SHAPE, 3) == trainable(made)
-    assert plugins.examined(name, SHAPE) == plugins.BodyFacts(32, 64 * 32 + 32, None)
+    assert outside.examined(name, SHAPE) == outside.BodyFacts(32, 64 * 32 + 32, None)
     assert made(torch.zeros(4, *SHAPE)).logits.shape == (4, 3)
 
 

@@ -27,7 +27,7 @@ def ask(
     return partition(f"{name}:own").function(wanted, np.random.RandomState(0))
 
 
-def test_positions_come_ascending_and_some_may_be_left(world: Path) -> None:
+def test_positions_come_in_ascending_order(world: Path) -> None:
     code = (
         "def own(wanted, rng):\n"
         "    return [rng.permutation(20)[4 * k : 4 * k + 4].astype('int32') for k in range(1)]\n"
@@ -37,7 +37,7 @@ def test_positions_come_ascending_and_some_may_be_left(world: Path) -> None:
     np.testing.assert_array_equal(found, np.sort(np.random.RandomState(0).permutation(20)[:4]))
 
 
-def test_alpha_is_given_to_those_that_say_so(world: Path) -> None:
+def test_alpha_is_given_on_request(world: Path) -> None:
     function = (
         "def deal(wanted, rng):\n"
         "    ends = np.cumsum(rng.dirichlet([wanted.concentration()] * wanted.num_clients))[:-1]\n"
@@ -85,7 +85,7 @@ def test_what_is_no_partition_is_refused(world: Path, code: str) -> None:
         ask(code, world, name)
 
 
-def test_the_command_says_what_is_wrong_with_a_partition(
+def test_the_command_explains_a_bad_partition(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (world / "short.py").write_text("def own(wanted, rng):\n    return [[0]]\n")

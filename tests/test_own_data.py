@@ -38,7 +38,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepared copies of this test's own, and a process that knows no data set yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own, "known", {})
+    monkeypatch.setattr(own, "defined", {})
     own._loaded.cache_clear()
 
 
@@ -125,7 +125,7 @@ def test_a_table_is_numbers_and_labels(tmp_path: Path) -> None:
 # What makes two runs the same
 
 
-def test_content_decides_the_run_key_and_paths_do_not(tmp_path: Path) -> None:
+def test_content_decides_the_run_key(tmp_path: Path) -> None:
     first = images(tmp_path / "d" / "one")
     second = tmp_path / ODD
     images(second.parent / "e" / "one").rename(second)
@@ -138,7 +138,7 @@ def test_content_decides_the_run_key_and_paths_do_not(tmp_path: Path) -> None:
     assert {key_of(f"folder:{second}")} != keys
 
 
-def test_a_changed_pixel_or_cell_is_another_run(tmp_path: Path) -> None:
+def test_changed_data_are_another_run(tmp_path: Path) -> None:
     root = images(tmp_path / "d")
     file = table(tmp_path / "t.csv")
     before = key_of("folder:d"), key_of("csv:t.csv", "kind")
@@ -158,13 +158,13 @@ def test_a_changed_pixel_or_cell_is_another_run(tmp_path: Path) -> None:
 def test_a_run_finds_changed_files(tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
     name = data.named("csv:t.csv", "kind")
-    source = data.source(name)
+    loader = data.loader(name)
     table(tmp_path / "t.csv", "x,kind\n" + "1,a\n2,b\n" * 9)
     with pytest.raises(EnvironmentProblem, match="has changed"):
-        source.read(tmp_path)
+        loader.read(tmp_path)
     (tmp_path / "t.csv").unlink()
     with pytest.raises(EnvironmentProblem):
-        source.read(tmp_path)
+        loader.read(tmp_path)
 
 
 def test_the_prepared_copy_is_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,14 +195,14 @@ def test_a_sweep_and_what_follows_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(tmp_path / "out", *SHORT, "--dataset", "folder:moved") == 0
     assert "1 already stored" in capsys.readouterr().err
     assert boards(["validate", "out"]) == 0
-    own.known.clear()
+    own.defined.clear()
     again = ["reproduce", row["run_key"], "--out", "out"]
     assert sweep.main(again) == 2, "the row does not say where the data are"
     assert sweep.main([*again, "--dataset", "folder:other"]) == 2
     assert sweep.main([*again, "--dataset", "folder:moved"]) == 0
 
 
-def test_a_table_is_swept_over_seeds_and_confirmed(tmp_path: Path) -> None:
+def test_a_table_is_swept_and_confirmed(tmp_path: Path) -> None:
     table(tmp_path / "t, 1.csv")
     words = ("--dataset", f"csv:{tmp_path / 't, 1.csv'}", "--set", "label=kind")
     assert run(tmp_path / "out", *SHORT, *words, "--budget", "2", "--confirm", "1") == 0
@@ -233,8 +233,8 @@ def test_a_worker_knows_what_its_driver_read(tmp_path: Path) -> None:
     values = {"label": ("kind",), "num_clients": ("2",), "rounds": ("2",)}
     (run_spec,) = make_plan(SweepOptions(("fedavg",), "csv:t.csv", values=values)).run_specs
     trainable = trainable_for([[run_spec]], [Execution(out=str(tmp_path / "out"))])
-    trainable.own_data = dict(own.known)
-    own.known.clear()
+    trainable.own_data = dict(own.defined)
+    own.defined.clear()
     worker = trainable({"index": 0})
     assert worker.step()["round"] >= 1
     worker.cleanup()

@@ -65,7 +65,7 @@ def test_every_sample_is_used_once(name):
         ("pfllib", 13, 40),
     ],
 )
-def test_every_client_gets_the_least_that_is_promised(name, num_clients, least):
+def test_every_client_gets_enough_samples(name, num_clients, least):
     smallest = [sizes_of(name, seed, num_clients, 0.3).min() for seed in range(20)]
     assert least <= min(smallest) < 2 * least
 
@@ -76,7 +76,7 @@ def test_fedgkd_groups_are_equal_chunks(num_clients):
 
 
 @pytest.mark.parametrize("num_clients", [7, 10, 13, 20, 25])
-def test_fedkf_gives_each_group_its_part_of_each_class(num_clients):
+def test_fedkf_shares_classes_among_groups(num_clients):
     parts = parts_of("fedkf", 0, num_clients)
     for first in range(0, num_clients, 10):
         group = parts[first : first + 10]
@@ -86,7 +86,7 @@ def test_fedkf_gives_each_group_its_part_of_each_class(num_clients):
 
 
 @pytest.mark.parametrize("num_clients", [13, 20])
-def test_pathological_clients_hold_six_classes_each_shared_equally(num_clients):
+def test_pathological_clients_hold_six_classes(num_clients):
     labels = np.random.RandomState(0).permutation(np.repeat(np.arange(26), 240))
     parts = parts_of("pathological", 0, num_clients, None, labels)
     counts = np.array([np.bincount(labels[part], minlength=26) for part in parts])
@@ -94,7 +94,7 @@ def test_pathological_clients_hold_six_classes_each_shared_equally(num_clients):
     assert all(np.ptp(column[column > 0]) <= 1 for column in counts.T)
 
 
-def test_too_few_pathological_clients_to_own_all_classes_are_refused():
+def test_too_few_pathological_clients_are_refused():
     labels = np.repeat(np.arange(26), 50)
     with pytest.raises(UsageError, match=r"num_clients=5 .* 300 draws"):
         parts_of("pathological", 0, 5, None, labels, max_tries=300)
@@ -205,14 +205,14 @@ def test_each_source_is_a_client():
         np.testing.assert_array_equal(part, np.flatnonzero(source == SOURCES))
 
 
-def test_a_writer_has_one_client_and_clients_as_many_writers():
+def test_clients_share_writers_equally():
     writers = 7 * np.random.RandomState(3).randint(0, 41, len(LABELS))
     held = [set(writers[part]) for part in parts_of("by_writer", groups=writers)]
     assert sum(map(len, held)) == len(set.union(*held)) == 41
     assert {len(some) for some in held} == {3, 4}
 
 
-def test_two_thousand_writers_are_drawn_and_dealt_in_equal_groups():
+def test_two_thousand_writers_are_dealt():
     drawn = []
     for seed in (0, 1):
         parts = parts_of("by_writer_2000", seed, 10)
@@ -248,7 +248,7 @@ def test_two_thousand_writers_are_drawn_and_dealt_in_equal_groups():
         ("fl_bench", "5a507c03179da53730ddf9d94bede8e5539d80b46eaf8c203dc32b36ed9477ea"),
     ],
 )
-def test_a_seed_means_the_same_clients_for_good(name, golden):
+def test_a_seed_always_gives_its_clients(name, golden):
     assert content_hash(parts_of(name)) == golden
     assert (content_hash(parts_of(name, seed=1)) == golden) == (name == "by_source")
 
@@ -269,7 +269,7 @@ def test_labels_need_not_be_consecutive():
 
 
 @pytest.mark.parametrize("name", RETRIED)
-def test_a_request_that_no_draw_meets_is_refused(name):
+def test_an_impossible_request_is_refused(name):
     labels, num_clients = np.repeat(np.arange(3), 400), 20 if name == "fedgen" else 40
     with pytest.raises(
         UsageError, match=rf"{name} with alpha=0\.01 and num_clients={num_clients} .* 500 draws"

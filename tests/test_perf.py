@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.data import DATASETS, Dataset
 from bench.data.download import Original
-from bench.data.files import FileSource
+from bench.data.file_loaders import FileLoader
 from bench.data.partition import PARTITIONS
 from bench.errors import EnvironmentProblem
 from bench.executors import runner
@@ -203,7 +203,7 @@ def test_boards_are_measured_only_on_request(capsys: pytest.CaptureFixture[str])
 
 
 @dataclass(frozen=True)
-class Counted(FileSource):
+class Counted(FileLoader):
     """A small CIFAR-10 that counts how often its files are read."""
 
     parsed: list[Path] = field(default_factory=list)

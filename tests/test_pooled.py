@@ -60,7 +60,7 @@ def test_p_is_an_enumeration_of_signs() -> None:
     assert (found.ahead, found.clusters, found.cells) == (6, 7, 1)
 
 
-def test_p_is_of_the_largest_statistic_of_all() -> None:
+def test_p_uses_the_largest_statistic() -> None:
     first = [0.3, 0.1, 0.5, 0.2, 0.1, 0.4]
     second = [0.2, -0.3, 0.1, 0.4, -0.2, 0.1]
     values = {"a": cell(*first) | {"other": cell(*second)["new"]}}
@@ -120,7 +120,7 @@ def test_few_clusters_exclude_nothing() -> None:
 
 
 @pytest.mark.parametrize(("clusters", "told"), [(1, False), (5, False), (6, True)])
-def test_a_constant_difference_is_told_by_its_signs_alone(clusters: int, told: bool) -> None:
+def test_a_constant_difference_counts_by_sign(clusters: int, told: bool) -> None:
     found = one({"a": cell(*[0.25] * clusters)})
     assert found.p == pytest.approx(min(1.0, 2 / 2**clusters))
     assert found.separable is told
@@ -209,7 +209,7 @@ def test_error_rate_and_power_are_as_documented() -> None:
 
 
 @pytest.mark.slow
-def test_the_documented_rates_are_those_of_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_rates_match_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines of docs/results.md on the first board with a gain of two points, within four standard errors."""
     docs = Path(__file__).parent.parent / "docs"
     monkeypatch.syspath_prepend(docs)

@@ -109,7 +109,7 @@ def test_metrics_are_read_off_a_curve(
     assert PrintedMetric("", quantity, rule, argument).value(CURVE) == value
 
 
-def test_a_run_is_read_as_if_it_had_ended_earlier() -> None:
+def test_a_longer_run_is_read_earlier() -> None:
     assert PrintedMetric("", "accuracy", "selected").value(CURVE, read_to=1) == 0.2
     assert PrintedMetric("", "accuracy", "best").value(CURVE, read_to=2) == 0.5
     assert PrintedMetric("", "rounds", "to_target", 0.65).value(CURVE, read_to=2) is None

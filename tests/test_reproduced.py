@@ -31,7 +31,7 @@ def fill(folder: Path, **columns: object) -> Store:
     return store
 
 
-def test_whole_runs_are_kept_without_the_machines_folders(tmp_path):
+def test_kept_runs_name_no_local_folder(tmp_path):
     store = fill(tmp_path / "a")
     store.write(make_row("fedprox", {"mu": 0.1}, shortened=True), CURVE)
     store.write(failed_row("moon"), [])
@@ -50,7 +50,7 @@ def test_whole_runs_are_kept_without_the_machines_folders(tmp_path):
     assert len(found.curves({rows["run_key"][0]})) == len(CURVE)
 
 
-def test_a_run_that_is_made_again_takes_the_place_of_the_old_one(tmp_path, capsys):
+def test_a_repeated_run_replaces_the_old(tmp_path, capsys):
     runs, curves = tmp_path / "kept.parquet", tmp_path / "kept_curves.parquet"
     fill(tmp_path / "a", final_accuracy=0.5)
     fill(tmp_path / "b", seed=1)
@@ -73,7 +73,7 @@ def rows():
     return RowFile(REPRODUCED).runs()
 
 
-def test_the_tracked_rows_are_whole_runs_of_papers_settings(rows):
+def test_kept_rows_have_papers_settings(rows):
     assert CURVES.exists()
     for row in records(rows):
         setting = json.loads(row["setting_json"])
@@ -85,7 +85,7 @@ def test_the_tracked_rows_are_whole_runs_of_papers_settings(rows):
         check_row(stored_row(row))
 
 
-def test_the_tracked_rows_say_what_their_curves_say(rows):
+def test_kept_rows_match_their_curves(rows):
     curves = RowFile(REPRODUCED).curves()
     for row in rows.to_dict("records"):
         curve = curves[curves["run_key"] == row["run_key"]]
@@ -95,7 +95,7 @@ def test_the_tracked_rows_say_what_their_curves_say(rows):
             assert found[name] == pytest.approx(row[name]), name
 
 
-def test_the_tracked_rows_are_those_of_the_present_algorithms(rows):
+def test_kept_rows_have_present_versions(rows):
     """Once an algorithm's version is raised, its kept runs are to be made again."""
     for row in rows.to_dict("records"):
         setting, hyperparameters = json.loads(row["setting_json"]), json.loads(row["hp_json"])
@@ -105,7 +105,7 @@ def test_the_tracked_rows_are_those_of_the_present_algorithms(rows):
         )
 
 
-def test_a_whole_run_of_one_cell_is_no_short_run_of_another(capsys):
+def test_a_whole_run_shortens_no_other(capsys):
     """FedCAD's Table 4 compares numbers of local epochs: 10, which were run, are no short 20."""
     assert (
         compare(["--paper", "fedcad", "--table", "4", "--out", str(REPRODUCED), "--format", "csv"])
@@ -115,7 +115,7 @@ def test_a_whole_run_of_one_cell_is_no_short_run_of_another(capsys):
     assert [cell[8] for cell in cells if cell[10] == "fedavg" and "value" in cell] == ["10"]
 
 
-def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
+def test_the_reference_board_reports_other_seeds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The choices and means of the tracked board by pandas alone, against `bench.compare`."""

@@ -107,7 +107,7 @@ def test_a_curve_of_another_schema_is_named(metric: pa.Array, tmp_path: Path) ->
     assert boards.main(["validate", str(tmp_path)]) == 3
 
 
-def test_a_segment_names_the_file_of_each_row(tmp_path: Path) -> None:
+def test_segments_name_each_rows_file(tmp_path: Path) -> None:
     path = one_row(tmp_path)
     packed = path.with_name(f"packed-{'0' * 32}.parquet")
     path.rename(packed)
@@ -134,7 +134,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("forged", IMPOSSIBLE)
-def test_a_row_with_an_impossible_value_is_named(
+def test_an_impossible_row_is_named(
     forged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -150,7 +150,7 @@ def test_a_row_with_an_impossible_value_is_named(
     ("name", "value"),
     [("hp_json", {"mu": HUGE}), ("hp_json", {"json": 1}), ("setting_json", {"extra": HUGE})],
 )
-def test_a_sound_key_does_not_save_a_poisoned_identity(
+def test_a_poisoned_identity_is_found(
     name: str, value: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = make_row()
@@ -179,9 +179,7 @@ CONTRADICTED = [
 
 
 @pytest.mark.parametrize("forged", CONTRADICTED)
-def test_a_number_that_the_curve_contradicts_stops_a_merge(
-    forged: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_contradicted_number_stops_a_merge(forged: dict[str, Any], tmp_path: Path) -> None:
     one_row(tmp_path / "theirs", **forged)
     mine = Store(tmp_path / "mine")
     mine.write(sound_row(CURVE, seed=5), CURVE)
@@ -197,7 +195,7 @@ def test_a_curve_of_impossible_accuracies_is_found(tmp_path: Path) -> None:
     assert boards.main(["validate", str(tmp_path)]) == 3
 
 
-def test_values_too_large_to_sum_count_as_none(tmp_path: Path) -> None:
+def test_too_large_values_count_as_none(tmp_path: Path) -> None:
     curve = [*CURVE, (1, "train_loss", 1e308), (2, "train_loss", 1e308)]
     Store(tmp_path / "out").write(sound_row(curve), curve)
     assert COMMANDS["report"](str(tmp_path / "out")) == 0
@@ -205,7 +203,7 @@ def test_values_too_large_to_sum_count_as_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_row_that_lacks_a_number_is_in_order(packed: bool, tmp_path: Path) -> None:
+def test_a_row_may_lack_a_number(packed: bool, tmp_path: Path) -> None:
     path = one_row(tmp_path)
     write_table(
         pq.read_table(path).drop_columns(["final_accuracy", "ema_accuracy", "selected_round"]), path

@@ -15,11 +15,11 @@ from leaderboards.board import leaderboard, with_seeds
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.numbers import NUMBERS
 from leaderboards.problems import Problem
-from leaderboards.published import Candidate, PrintedCell, printed_cells
+from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
 from leaderboards.tables import tables_of
 from leaderboards.tables.captions import captions, local_training
-from leaderboards.tables.model import Cell, Sheet, flat, number
+from leaderboards.tables.model import Sheet, TableCell, flat, number
 
 
 def printed(**where: Any) -> list[PrintedCell]:
@@ -30,9 +30,9 @@ def printed(**where: Any) -> list[PrintedCell]:
     return matching
 
 
-def candidate(cell: PrintedCell) -> Candidate:
+def counterpart(cell: PrintedCell) -> Counterpart:
     """A configuration of ours for it."""
-    return Candidate(cell, "fedavg", "{}", {"rounds": 100, "fraction": 1.0}, "")
+    return Counterpart(cell, "fedavg", "{}", {"rounds": 100, "fraction": 1.0}, "")
 
 
 def sheet_of(*replications: Replication) -> Sheet:
@@ -54,7 +54,7 @@ def words(sheet: Sheet) -> list[str]:
 def test_a_number_stands_beside_print() -> None:
     cell = printed(printed="FedAvg")[0]
     ours = (cell.value + 0.01, cell.value + 0.03)
-    sheet = sheet_of(Replication(candidate(cell), "value", ours, n=2))
+    sheet = sheet_of(Replication(counterpart(cell), "value", ours, n=2))
     (record,) = sheet.records
     assert record["ours"] == pytest.approx(cell.value + 0.02)
     assert record["difference"] == pytest.approx(0.02)
@@ -70,7 +70,7 @@ def test_a_number_stands_beside_print() -> None:
     [("missing", "not run", False), ("failed", "failed", True), ("stopped", "stopped", True)],
 )
 def test_a_state_without_number(state: str, text: str, explained: bool) -> None:
-    sheet = sheet_of(Replication(candidate(printed()[0]), state))
+    sheet = sheet_of(Replication(counterpart(printed()[0]), state))
     assert words(sheet)[0] == text
     assert any(note.startswith(text) for note in sheet.table.notes) == explained
     assert sheet.records[0]["ours"] is None
@@ -86,19 +86,19 @@ MARKS: dict[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_mark_is_explained_once(mark: str) -> None:
     first, second = printed()[:2]
-    plain = Replication(candidate(first), "value", (0.5,), n=1)
-    marked = Replication(candidate(second), "value", (0.5,), n=1, **MARKS[mark])
+    plain = Replication(counterpart(first), "value", (0.5,), n=1)
+    marked = Replication(counterpart(second), "value", (0.5,), n=1, **MARKS[mark])
     sheet = sheet_of(plain, marked)
     assert sum(mark in text for text in words(sheet)) == 1
     assert sum(note.startswith(mark) for note in sheet.table.notes) == 1
     assert not any(note.startswith(mark) for note in sheet_of(plain).table.notes)
-    absent = sheet_of(Replication(candidate(first), "missing", **MARKS[mark]))
+    absent = sheet_of(Replication(counterpart(first), "missing", **MARKS[mark]))
     assert words(absent)[0] == f"not run{mark}", "what was not run may have been tried"
 
 
 def test_shortened_fields_are_named_with_both_values() -> None:
     shortened = Replication(
-        candidate(printed()[0]), "value", (0.5,), n=1, shortened={"rounds": 3, "other": 1}
+        counterpart(printed()[0]), "value", (0.5,), n=1, shortened={"rounds": 3, "other": 1}
     )
     (note,) = [note for note in sheet_of(shortened).table.notes if note.startswith("†")]
     assert "rounds 3 for 100" in note
@@ -109,7 +109,7 @@ def test_shortened_fields_are_named_with_both_values() -> None:
 def test_fields_common_to_all_places_are_captions() -> None:
     cells = printed(printed="FedAvg", participation=0.2)
     assert len({cell.alpha for cell in cells}) > 1
-    sheet = sheet_of(*(Replication(candidate(cell), "missing") for cell in cells))
+    sheet = sheet_of(*(Replication(counterpart(cell), "missing") for cell in cells))
     shared = sheet.table.captions[0]
     assert "cifar10" in shared
     assert "C = 0.2" in shared
@@ -121,21 +121,21 @@ def test_fields_common_to_all_places_are_captions() -> None:
 def test_cells_with_runs_are_counted() -> None:
     first, second, third = printed()[:3]
     sheet = sheet_of(
-        Replication(candidate(first), "value", (0.5,), n=1),
-        Replication(candidate(second), "value", (0.5,), n=1, shortened={"rounds": 3}),
-        Replication(candidate(third), "missing"),
+        Replication(counterpart(first), "value", (0.5,), n=1),
+        Replication(counterpart(second), "value", (0.5,), n=1, shortened={"rounds": 3}),
+        Replication(counterpart(third), "missing"),
     )
     assert sheet.table.captions[-1].startswith("2 of 3 printed cells have runs, 1 of them")
 
 
 def test_intervals_overlap_or_lie_apart() -> None:
     cell = replace(printed()[0], value=0.5, std=0.01)
-    near = Replication(candidate(cell), "value", (0.50, 0.52), n=2)
-    far = Replication(candidate(cell), "value", (0.60, 0.62), n=2)
-    lone = Replication(candidate(replace(cell, std=None)), "value", (0.6,), n=1)
+    near = Replication(counterpart(cell), "value", (0.50, 0.52), n=2)
+    far = Replication(counterpart(cell), "value", (0.60, 0.62), n=2)
+    lone = Replication(counterpart(replace(cell, std=None)), "value", (0.6,), n=1)
     assert (near.overlap, far.overlap, lone.overlap) == (True, False, None)
     assert far.difference == pytest.approx(0.11)
-    partial = Replication(candidate(cell), "unreached", (0.5,), n=2)
+    partial = Replication(counterpart(cell), "unreached", (0.5,), n=2)
     assert (partial.mean, partial.std, partial.difference) == (None, None, None)
     assert words(sheet_of(partial))[0] == "reached 1 of 2"
 
@@ -202,14 +202,14 @@ def test_gaps_are_ordered_by_value() -> None:
 def test_cells_are_told_by_state() -> None:
     metric = NUMBERS["best_accuracy"]
     for state in ("missing", "failed", "stopped", "diverged"):
-        assert Cell(state, metric).text() == STATES[state][0]
-        assert not Cell(state, metric).competes
+        assert TableCell(state, metric).text() == STATES[state][0]
+        assert not TableCell(state, metric).competes
     record = {"n": 3, "selected": True, "best_accuracy_count": 2}
-    unreached = Cell("unreached", metric, record)
+    unreached = TableCell("unreached", metric, record)
     assert unreached.text() == "2 of 3"
     assert (unreached.competes, unreached.is_rival, unreached.is_pooled) == (False, True, False)
-    assert Cell("diverged", metric, record).is_pooled
-    assert not Cell("value", metric, {**record, "selected": False}).is_rival
+    assert TableCell("diverged", metric, record).is_pooled
+    assert not TableCell("value", metric, {**record, "selected": False}).is_rival
 
 
 def test_intervals_stand_in_brackets() -> None:
@@ -217,9 +217,9 @@ def test_intervals_stand_in_brackets() -> None:
     record = {"n": 3, "selected": True}
     parts = {"mean": 0.5, "std": 0.01, "low": 0.48, "high": 0.52}
     record |= {f"best_accuracy_{part}": value for part, value in parts.items()}
-    assert Cell("value", metric, record).text() == "50.00 ± 1.00 (3)"
-    assert Cell("value", metric, record, interval=True).text() == "50.00 [48.00, 52.00] (3)"
-    assert Cell("value", metric, record, marks=("partial",)).text() == "50.00 ± 1.00 (3)§"
+    assert TableCell("value", metric, record).text() == "50.00 ± 1.00 (3)"
+    assert TableCell("value", metric, record, interval=True).text() == "50.00 [48.00, 52.00] (3)"
+    assert TableCell("value", metric, record, marks=("partial",)).text() == "50.00 ± 1.00 (3)§"
 
 
 def test_numbers_have_a_sign_on_request() -> None:

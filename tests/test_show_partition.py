@@ -45,7 +45,7 @@ def test_offline_shows_the_same(capsys):
     assert printed(capsys, "--offline", "--json") == printed(capsys, "--json")
 
 
-def test_the_table_has_the_counts_and_their_sums(capsys):
+def test_the_table_has_counts_and_sums(capsys):
     found = json.loads(printed(capsys, "--json"))
     lines = printed(capsys).splitlines()
     rows = [line.split() for line in lines[3:10]]
@@ -57,7 +57,7 @@ def test_the_table_has_the_counts_and_their_sums(capsys):
     assert totals[1:] == ["1438", "10", *np.bincount(data.load("digits").train_y).astype(str)]
 
 
-def test_a_terminal_of_eighty_columns_shows_every_number(capsys, monkeypatch):
+def test_eighty_columns_show_every_number(capsys, monkeypatch):
     counts = np.random.RandomState(0).randint(0, 5000, (20, 100))
     shown = json.loads(printed(capsys, "--json")) | {
         "counts": counts.tolist(),
@@ -72,7 +72,7 @@ def test_a_terminal_of_eighty_columns_shows_every_number(capsys, monkeypatch):
     assert " ".join(rows).split() == [str(count) for count in counts[3]]
 
 
-def test_a_picture_has_a_bubble_for_each_client_and_class_held(capsys, tmp_path, monkeypatch):
+def test_a_picture_has_all_bubbles(capsys, tmp_path, monkeypatch):
     pytest.importorskip("vl_convert")
     monkeypatch.chdir(tmp_path)
     printed(capsys, "--plot", "a.svg")
@@ -99,7 +99,7 @@ def test_a_picture_has_a_bubble_for_each_client_and_class_held(capsys, tmp_path,
         (["--dataset", "cifar10"], 3, "prepare cifar10"),
     ],
 )
-def test_errors_name_the_option_or_the_way_out(capsys, tmp_path, options, status, words):
+def test_errors_name_the_next_step(capsys, tmp_path, options, status, words):
     assert main([*DIGITS, "--data-dir", str(tmp_path), *options]) == status
     said = capsys.readouterr()
     assert not said.out

@@ -34,7 +34,7 @@ def problem_for(name):
 
 @pytest.mark.parametrize("rule", ["last", "random"])
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_parts_of_a_split_are_disjoint_and_ascending(name, rule):
+def test_parts_are_disjoint_and_ascending(name, rule):
     setting, labels, groups = problem_for(name)
     found = split(replace(setting, validation_rule=rule), labels, 0, groups)
     arrays = [*found.clients, *found.local_tests, found.auxiliary, found.validation]
@@ -44,7 +44,7 @@ def test_parts_of_a_split_are_disjoint_and_ascending(name, rule):
         assert len(together(arrays)) == sum(share_of(0.8, n) for n in np.bincount(labels))
 
 
-def test_sizes_of_a_split_are_those_asked_for():
+def test_parts_have_the_requested_sizes():
     found = split(FULL, LABELS, 0)
     kept = sum(share_of(0.8, n) for n in np.bincount(LABELS))
     assert np.bincount(LABELS[found.auxiliary]).tolist() == [5] * 10
@@ -53,7 +53,7 @@ def test_sizes_of_a_split_are_those_asked_for():
         assert len(tested) == share_of(0.2, len(trained) + len(tested))
 
 
-def test_fedgkd_validates_on_the_last_tenth_of_the_file():
+def test_fedgkd_validates_on_the_last_tenth():
     labels = np.repeat(np.arange(10), 5000)
     setting = Setting(
         partition="fedgkd_groups", num_clients=20, validation_fraction=0.1, validation_rule="last"
@@ -72,7 +72,7 @@ def test_fedgkd_validates_on_the_last_tenth_of_the_file():
         {"local_test_fraction": 0.0},
     ],
 )
-def test_the_auxiliary_draw_stays_when_later_parts_change(change):
+def test_the_auxiliary_draw_is_independent(change):
     np.testing.assert_array_equal(
         split(FULL, LABELS, 0).auxiliary, split(replace(FULL, **change), LABELS, 0).auxiliary
     )
@@ -89,7 +89,7 @@ def test_the_hash_tells_seeds_and_parts_apart():
     assert len(set(hashes)) == len(hashes)
 
 
-def test_a_setting_and_a_seed_mean_the_same_split_for_good():
+def test_a_seed_always_gives_its_split():
     assert (
         split(FULL, LABELS, 3).hash
         == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
@@ -114,7 +114,7 @@ def test_shares_are_rounded_half_up(share, count, expected):
         ({"num_clients": 3000}, "num_clients.*2000"),
     ],
 )
-def test_a_split_that_cannot_be_made_names_the_field(change, message):
+def test_an_impossible_split_names_the_field(change, message):
     setting = replace(SETTING, **change)
     with pytest.raises(UsageError, match=message):
         split(setting, LABELS, 0)
@@ -128,7 +128,7 @@ def test_a_split_that_cannot_be_made_names_the_field(change, message):
         ("digits5", "by_writer", GROUPS),
     ],
 )
-def test_a_partition_that_needs_groups_is_refused_without_them(dataset, partition, groups):
+def test_partitions_without_their_groups_are_refused(dataset, partition, groups):
     setting = replace(SETTING, dataset=dataset, partition=partition)
     with pytest.raises(UsageError, match=f"{partition}.*{dataset}"):
         split(setting, LABELS, 0, groups)
@@ -146,14 +146,14 @@ class Watched:
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_a_split_is_made_of_the_fields_that_are_said_to_make_it(name):
+def test_listed_fields_decide_the_split(name):
     setting, labels, groups = problem_for(name)
     watched = Watched(setting)
     split(watched, labels, 0, groups)
     assert {"partition", "fraction"} <= watched.read <= {*FIELDS, "partition_seed_of"}
 
 
-def test_settings_of_one_split_are_alike_and_those_of_two_are_not():
+def test_equal_splits_have_equal_settings():
     assert split_like(replace(FULL, lr=0.5, rounds=3, model="cnn_cifar")) == split_like(FULL)
     assert split(split_like(FULL), LABELS, 0).hash == split(FULL, LABELS, 0).hash
     assert split_like(replace(FULL, alpha=0.7)) != split_like(FULL)

@@ -14,10 +14,10 @@ import pytest
 import torch
 from conftest import simulate, trained
 
-from bench import states
+from bench import state_files
 from bench.engine.state import StateFolder
 from bench.errors import UnusableState
-from bench.states import saved_runs
+from bench.state_files import saved_runs
 from leaderboards import StoreError
 from leaderboards.rows.schema import digest
 
@@ -48,7 +48,7 @@ def content(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_a_link_in_place_of_a_state_is_refused(folder: StateFolder, home: Path) -> None:
+def test_a_link_is_no_state(folder: StateFolder, home: Path) -> None:
     folder.path.parent.mkdir()
     folder.path.symlink_to(home)
     before = content(home)
@@ -56,7 +56,7 @@ def test_a_link_in_place_of_a_state_is_refused(folder: StateFolder, home: Path) 
         with pytest.raises(UnusableState):
             action()
     with pytest.raises(StoreError):
-        states.remove(folder.path)
+        state_files.remove(folder.path)
     assert content(home) == before
     assert saved_runs(folder.path.parent.parent) == {KEY: {}}
 
@@ -99,7 +99,7 @@ def test_only_files_of_states_are_deleted(folder: StateFolder) -> None:
     assert not folder.path.exists()
 
 
-def test_a_removal_that_is_killed_leaves_no_state(
+def test_a_killed_removal_leaves_no_state(
     folder: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(folder)
@@ -124,7 +124,9 @@ def rewrite(folder: StateFolder, change: Callable[[dict[str, Any]], dict[str, An
     assert manifest
     del manifest["digest"]
     manifest = change(manifest)
-    (folder.path / states.MANIFEST).write_text(json.dumps(manifest | {"digest": digest(manifest)}))
+    (folder.path / state_files.MANIFEST).write_text(
+        json.dumps(manifest | {"digest": digest(manifest)})
+    )
 
 
 OUTSIDE = "../../home/thesis.tex"
@@ -153,7 +155,7 @@ def test_other_names_than_a_states_are_refused(change: dict[str, Any], folder: S
 @pytest.mark.parametrize("text", ["[]", "7", "{", "[" * 10**5])
 def test_a_manifest_that_is_none_is_named(text: str, folder: StateFolder) -> None:
     save(folder)
-    (folder.path / states.MANIFEST).write_text(text)
+    (folder.path / state_files.MANIFEST).write_text(text)
     with pytest.raises(UnusableState):
         folder.manifest()
     assert saved_runs(folder.path.parent.parent) == {KEY: {}}

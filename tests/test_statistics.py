@@ -16,7 +16,7 @@ from leaderboards.stats.aggregate import (
     Improvement,
     improvement,
     iqm_interval,
-    pooled,
+    standings_of,
 )
 from leaderboards.stats.best import FromBest, from_best
 from leaderboards.stats.seeds import (
@@ -122,44 +122,44 @@ def test_a_leaderboard_has_these_intervals() -> None:
 
 
 def test_pooled_values_are_those_computed_by_hand() -> None:
-    result = pooled(VALUES)
-    assert [one.algorithm for one in result.standings] == ["fedprox", "fedavg", "fedgkd"]
-    assert [one.average_rank for one in result.standings] == pytest.approx([3 / 2, 5 / 3, 17 / 6])
-    assert [one.win_rate for one in result.standings] == pytest.approx([1 / 2, 1 / 2, 0])
-    assert [one.n for one in result.standings] == [9, 9, 9]
+    result = standings_of(VALUES)
+    assert [one.algorithm for one in result.ranked] == ["fedprox", "fedavg", "fedgkd"]
+    assert [one.average_rank for one in result.ranked] == pytest.approx([3 / 2, 5 / 3, 17 / 6])
+    assert [one.win_rate for one in result.ranked] == pytest.approx([1 / 2, 1 / 2, 0])
+    assert [one.n for one in result.ranked] == [9, 9, 9]
     assert (result.left_out, result.cells) == ({}, 3)
-    assert [(one.iqm, one.interval) for one in result.standings] == [(None, None)] * 3
+    assert [(one.iqm, one.interval) for one in result.ranked] == [(None, None)] * 3
 
 
-def test_scores_are_normalised_in_each_cell_before_they_are_pooled() -> None:
-    scores = {one.algorithm: one.iqm for one in pooled(VALUES, scales=SCALES).standings}
+def test_scores_are_normalised_by_cell() -> None:
+    scores = {one.algorithm: one.iqm for one in standings_of(VALUES, scales=SCALES).ranked}
     assert scores == pytest.approx({"fedavg": 0.28, "fedprox": 0.43, "fedgkd": -0.09})
     lacking = {key: SCALES[key] for key in ("cell 1", "cell 2")}
-    assert pooled(VALUES, scales=lacking).standings == pooled(VALUES).standings
+    assert standings_of(VALUES, scales=lacking).ranked == standings_of(VALUES).ranked
     moved = {
         key: {name: tuple(7 * value - 3 for value in own) for name, own in cell.items()}
         for key, cell in VALUES.items()
     }
     ends = {key: (7 * zero - 3, 7 * one - 3) for key, (zero, one) in SCALES.items()}
-    again = {one.algorithm: one.iqm for one in pooled(moved, scales=ends).standings}
+    again = {one.algorithm: one.iqm for one in standings_of(moved, scales=ends).ranked}
     assert again == pytest.approx(scores)
 
 
-def test_a_diverged_run_makes_an_algorithm_the_last_of_its_cell() -> None:
-    result = pooled(VALUES, diverged={"cell 1": {"fedavg"}, "cell 3": {"fedprox", "fedgkd"}})
-    ranks = {one.algorithm: one.average_rank for one in result.standings}
+def test_a_diverged_algorithm_is_last() -> None:
+    result = standings_of(VALUES, diverged={"cell 1": {"fedavg"}, "cell 3": {"fedprox", "fedgkd"}})
+    ranks = {one.algorithm: one.average_rank for one in result.ranked}
     assert ranks == pytest.approx(
         {"fedavg": (3 + 1.5 + 1) / 3, "fedprox": (1 + 1.5 + 2.5) / 3, "fedgkd": (2 + 3 + 2.5) / 3}
     )
-    wins = {one.algorithm: one.win_rate for one in result.standings}
+    wins = {one.algorithm: one.win_rate for one in result.ranked}
     assert wins == pytest.approx({"fedavg": 1.5 / 3, "fedprox": 1.5 / 3, "fedgkd": 0})
     assert not result.left_out
-    nobody = pooled(VALUES, diverged={key: set(cell) for key, cell in VALUES.items()})
-    assert [(one.average_rank, one.win_rate) for one in nobody.standings] == [(2, 0)] * 3
+    nobody = standings_of(VALUES, diverged={key: set(cell) for key, cell in VALUES.items()})
+    assert [(one.average_rank, one.win_rate) for one in nobody.ranked] == [(2, 0)] * 3
 
 
 def test_where_less_is_better_ranks_turn_round() -> None:
-    turned = {one.algorithm: one for one in pooled(VALUES, higher_is_better=False).standings}
+    turned = {one.algorithm: one for one in standings_of(VALUES, higher_is_better=False).ranked}
     assert {name: one.average_rank for name, one in turned.items()} == pytest.approx(
         {"fedavg": 4 - 5 / 3, "fedprox": 4 - 3 / 2, "fedgkd": 4 - 17 / 6}
     )
@@ -168,21 +168,21 @@ def test_where_less_is_better_ranks_turn_round() -> None:
     )
 
 
-def test_who_lacks_a_cell_or_seeds_in_one_is_left_out_also_as_a_rival() -> None:
+def test_incomplete_algorithms_are_left_out() -> None:
     for lacking, by_cost in (((), False), ((99,), True)):
         values = {key: {**cell, "moon": (90, 90, 90)} for key, cell in VALUES.items()}
         values["cell 2"]["moon"] = lacking
-        assert pooled(values).left_out.keys() == {"moon"}
-        assert pooled(values).standings == pooled(VALUES).standings
-        costs = {one.algorithm for one in pooled(values, by_seed=False).standings}
+        assert standings_of(values).left_out.keys() == {"moon"}
+        assert standings_of(values).ranked == standings_of(VALUES).ranked
+        costs = {one.algorithm for one in standings_of(values, by_seed=False).ranked}
         assert ("moon" in costs) == by_cost, "a cost is known from one seed"
     values["cell 2"]["moon"] = ()
     values["cell 1"] = {name: (1, 2) for name in values["cell 1"]} | {"moon": (5, 6, 7)}
-    assert {one.algorithm for one in pooled(values).standings} == VALUES["cell 1"].keys(), (
+    assert {one.algorithm for one in standings_of(values).ranked} == VALUES["cell 1"].keys(), (
         "moon is out in any case"
     )
     alone = {key: {"fedavg": (1, 2), "moon": (3,)} for key in VALUES}
-    assert not pooled(alone).left_out, "where nobody has three"
+    assert not standings_of(alone).left_out, "where nobody has three"
 
 
 def test_who_takes_part_in_ranks() -> None:
@@ -192,9 +192,9 @@ def test_who_takes_part_in_ranks() -> None:
 
 
 def test_nothing_pools_to_nothing() -> None:
-    assert pooled({}).standings == ()
-    apart = pooled({"cell 1": {"fedavg": (1, 2, 3)}, "cell 2": {"moon": (1, 2, 3)}})
-    assert (apart.standings, list(apart.left_out)) == ((), ["fedavg", "moon"])
+    assert standings_of({}).ranked == ()
+    apart = standings_of({"cell 1": {"fedavg": (1, 2, 3)}, "cell 2": {"moon": (1, 2, 3)}})
+    assert (apart.ranked, list(apart.left_out)) == ((), ["fedavg", "moon"])
 
 
 def test_only_seeds_are_resampled_not_cells() -> None:
@@ -202,7 +202,7 @@ def test_only_seeds_are_resampled_not_cells() -> None:
     assert low == high == pytest.approx((0.2 + 3 * 0.5 + 0.9) / 5)
 
 
-def test_too_few_seeds_in_a_cell_leave_no_interval() -> None:
+def test_too_few_seeds_leave_no_interval() -> None:
     assert iqm_interval([np.array([0.2, 0.3, 0.4]), np.array([0.5, 0.6])]) is None
     assert iqm_interval([]) is None
 
@@ -210,14 +210,14 @@ def test_too_few_seeds_in_a_cell_leave_no_interval() -> None:
 # How often one beats the other
 
 
-def test_the_probability_of_improvement_is_the_one_computed_by_hand() -> None:
+def test_the_improvement_is_computed_by_hand() -> None:
     better = improvement(VALUES, "fedavg", "fedprox")
     low, high = limits(better.interval)
     assert better.probability == pytest.approx((8.5 + 4 + 0) / 27)
     assert low < better.probability < high
 
 
-def test_in_one_cell_it_is_mann_whitneys_u() -> None:
+def test_one_cell_gives_mann_whitneys_u() -> None:
     random = np.random.default_rng(0)
     first, second = random.integers(0, 6, 8), random.integers(1, 7, 5)
     better = improvement({"cell": {"a": first, "b": second}}, "a", "b")
@@ -241,7 +241,7 @@ def test_complete_separation_claims_no_certainty() -> None:
 # Differences from a reference
 
 
-def test_a_comparison_is_the_one_computed_by_hand() -> None:
+def test_a_comparison_is_computed_by_hand() -> None:
     # fedgkd - fedavg in cell 1: -30 -22 -14, mean -22, standard deviation 8; fedprox - fedavg: -4
     # -4 -4
     prox, gkd = compared(by_seed(VALUES["cell 1"]), "fedavg")
@@ -279,7 +279,7 @@ def test_only_common_seeds_count() -> None:
 
 
 @pytest.mark.parametrize("common", [0, 1, 2])
-def test_fewer_than_three_common_seeds_are_not_tested(common: int) -> None:
+def test_two_common_seeds_are_not_tested(common: int) -> None:
     first = {seed: float(seed) for seed in range(3)}
     second = {seed + 3 - common: 10.0 + seed**2 for seed in range(3)}
     (comparison,) = compared({"a": first, "b": second}, "b")
@@ -294,7 +294,7 @@ def test_fewer_than_three_common_seeds_are_not_tested(common: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "separable"), [(3, False), (5, False), (6, True), (10, True)])
-def test_a_constant_difference_has_the_p_value_of_sign_flips(n: int, separable: bool) -> None:
+def test_a_constant_difference_has_sign_flips(n: int, separable: bool) -> None:
     first = {seed: 0.1 + seed / 7 for seed in range(n)}
     values = {
         "a": first,
@@ -323,7 +323,7 @@ def test_holm_on_a_worked_example() -> None:
     assert holm([]) == ()
 
 
-def test_what_was_not_tested_is_not_in_the_family() -> None:
+def test_untested_pairs_enter_no_family() -> None:
     values = by_seed({"a": (1, 2, 3), "b": (2, 4, 5), "c": (9, 12, 16)}) | {"d": {0: 5.0}}
     b, c, d = compared(values, "a")
     assert d.adjusted is None
@@ -359,7 +359,7 @@ def told(results: tuple[FromBest, ...]) -> dict[str, tuple[float, float, bool]]:
 
 
 @pytest.mark.parametrize("n", [3, 5, 20])
-def test_intervals_from_the_best_are_those_of_every_pair(n: int) -> None:
+def test_intervals_from_the_best_use_pairs(n: int) -> None:
     random = np.random.default_rng(n)
     partition = random.normal(size=n)
     means = {"a": 0.0, "b": 0.5, "c": -9.0, "d": 0.4, "e": -30.0}
@@ -377,7 +377,7 @@ def test_intervals_from_the_best_are_those_of_every_pair(n: int) -> None:
         assert excluded == found[name][2]
 
 
-def test_the_difference_is_from_the_best_mean_of_the_others() -> None:
+def test_differences_are_from_the_best_mean() -> None:
     found = {one.algorithm: one for one in from_best(by_seed(VALUES["cell 1"]))}
     differences = {name: one.difference for name, one in found.items()}
     assert differences == pytest.approx({"fedavg": 4, "fedprox": -4, "fedgkd": -22})
@@ -402,12 +402,12 @@ def test_a_lone_candidate_is_ahead_of_all() -> None:
     assert (first.excluded, second.excluded) == (False, True)
 
 
-def test_a_lone_algorithm_can_be_the_best_and_nothing_is_compared_to_nothing() -> None:
+def test_a_lone_algorithm_can_be_best() -> None:
     assert from_best({"a": {0: 1.0}}) == (FromBest("a", 0.0, None, False),)
     assert from_best({}) == ()
 
 
-def test_order_does_not_matter_to_who_can_be_the_best() -> None:
+def test_order_does_not_change_the_best() -> None:
     values = by_seed(VALUES["cell 2"])
     for names in permutations(values):
         turned = {name: dict(reversed(list(values[name].items()))) for name in names}
@@ -415,7 +415,7 @@ def test_order_does_not_matter_to_who_can_be_the_best() -> None:
 
 
 @pytest.mark.slow
-def test_the_best_is_excluded_as_rarely_as_stated() -> None:
+def test_the_best_is_rarely_excluded() -> None:
     """Means that tie and means that do not; each table's intervals cover all differences at once."""
     missed, excluded, tables = 0, 0, 2000
     means = np.array([0.0, 0.0, 0.0, -0.5, -2.0, -6.0])
@@ -440,14 +440,14 @@ def test_the_best_is_excluded_as_rarely_as_stated() -> None:
 # What never moves
 
 
-def test_chance_is_fixed_and_order_does_not_matter() -> None:
+def test_resampling_is_fixed_and_without_order() -> None:
     random = np.random.default_rng(0)
     cells = {key: {name: random.normal(size=4) for name in "abc"} for key in ("x", "y", "z")}
     turned = {key: {name: cells[key][name][::-1] for name in "cba"} for key in ("z", "x", "y")}
     scales = {key: (-2.0, 2.0) for key in cells}
-    given = pooled(cells, scales=scales)
-    again = pooled(turned, scales=scales)
-    for first, second in zip(given.standings, again.standings, strict=True):
+    given = standings_of(cells, scales=scales)
+    again = standings_of(turned, scales=scales)
+    for first, second in zip(given.ranked, again.ranked, strict=True):
         assert first.interval is not None
         assert first.interval == second.interval
         assert first.average_rank == pytest.approx(second.average_rank)

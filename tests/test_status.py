@@ -17,7 +17,7 @@ from bench.execution import Execution
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry
-from bench.states import STATE_VERSION
+from bench.state_files import STATE_VERSION
 from bench.sweep import command as sweep
 from bench.trial.run import Run
 from leaderboards import Store, identity_columns
@@ -103,7 +103,7 @@ def test_status_says_why_runs_failed_or_diverged(
         ("stopped", "finished", "stopped"),
     ],
 )
-def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
+def test_unfinished_rows_decide_a_runs_status(
     own: str, others: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run_spec,) = make_plan(SweepOptions(("fedavg_t1",), seeds=1)).run_specs
@@ -119,9 +119,7 @@ def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
     assert json.loads(capsys.readouterr().out)["counts"] == {said: 1}
 
 
-def test_a_dry_run_says_which_packs_would_be_formed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_lists_packs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dry_run(tmp_path, "--pack", "3", "--json") == 0
     assert json.loads(capsys.readouterr().out)["packs"] == [2, 2]
 
@@ -129,7 +127,7 @@ def test_a_dry_run_says_which_packs_would_be_formed(
 @pytest.mark.parametrize(
     "search", ["--scheduler asha --set mu=0.1,1", "--search optuna --num-samples 2"]
 )
-def test_a_dry_run_counts_trials_and_not_their_seeds(
+def test_a_dry_run_counts_trials(
     search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bench.sweep.plan_report.cpu_count", lambda: 16)
@@ -148,7 +146,7 @@ def test_a_dry_run_counts_trials_and_not_their_seeds(
     assert json.loads(capsys.readouterr().out)["trials_at_once"] == 2
 
 
-def test_a_dry_run_asks_no_mirror_on_the_network(
+def test_a_dry_run_asks_no_mirror(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDKD_MIRROR", "s3://nowhere/at-all")
@@ -157,14 +155,12 @@ def test_a_dry_run_asks_no_mirror_on_the_network(
     assert dry_run(tmp_path, "--offline") == 2
 
 
-def test_an_option_that_would_not_be_read_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unread_option_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main(["--out", str(tmp_path), "--dataset", "digits"]) == 2
     assert "--dataset describes a sweep" in capsys.readouterr().err
 
 
-def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(
+def test_the_time_of_a_sweep_is_estimated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(
@@ -187,7 +183,7 @@ def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(
     assert "0 to do" in said()
 
 
-def test_a_saved_run_without_a_row_has_its_name(
+def test_saved_runs_without_rows_have_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two, three, _ = run_specs()
@@ -249,9 +245,7 @@ def listed(
     ]
 
 
-def test_a_run_at_work_is_running_whatever_came_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_claimed_run_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = run_specs()[:2]
     row = failed_row() | identity_columns(*one.identity(entry("fedprox")))
     Store(tmp_path).write(row, [])

@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Store:
 # Identity
 
 
-def test_the_run_key_depends_on_every_part_and_on_no_order():
+def test_run_keys_depend_on_every_part():
     key = run_key("fedgkd", 1, {"a": 0.2, "b": 1}, {"lr": 0.1, "alpha": None}, 0)
     assert len(key) == 64
     assert key == run_key("fedgkd", 1, {"b": 1, "a": 0.2}, {"alpha": None, "lr": 0.1}, 0)
@@ -57,7 +57,7 @@ def test_the_run_key_depends_on_every_part_and_on_no_order():
     assert len({key, *others}) == 7
 
 
-def test_the_run_key_is_what_earlier_versions_gave():
+def test_run_keys_are_unchanged():
     """Stored results are found by it: a change of this value orphans every result folder."""
     assert run_key("fedavg", 1, {}, {"dataset": "digits"}, 0) == (
         "706638ed1e821df9cf25cdf14465c9314d4f6c0532ea78dfb98b755b3171df37"
@@ -71,12 +71,12 @@ def test_canonical_json_is_sorted_and_dense():
 
 
 @pytest.mark.parametrize("mapping", [{"a": math.nan}, {"a": math.inf}, {"a": {1, 2}}, {1: 2}])
-def test_canonical_json_refuses_what_has_no_one_text(mapping):
+def test_canonical_json_refuses_ambiguous_values(mapping):
     with pytest.raises(ValueError, match="must be"):
         canonical_json(mapping)
 
 
-def test_the_environment_key_ignores_the_host_but_not_the_device():
+def test_the_environment_key_ignores_the_host():
     row = make_row()
     assert len(environment_key(row)) == 8
     assert environment_key(row) == environment_key(
@@ -131,7 +131,7 @@ def test_a_wrong_curve_is_refused(curve):
         check_curve(curve)
 
 
-def test_a_round_has_one_value_of_a_metric():
+def test_a_metric_has_one_value_a_round():
     with pytest.raises(ValueError, match="round 1 and metric 'a'"):
         check_curve([(1, "a", 0.5), (1, "a", 0.6)])
 
@@ -176,7 +176,7 @@ def test_an_empty_folder_has_no_runs(store):
     assert not store.out.exists()
 
 
-def test_a_missing_curve_is_reported_and_the_rest_is_read(store, caplog):
+def test_a_missing_curve_is_reported(store, caplog):
     path = store.write(make_row(seed=0), CURVE)
     store.write(make_row(seed=1), CURVE)
     (store.out / "curves" / path.name).unlink()
@@ -249,7 +249,7 @@ PRECEDENCE = {
 
 
 @pytest.mark.parametrize("rule", PRECEDENCE)
-def test_of_several_rows_of_a_run_one_counts(store, rule):
+def test_a_single_row_of_a_run_counts(store, rule):
     rows, forced, counting, kept = PRECEDENCE[rule]
     for row, replace in [*((row, False) for row in rows), *((row, True) for row in forced)]:
         points = [(1, "accuracy", row["best_accuracy"])] if row["status"] == "finished" else []
@@ -267,16 +267,14 @@ def test_of_several_rows_of_a_run_one_counts(store, rule):
     assert list(store.status().values()) == ["finished" if finished else counting]
     assert len(store.finished()) == finished
     assert store.curves()["value"].tolist() == [counting] * finished
-    disagreeing = [
-        finding for finding in validate(store.out).findings if "disagree" in finding.problem
-    ]
+    disagreeing = [fault for fault in validate(store.out).faults if "disagree" in fault.problem]
     assert bool(disagreeing) == (rule == DISAGREEING)
-    for finding in disagreeing:
+    for fault in disagreeing:
         key = store.runs(replicates=True)["run_key"].iloc[0]
-        assert f"bench.sweep reproduce {key[:16]} --out {store.out}`" in finding.next_step
+        assert f"bench.sweep reproduce {key[:16]} --out {store.out}`" in fault.next_step
 
 
-def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monkeypatch):
+def test_a_forced_row_beats_later_clocks(store, monkeypatch):
     class Ahead(datetime):
         @classmethod
         def now(cls, tz=None):
@@ -289,7 +287,7 @@ def test_a_forced_row_counts_beside_one_that_a_clock_ahead_has_dated(store, monk
     better = [(1, "accuracy", 0.75)]
     store.write(sound_row(better), better, replace=True)
     assert store.runs()["best_accuracy"].tolist() == [0.75]
-    assert not validate(store.out).findings
+    assert not validate(store.out).faults
 
 
 def test_an_equal_result_is_written_once(store):
@@ -300,7 +298,7 @@ def test_an_equal_result_is_written_once(store):
     assert path.read_bytes() == before
 
 
-def test_a_row_with_tracked_accuracies_counts_instead_of_its_equal_without(store):
+def test_a_row_with_tracked_accuracies_counts(store):
     for tracked in (None, 0.6, None):
         store.write(make_row(local_accuracy_mean=tracked), CURVE)
     assert store.runs(replicates=True)["local_accuracy_mean"].tolist() == [0.6]
@@ -336,7 +334,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[StoreError], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_that_cannot_be_used_is_named_with_what_to_do(store, damage):
+def test_an_unusable_file_is_named(store, damage):
     path = store.write(make_row(), CURVE)
     make, kind, text = DAMAGES[damage]
     make(path)
@@ -349,7 +347,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(store, damage):
 
 
 @pytest.mark.parametrize("folder", ["runs", "curves"])
-def test_a_changed_bit_is_refused_or_changes_nothing(store, folder):
+def test_a_changed_bit_changes_no_result(store, folder):
     store.write(make_row(), CURVE)
     runs, curves = store.runs(), store.curves()
     (path,) = (store.out / folder).glob("*.parquet")
@@ -368,7 +366,7 @@ def test_a_changed_bit_is_refused_or_changes_nothing(store, folder):
     assert refused > len(pages) / 2
 
 
-def test_a_damaged_segment_is_not_to_be_deleted(store):
+def test_no_advice_deletes_a_damaged_segment(store):
     for seed in range(2):
         store.write(make_row(seed=seed), CURVE)
     compact(store.out)
@@ -418,7 +416,7 @@ def test_a_renamed_file_survives_a_power_cut(store, monkeypatch):
     assert sorted(files) == ["curves", "runs"]
 
 
-def test_leftovers_are_ignored_and_swept_after_a_day(store):
+def test_leftovers_are_swept_after_a_day(store):
     path = store.write(make_row(), CURVE)
     old, new, foreign = (path.with_name(f".{name}.tmp") for name in ("0" * 32, "1" * 32, "notes"))
     yesterday = time.time() - 25 * 60 * 60
@@ -432,7 +430,7 @@ def test_leftovers_are_ignored_and_swept_after_a_day(store):
     assert foreign.exists(), "not a name that a writer gives"
 
 
-def test_a_run_is_never_seen_before_its_curve(store, monkeypatch):
+def test_curves_appear_before_their_runs(store, monkeypatch):
     """A writer killed between its two renames leaves a curve without a run, which nobody reads."""
     rename = Path.replace
 

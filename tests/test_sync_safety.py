@@ -16,7 +16,7 @@ from test_claims import claiming, fill
 
 from bench import artifacts, boards
 from bench.errors import UsageError
-from bench.states import STATE_VERSION
+from bench.state_files import STATE_VERSION
 from bench.sync.mirror import Moved, open_mirror
 from bench.sync.place import MirrorProblem, open_place
 from leaderboards import Store
@@ -264,7 +264,7 @@ def test_a_worse_row_removes_nothing(out: Path, there: Path, tmp_path: Path) -> 
     claiming(theirs, [path.name])
     push(theirs, there)
     assert path.name in {each.name for each in (there / "runs").iterdir()}
-    assert [finding for finding in validate(there).findings if "disagree" in finding.problem]
+    assert [fault for fault in validate(there).faults if "disagree" in fault.problem]
 
 
 def test_a_right_claim_still_compacts_the_mirror(out: Path, there: Path) -> None:

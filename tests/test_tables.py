@@ -17,10 +17,10 @@ from bench.compare import command as compare
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, distinct_runs
-from bench.planning.tables import TablePlace, candidates_of, places_of, table_of
+from bench.planning.tables import TablePlace, counterparts_of, places_of, table_of
 from bench.sweep import command as sweep
 from leaderboards import Store, identity_columns
-from leaderboards.published import Candidate, PrintedCell, printed_cells
+from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication
 from search_spaces import SETTINGS
 from search_spaces import TABLES as SPACES_TABLES
@@ -97,7 +97,7 @@ def test_the_papers_choices() -> None:
     assert weights == {1.0: 0.001, 0.1: 1.0, 0.01: 1.0}
 
 
-def test_every_configuration_where_the_paper_tells_no_choice() -> None:
+def test_unstated_choices_run_all_configurations() -> None:
     cells = {
         cell.printed.algorithm: cell
         for cell in places_of("fedcad", "2")
@@ -116,7 +116,7 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
     )
 
 
-def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
+def test_cells_are_runs_of_ordinary_sweeps() -> None:
     values = {"alpha": ("0.1",), "buffer": ("5",)}
     own = make_plan(SweepOptions(("fedgkd",), "cifar10", "fedgkd", values=values, seeds=2))
     table = plan_of(
@@ -131,7 +131,11 @@ def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     narrow = {"algo": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
     assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.1, 0.05, 0.01]
-    assert [one.label for one in candidates_of(plan.places[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
+    assert [one.label for one in counterparts_of(plan.places[0])] == [
+        "lr=0.1",
+        "lr=0.05",
+        "lr=0.01",
+    ]
     one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
     assert [run_spec.key for run_spec in one.run_specs] == [plan.run_specs[1].key]
     assert not any("beside no cell" in note for note in one.notes)
@@ -142,7 +146,7 @@ def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     ] == [(lr, 2, True) for lr in (0.1, 0.05, 0.01)]
 
 
-def test_local_epochs_narrow_a_table_that_varies_them_and_shorten_another() -> None:
+def test_local_epochs_narrow_or_shorten_tables() -> None:
     narrowed = plan_of("fedcad", "4", values={"local_epochs": ["1"]})
     assert len(narrowed.places) == 4
     assert not any(run_spec.shortened for run_spec in narrowed.run_specs)
@@ -205,7 +209,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_mistakes_end_with_2_and_what_there_is(
+def test_mistakes_end_with_status_2(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments, said = BAD[name]
@@ -350,7 +354,7 @@ def test_the_table_in_other_formats(
     assert row in capsys.readouterr().out
 
 
-def test_shortened_runs_are_marked_and_give_way_to_full_ones(
+def test_full_runs_replace_shortened_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_spec = cell().run_specs[0]
@@ -371,7 +375,7 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     assert (found["ours"], found["n"], found["shortened"]) == (0.7, 1, "")
 
 
-def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
+def test_outside_models_are_marked_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_spec, version = cell().run_specs[0], entry("fedavg").version
@@ -384,7 +388,7 @@ def test_a_run_of_a_model_from_outside_is_marked_with_its_name(
     assert "model mine:net for resnet8" in capsys.readouterr().out
 
 
-def test_runs_of_another_problem_stand_for_no_cell(
+def test_other_problems_stand_for_no_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for setting in ({"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"augmentation": "none"}):
@@ -428,7 +432,7 @@ def curve_of(accuracy: list[float], per_round: int) -> list[tuple[int, str, floa
     ]
 
 
-def test_targets_that_some_seeds_miss_are_not_averaged(
+def test_missed_targets_are_not_averaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_spec = cell("feddkd", "feddkd", "III").run_specs[0]
@@ -457,7 +461,7 @@ def test_targets_that_some_seeds_miss_are_not_averaged(
     assert "reached 1 of 2" in capsys.readouterr().out
 
 
-def test_compare_refuses_what_a_table_does_not_have(
+def test_compare_refuses_unknown_parts_of_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, said in (
@@ -493,11 +497,11 @@ def test_overlap(
     values: tuple[float, ...], printed_std: float | None, expected: bool | None
 ) -> None:
     printed: PrintedCell = replace(printed_cells()[0], value=0.70, std=printed_std)
-    asked = Candidate(printed, "fedavg", "{}", {}, "")
+    asked = Counterpart(printed, "fedavg", "{}", {}, "")
     assert Replication(asked, "value", values, len(values)).overlap is expected
 
 
-def test_every_setting_of_a_paper_is_in_some_table() -> None:
+def test_every_papers_setting_has_a_table() -> None:
     """So that none can be wrong without a printed cell to be held against."""
     used = {
         (paper, cell.dataset)

@@ -19,7 +19,7 @@ from published_formats import put, small
 from algorithms import build
 from bench import data
 from bench.data.dataset import Dataset
-from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextSource, tokens
+from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextLoader, tokens
 from bench.engine.samples import TextSamples
 from bench.engine.simulation import Simulation
 from bench.errors import EnvironmentProblem, UsageError
@@ -54,12 +54,12 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def sst5() -> TextSource:
+def sst5() -> TextLoader:
     vocabulary = replace(VOCABULARY, md5=md5(VOCABULARY_BLOB).hexdigest())
     return small(SST5, 4, 2, files=(vocabulary, *SST5.files[1:]), development=1)
 
 
-def ag_news(train: bytes, test: bytes) -> TextSource:
+def ag_news(train: bytes, test: bytes) -> TextLoader:
     vocabulary = replace(VOCABULARY, md5=md5(VOCABULARY_BLOB).hexdigest())
     files = [
         replace(file, md5=md5(blob).hexdigest())
@@ -89,7 +89,7 @@ def put_table(folder: Path, form: str, names: dict[str, str]) -> None:
 # --- sources
 
 
-def test_the_trees_of_sst5_are_read_as_whole_sentences(folder):
+def test_trees_of_sst5_are_whole_sentences(folder):
     put_trees(folder)
     found = sst5().read(folder)
     pieces = (*SPECIAL, *WORDS)
@@ -117,7 +117,7 @@ def test_the_trees_of_sst5_are_read_as_whole_sentences(folder):
 @pytest.mark.parametrize(
     ("place", "form"), [("sst5", "jsonl"), ("hub/datasets--SetFit--sst5/snapshots/0123", "parquet")]
 )
-def test_tables_of_the_hub_are_the_same_data_set(folder, tmp_path, place, form):
+def test_tables_of_the_hub_agree(folder, tmp_path, place, form):
     names = {"train": "train", "dev": "dev", "test": "test"}
     put_trees(folder)
     expected = sst5().read(folder)
@@ -185,7 +185,7 @@ def test_a_damaged_file_is_told(folder, part, content):
     assert not list((folder.parent / "cache").rglob("*.npy"))
 
 
-def test_the_vocabulary_of_the_hubs_client_is_used(folder, tmp_path):
+def test_the_hubs_vocabulary_is_found(folder, tmp_path):
     put_trees(folder)
     (folder / VOCABULARY.path).unlink()
     kept = "hub/models--distilbert--distilbert-base-uncased/snapshots/0123/vocab.txt"
@@ -194,7 +194,7 @@ def test_the_vocabulary_of_the_hubs_client_is_used(folder, tmp_path):
     assert sst5().read(folder).train_y.tolist() == [3, 1, 2, 4]
 
 
-def test_long_texts_are_cut_and_short_ones_padded(tmp_path):
+def test_texts_are_cut_and_padded(tmp_path):
     vocabulary = put(tmp_path / "vocab.txt", VOCABULARY_BLOB)
     ids = tokens(["a " * 500, "bad"], vocabulary)
     piece = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
@@ -208,7 +208,7 @@ def test_long_texts_are_cut_and_short_ones_padded(tmp_path):
 
 def real(name: str) -> Dataset:
     folder = os.environ.get("FEDKD_DATA")
-    if not folder or data.source(name).missing(Path(folder)):
+    if not folder or data.loader(name).missing(Path(folder)):
         pytest.skip(f"FEDKD_DATA names no folder with {name} and the vocabulary")
     return data.load(name, folder, offline=True)
 
@@ -275,7 +275,7 @@ def text_run(
     )
 
 
-def test_a_batch_is_as_long_as_its_longest_text():
+def test_batches_fit_their_longest_text():
     ids = np.array([[5, 6, 0, 0] * 5, [5] * 9 + [0] * 11, [5] * 17 + [0] * 3], np.int32)
     ids[0] = [5, 6] + [0] * 18
     part = TextSamples(ids, torch.tensor([0, 1, 2]))
@@ -323,7 +323,7 @@ def test_stacked_equals_loop_on_texts(algorithm):
 # --- settings
 
 
-def test_what_only_images_have_is_no_part_of_a_run_on_texts():
+def test_image_fields_leave_text_keys_alone():
     assert (
         canonical(replace(SETTINGS["fedgkd", "sst5"], normalization="standard")).normalization
         == "none"

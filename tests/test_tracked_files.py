@@ -108,7 +108,7 @@ def test_a_file_without_a_row_is_found(tmp_path: Path) -> None:
     assert weight(tmp_path / "into") == 2
 
 
-def test_a_row_names_only_files_of_its_run(tmp_path: Path) -> None:
+def test_rows_name_only_their_runs_files(tmp_path: Path) -> None:
     other = sound_row(curve_of(0), seed=1)
     names = track(tmp_path, row=other, weight=1)
     Store(tmp_path).write(ROW, curve_of(0), True, [*names, "../../x.npz", f"{KEY[:16]}-x.npz"])

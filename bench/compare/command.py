@@ -1,7 +1,8 @@
-"""`python -m bench.compare`: leaderboard tables of result folders, for the terminal, Markdown, LaTeX, CSV or JSON.
+"""`python -m bench.compare`: leaderboard tables of result folders.
 
-Tables go to standard output, everything else to standard error. Exit status: 0; 2 if the request is
-wrong or there is nothing to show; 3 if a file cannot be read.
+They are for the terminal, or Markdown, LaTeX, CSV and JSON. Tables go to standard output,
+everything else to standard error. Exit status: 0; 2 if the request is wrong or there is nothing to
+show; 3 if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from bench.compare.filters import (
@@ -35,26 +37,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from leaderboards.rows.store import Folders
-    from leaderboards.tables import Sheet, Table
+    from leaderboards.tables import ResultTable, Sheet
 
 _EPILOG = """\
 examples:
-  python -m bench.compare                                        every table of ./leaderboards
-  python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
-  python -m bench.compare --metric final rounds@70 up@70         what it took to reach 70 % test accuracy
-  python -m bench.compare --metric loss@30 val_accuracy@last     any metric of the curves, also an algorithm's own
-  python -m bench.compare --select-on clients                    by accuracy on clients' own tests
-  python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
-  python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
-  python -m bench.compare --reference best                       distances from each column's best
-  python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
-  python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
-  python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
-  python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
-  python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ
+  python -m bench.compare                                       every table of ./leaderboards
+  python -m bench.compare --dataset cifar10 --alpha 0.1 0.5     some of it
+  python -m bench.compare --metric final rounds@70 up@70        the cost of 70 % test accuracy
+  python -m bench.compare --metric loss@30 val_accuracy@last    any metric of the curves
+  python -m bench.compare --select-on clients                   by accuracy on clients' own tests
+  python -m bench.compare --by local_epochs --where alpha=0.1   other fields side by side
+  python -m bench.compare --reference fedavg                    tested differences by seed
+  python -m bench.compare --reference best                      distances from each column's best
+  python -m bench.compare --over-cells --out HERE THERE         two folders, pooled over all cells
+  python -m bench.compare --confirmed --tuned lr                chosen on seed 0, other seeds shown
+  python -m bench.compare --format csv > results.csv            numbers as stored, fractions
+  python -m bench.compare --paper fedgkd --table 3              ours beside what a paper prints
+  python -m bench.compare diff 3fa1 90bc                        all in which two runs differ
 
-numbers: {numbers}
-read off curves: {forms}
+{numbers}
+read off curves:
+{forms}
 """
 
 
@@ -82,13 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> Parser:
     """Build the parser of the command."""
+    names = " ".join(number.short for number in NUMBERS.values())
+    numbers = fill(f"numbers: {names}", 100, subsequent_indent="  ")
+    forms = "\n".join(f"  {form}" for form in FORMS)
     parser = Parser(
         prog="python -m bench.compare",
-        description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
-        "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
-        epilog=_EPILOG.format(
-            numbers=" ".join(number.short for number in NUMBERS.values()), forms="; ".join(FORMS)
-        ),
+        description="Print the leaderboard of result folders. There is one table per data set, "
+        "model and setting,\nwith algorithms against alpha and participation. A cell is the mean ± "
+        "std over seeds of an\nalgorithm's selected configuration.",
+        epilog=_EPILOG.format(numbers=numbers, forms=forms),
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
@@ -104,22 +109,22 @@ def make_parser() -> Parser:
     add(
         "--reference",
         metavar="ALGO",
-        help="also the differences from this algorithm, by seed; `best` is the best of each column",
+        help="add differences from this algorithm, by seed; `best` is the best of each column",
     )
     add(
         "--over-cells",
         action="store_true",
-        help="also ranks, wins and normalised scores over all cells; differences with --reference",
+        help="add ranks, wins and normalised scores over all cells; with --reference, differences",
     )
     selection_options(parser)
-    beside = "default: table; with --reference or --over-cells, csv and json hold these alone"
-    add("--format", choices=STYLES, default="table", help=beside)
+    only = "default: table; with --reference or --over-cells, csv and json hold these alone"
+    add("--format", choices=STYLES, default="table", help=only)
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
     add("--table", metavar="T", help="of --paper, as printed (3, IV)")
     add(
         "--all-configurations",
         action="store_true",
-        help="also those that were not selected on validation",
+        help="also show configurations that were not selected on validation",
     )
     return parser
 
@@ -134,7 +139,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         render_sheets(sheets, arguments.format)
 
 
-def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
+def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[Sheet]]:
     """Make the tables that the arguments ask for, and the sheets beside them.
 
     Raises:
@@ -155,9 +160,11 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
     selected = selection(arguments)
     tuned = selected.tuned
     where = filters(arguments)
-    if conflicts := sorted(set(by) & set(tuned)):
+    conflicts = sorted(set(by) & set(tuned))
+    if conflicts:
         raise UsageError(
-            f"{conflicts[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned"
+            f"{conflicts[0]} cannot be laid out by and selected over: "
+            "leave it out of --by, or of --tuned"
         )
     source, runs = _runs(folders, selected)
     runs = chosen(runs, where, _joined(folders))
@@ -174,7 +181,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[Table], list[Sheet]]:
 
 
 def _sheets(
-    arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Number]
+    arguments: argparse.Namespace, tables: Sequence[ResultTable], metrics: Sequence[Number]
 ) -> list[Sheet]:
     """List the further tables requested; raises UsageError if nothing can be compared or pooled."""
     from leaderboards.tables.over_cells import over_cells, pooled_against
@@ -182,9 +189,8 @@ def _sheets(
 
     reference = arguments.reference
     sheets: list[Sheet] = []
-    if reference and not (
-        arguments.over_cells and arguments.format == "csv"
-    ):  # one kind of record a file
+    only_over_cells = arguments.over_cells and arguments.format == "csv"  # one kind of record
+    if reference and not only_over_cells:
         for table in tables:
             compared = against_best(table) if reference == BEST else against(table, reference)
             if compared is not None:
@@ -197,19 +203,17 @@ def _sheets(
         reference = None  # it may be another algorithm in each cell
     if reference and arguments.format != "csv":
         differences = [pooled_against(tables, metric, reference) for metric in metrics]
-        sheets += [sheet for sheet in differences if sheet is not None]
-    pooled = [
-        sheet for metric in metrics if (sheet := over_cells(tables, metric, reference)) is not None
-    ]
-    if not pooled:
+        sheets += filter(None, differences)
+    pooled = [over_cells(tables, metric, reference) for metric in metrics]
+    if not any(pooled):
         raise UsageError(
-            "--over-cells takes two algorithms with results in two cells (settings) or more, of three seeds where "
-            "others have three"
+            "--over-cells takes two algorithms with results in two cells (settings) or more, "
+            "of three seeds where others have three"
         )
-    return sheets + pooled
+    return [*sheets, *filter(None, pooled)]
 
 
-def _nothing_to_compare(tables: Sequence[Table], reference: str) -> str:
+def _nothing_to_compare(tables: Sequence[ResultTable], reference: str) -> str:
     competing: set[str] = set()
     for table in tables:
         for row in table.rows:
@@ -221,7 +225,9 @@ def _nothing_to_compare(tables: Sequence[Table], reference: str) -> str:
 
 
 def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) -> pd.DataFrame:
-    """Add a column for each number that is not a column of rows; empty for a run whose curve does not tell it.
+    """Add a column for each number that is not a column of rows.
+
+    It is empty for a run whose curve does not tell the number.
 
     Raises:
         UsageError: a number is of a metric that no curve here has.
@@ -233,9 +239,11 @@ def _with_numbers(runs: pd.DataFrame, extra: Sequence[Number], source: Folders) 
 
     if not extra:
         return runs
-    curves = by_run(source.curves(set(runs.loc[runs["status"] == "finished", "run_key"])))
+    finished = runs.loc[runs["status"] == "finished", "run_key"]
+    curves = by_run(source.curves(set(finished)))
     present = set[str]().union(*curves.values())
-    if problem := unknown_metrics(extra, present):
+    problem = unknown_metrics(extra, present)
+    if problem:
         raise UsageError(problem)
     for number in extra:
         values = [number.value(curves.get(key, {})) for key in runs["run_key"]]
@@ -257,7 +265,7 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
     """Make a paper's table, with our numbers beside the printed ones."""
     from bench.planning.options import SweepOptions
     from bench.planning.table_plan import table_places
-    from bench.planning.tables import candidates_of, title_of
+    from bench.planning.tables import counterparts_of, title_of
     from leaderboards.replication import replication_sheet, replications
     from leaderboards.rows.store import Folders
 
@@ -265,9 +273,8 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
         raise UsageError("--paper and --table go together: whose table, and which")
     unread = [name for name in _NOT_BESIDE_PRINT if getattr(arguments, name) not in (None, False)]
     if unread:
-        names = ", ".join(
-            map(flag, unread[:1] if arguments.board else unread)
-        )  # a board brings options of its own
+        typed = unread[:1] if arguments.board else unread  # a board brings options of its own
+        names = ", ".join(map(flag, typed))
         raise UsageError(f"--table shows all that the paper prints, beside ours: leave out {names}")
     missing = [folder for folder in folders if arguments.out and not folder.exists()]
     if missing:
@@ -284,8 +291,8 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
         table=arguments.table,
     )
     places, _ = table_places(options)
-    candidates = list(chain.from_iterable(map(candidates_of, places)))
-    return replication_sheet(replications(candidates, Folders(folders)), title_of(places[0]))
+    counterparts = list(chain.from_iterable(map(counterparts_of, places)))
+    return replication_sheet(replications(counterparts, Folders(folders)), title_of(places[0]))
 
 
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:
@@ -293,11 +300,10 @@ def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.Dat
 
     source = source_of(folders, *selected)
     runs = source.runs()
-    counts = ", ".join(
-        f"{count} {status}" for status, count in runs["status"].value_counts().items()
-    )
+    counts = [f"{count} {status}" for status, count in runs["status"].value_counts().items()]
     kind = "run" if selected.confirmed_at is None else "confirming run"
-    sys.stderr.write(f"{counted(len(runs), kind)} in {_joined(folders)}: {counts}\n")
+    total = counted(len(runs), kind)
+    sys.stderr.write(f"{total} in {_joined(folders)}: {', '.join(counts)}\n")
     return source, runs
 
 

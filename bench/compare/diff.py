@@ -1,4 +1,6 @@
-"""`python -m bench.compare diff A B`: all differences of two results, or of a result and a paper's setting.
+"""`python -m bench.compare diff A B`: all differences of two results.
+
+B may be the setting of a paper instead.
 
 Imports neither torch nor ray.
 """
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
 
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
+_GROUPS_BELOW = ("hyper-parameters", "setting")  # the fields of two columns of JSON
 _EPILOG = """\
 examples:
-  python -m bench.compare diff 3fa1 90bc                 two runs, by the first characters of their run keys
-  python -m bench.compare diff 3fa1 fedcad/cifar10       a run and the setting of a paper
-  python -m bench.compare diff 3fa1 90bc --out A B       out of two folders
+  python -m bench.compare diff 3fa1 90bc               two runs, by the first digits of their keys
+  python -m bench.compare diff 3fa1 fedcad/cifar10     a run and the setting of a paper
+  python -m bench.compare diff 3fa1 90bc --out A B     out of two folders
 
 exit status: 0 (also where they differ); 2 no such run or setting; 3 a file cannot be read"""
 
@@ -40,7 +43,8 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.compare diff",
-        description="Show every field in which two stored runs differ: who they are, what came out, where they ran.",
+        description="Show every field in which two stored runs differ: who they are, what came "
+        "out, where they ran.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -58,33 +62,36 @@ def _diff(arguments: argparse.Namespace) -> None:
     from leaderboards.rows.store import Folders
 
     source = Folders(folders_of(arguments.out))
-    first, second = (
-        {"setting": _setting(name)} if "/" in name else _run(name, source)
-        for name in (arguments.first, arguments.second)
-    )
-    groups = [
-        name
-        for name in (*_GROUPS, "hyper-parameters", "setting")
-        if name in first and name in second
-    ]
-    differing = {
-        group: pairs
-        for group in groups
-        if (pairs := _differing_fields(first[group], second[group]))
-    }
+    first = _fields_of(arguments.first, source)
+    second = _fields_of(arguments.second, source)
+    groups = [group for group in (*_GROUPS, *_GROUPS_BELOW) if group in first and group in second]
+    differing = {}
+    for group in groups:
+        pairs = _differing_fields(first[group], second[group])
+        if pairs:
+            differing[group] = pairs
     if arguments.json:
         sys.stdout.write(json.dumps(differing, indent=1, ensure_ascii=False, default=str) + "\n")
         return
-    names = [
-        name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second)
-    ]
+    names = [_short_name(name) for name in (arguments.first, arguments.second)]
     _print(differing, names, sorted(groups))
+
+
+def _fields_of(name: str, source: Folders) -> Fields:
+    return {"setting": _setting(name)} if "/" in name else _run(name, source)
+
+
+def _short_name(name: str) -> str:
+    return name if "/" in name else name[:KEY_SHOWN]
 
 
 def _differing_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return field -> the two values, of the fields that differ."""
-    pairs = {name: [first.get(name), second.get(name)] for name in dict.fromkeys([*first, *second])}
-    return {name: values for name, values in pairs.items() if values[0] != values[1]}
+    pairs = {}
+    for name in dict.fromkeys([*first, *second]):
+        if first.get(name) != second.get(name):
+            pairs[name] = [first.get(name), second.get(name)]
+    return pairs
 
 
 def _setting(name: str) -> dict[str, Any]:
@@ -101,19 +108,15 @@ def _run(start: str, source: Folders) -> Fields:
     from leaderboards import COLUMNS
     from leaderboards.rows.frames import records
 
-    (row,) = records(run_of_key(source.runs(), start, [store.out for store in source.stores]))
+    folders = [store.out for store in source.stores]
+    (row,) = records(run_of_key(source.runs(), start, folders))
     setting = json.loads(row["setting_json"])
-    shown_below = {"hp_json", "setting_json", *setting}  # field by field
-    fields: Fields = {
-        group: {
-            column.name: row[column.name]
-            for column in COLUMNS
-            if column.group == group
-            and column.name in row
-            and (group != "identity" or column.name not in shown_below)
-        }
-        for group in _GROUPS
-    }
+    shown_below = {"hp_json", "setting_json", *setting}
+    fields: Fields = {group: {} for group in _GROUPS}
+    for column in COLUMNS:
+        repeated = column.group == "identity" and column.name in shown_below
+        if column.name in row and not repeated:
+            fields[column.group][column.name] = row[column.name]
     return fields | {"hyper-parameters": json.loads(row["hp_json"]), "setting": setting}
 
 
@@ -137,18 +140,12 @@ def _print(
 
 
 def _difference(first: Any, second: Any) -> str:
-    numbers = [
-        value
-        for value in (first, second)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-    if len(numbers) < 2:
-        return ""
-    return (
-        f"{second - first:+d}"
-        if all(isinstance(value, int) for value in numbers)
-        else f"{second - first:+.6g}"
-    )
+    """Format the difference of two numbers; empty for other values."""
+    for value in (first, second):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return ""
+    difference = second - first
+    return f"{difference:+d}" if isinstance(difference, int) else f"{difference:+.6g}"
 
 
 def _text(value: Any) -> str:

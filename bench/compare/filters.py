@@ -33,20 +33,21 @@ TUNABLE = (
     "optimizer",
     "nesterov",
 )
-BOARDS = Path(
-    leaderboards.__file__
-).parent  # the folder of the result folders that ship with the package
+# The folder of the result folders that ship with the package.
+BOARDS = Path(leaderboards.__file__).parent
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Read the requested values of each field; raises UsageError for a value of another type, or an unknown field."""
+    """Read the requested values of each field.
+
+    Raises UsageError for a value of another type, or an unknown field.
+    """
+    shares = split_list(arguments.participation)
     where: dict[str, list[Any]] = {
         "dataset": list(split_list(arguments.dataset)),
         "algorithm": list(split_list(arguments.algo)),
         "alpha": [_value("alpha", text) for text in split_list(arguments.alpha)],
-        "participation": [
-            _value("participation", text) for text in split_list(arguments.participation)
-        ],
+        "participation": [_value("participation", text) for text in shares],
     }
     options = {name for name, values in where.items() if values}
     for text in arguments.where or []:
@@ -56,7 +57,8 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
             raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
         if _field("--where", name) in options:
             raise UsageError(
-                f"--{name} and --where {name}= are the same thing, and both are given: leave one out"
+                f"--{name} and --where {name}= are the same thing, and both are given: "
+                "leave one out"
             )
         where.setdefault(name, []).extend(_value(name, value) for value in requested)
     return {name: values for name, values in where.items() if values}
@@ -93,7 +95,10 @@ def filter_options(parser: argparse.ArgumentParser) -> None:
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--tuned` and `--confirmed`, how configurations are selected and what is reported of them, and `--board`."""
+    """Add `--board` and the options that `selection` reads.
+
+    They say how configurations are selected, and what is reported of them.
+    """
     add = parser.add_argument
     add(
         "--board",
@@ -117,15 +122,17 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         "--confirmed",
         nargs="*",
         metavar="FIELD=V",
-        help="select on seed 0 alone and show the other seeds alone (sweep --confirm), in cells that differ from the "
-        "tuned ones in FIELD, too: V is its value where it was tuned",
+        help="select on seed 0 and show the other seeds (sweep --confirm); with participation=0.5, "
+        "use the configurations tuned at 0.5 for all other participations as well",
     )
 
 
 def with_board(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, argv: Sequence[str] | None
 ) -> argparse.Namespace:
-    """Put a board's folder, and the options that its `board.toml` lists, before those of the command line.
+    """Put a board's folder and options before those of the command line.
+
+    The options are those that its `board.toml` lists.
 
     `board_metrics` of the result has the metrics that the board reports, the primary one first;
     None if it names none.
@@ -185,33 +192,34 @@ def selection(arguments: argparse.Namespace) -> Selection:
 
 
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
-    """Select the runs that `where` (of `filters`) asks for; `source` names their folders in messages.
+    """Select the runs that `where` (of `filters`) asks for.
+
+    `source` names their folders in messages.
 
     Raises:
         UsageError: a value occurs nowhere, or no run has all the values together.
     """
     mask = runs.index == runs.index
-    settings = runs["setting_json"].map(
-        {text: json.loads(text) for text in runs["setting_json"].unique()}
-    )
+    setting_of = {text: json.loads(text) for text in runs["setting_json"].unique()}
+    settings = runs["setting_json"].map(setting_of)
     for name, values in where.items():
         column = runs[name] if name == "algorithm" else settings.map(partial(_value_in, name))
         columns = [column.map(show)]
         if name == "model":  # `cnn` asks for `cnn+head`, too
             columns.append(column.map(base_model))
         present = sorted(set().union(*columns))
-        for value in map(show, values):
+        wanted = [show(value) for value in values]
+        for value in wanted:
             if value not in present:
                 hint = nearest(value, present)
                 raise UsageError(
                     f"no {name} {value} in {source}; there are: {', '.join(present)}{hint}"
                 )
-        matches = [each.isin({show(value) for value in values}) for each in columns]
+        matches = [texts.isin(wanted) for texts in columns]
         mask &= matches[0] | matches[-1]
     if not mask.any():
-        request = ", ".join(
-            f"{name} {'/'.join(map(show, values))}" for name, values in where.items()
-        )
+        texts = [f"{name} {'/'.join(map(show, values))}" for name, values in where.items()]
+        request = ", ".join(texts)
         raise UsageError(f"no results in {source} with {request} together: ask for fewer of these")
     return runs[mask]
 
@@ -222,21 +230,19 @@ def _value_in(name: str, setting: Mapping[str, Any]) -> Any:
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
-    """Find the row whose run key begins with `start`; raises UsageError, naming `folders`, if none or several do."""
+    """Find the row whose run key begins with `start`.
+
+    Raises UsageError, which names `folders`, if no run key does, or several.
+    """
     matches = runs[runs["run_key"].str.startswith(start)] if len(runs) else runs
     if len(matches) == 1:
         return matches
     source = ", ".join(map(str, folders))
     if matches.empty:
-        commands = " and ".join(
-            f"`{shell_command('bench.status', '--out', out)}`"
-            for out in folders
-            if not out.is_file()
-        )
-        raise UsageError(
-            f"no run begins with {start!r} in {source}"
-            + (commands and f"; the keys are in {commands}")
-        )
+        outs = [out for out in folders if not out.is_file()]
+        commands = [f"`{shell_command('bench.status', '--out', out)}`" for out in outs]
+        advice = f"; the keys are in {' and '.join(commands)}" if commands else ""
+        raise UsageError(f"no run begins with {start!r} in {source}{advice}")
     listed = run_keys(list(matches["run_key"]))
     raise UsageError(
         f"{len(matches)} runs begin with {start!r} in {source}, give more characters: {listed}"
@@ -247,7 +253,9 @@ def show(value: Any) -> str:
     """Format a value of a field as it is typed; 1 and 1.0 are the same."""
     if value != value:  # NaN, an empty alpha, is not equal to itself
         return "none"
-    return typed(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if isinstance(value, float) and value.is_integer():
+        return typed(int(value))
+    return typed(value)
 
 
 def _field(option: str, name: str) -> str:

@@ -1,12 +1,11 @@
-"""Data sets by name: `info` describes one, `load` fetches and reads it, `read` reads it without fetching.
+"""Data sets by name: `info` describes, `load` fetches and reads, `read` reads without fetching.
 
-`DATASETS` lists the built-in ones; `bench.data.plugins` finds those of other packages, and
-`bench.data.own` reads a user's own files. The table imports neither numpy nor torch; the loader of
-a data set is imported on first use.
-`bench.data.splits` gives the samples to clients.
+`DATASETS` lists the built-in data sets; `bench.data.outside` finds those of other packages, and
+`bench.data.own` reads a user's own files. The registry imports neither numpy nor torch; the loader
+of a data set is imported on first use. `bench.data.splits` gives the samples to clients.
 
-`info`, `load`, `read` and `source` raise UsageError if no data set has that name, or if one from
-another package is invalid; the message lists the data sets available, or gives the reason.
+`info`, `load`, `read` and `loader` raise UsageError if no data set has that name, or if a data set
+of another package is invalid; the message lists the data sets available, or gives the reason.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import cast
 
-from bench.data.dataset import Dataset, MissingData, Source
+from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
-from bench.data.table import DATASETS, DatasetInfo
+from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.words import unknown
 
@@ -45,9 +44,10 @@ OWN = ("folder@", "csv@")  # before the hash of what lies there
 
 
 def info(name: str) -> DatasetInfo:
-    """Return the entry of a built-in data set, or of one from outside.
+    """Return the entry of a data set, built in or from outside.
 
-    `name` may be an entry point's, a `module:name`, or one of a user's own files (`is_own`).
+    `name` may be that of an entry point, `module:name`, or the name of a user's own files
+    (`is_own`).
     """
     if name in DATASETS:
         return DATASETS[name]
@@ -55,11 +55,11 @@ def info(name: str) -> DatasetInfo:
         from bench.data import own
 
         return own.find(name)
-    from bench.data import plugins  # looks into installed packages, which few commands need
+    from bench.data import outside  # looks into installed packages, which few commands need
 
-    entry = plugins.find(name)
+    entry = outside.find(name)
     if entry is None:
-        raise unknown("data set", name, [*DATASETS, *plugins.KIND.names()], importable=True)
+        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
     return entry
 
 
@@ -89,22 +89,25 @@ def named(name: str, label: str = "") -> str:
 
 
 def load(name: str, folder: Path | str | None = None, offline: bool = False) -> Dataset:
-    """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
+    """Read a data set, downloading it first if it is missing.
 
-    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original
-    ones. `folder`: as for `data_dir`. `offline`: never use the network.
+    A second call in one process costs nothing. `folder`: as for `data_dir`. `offline`: never use
+    the network.
+
+    Raises:
+        EnvironmentProblem: files are missing and cannot be fetched, or are not the original ones.
     """
     name = named(name)
     data_folder = data_dir(folder)
     try:
         return _read(name, data_folder)
     except MissingData:
-        source(name).fetch(data_folder, offline)
+        loader(name).fetch(data_folder, offline)
     return _read(name, data_folder)
 
 
 def read(name: str, folder: Path | str | None = None) -> Dataset | None:
-    """Read a data set as `load` does, but never download it; return None if it is not on this machine."""
+    """Read a data set as `load` does, but never download it; None if it is not on this machine."""
     try:
         return _read(named(name), data_dir(folder))
     except MissingData:
@@ -112,44 +115,44 @@ def read(name: str, folder: Path | str | None = None) -> Dataset | None:
 
 
 def hashes(names: Iterable[str], folder: Path | str | None = None) -> dict[str, str]:
-    """Return data set -> hash, of those of `names` that are on this machine; nothing is downloaded.
+    """Return data set -> hash, for the data sets on this machine; nothing is downloaded.
 
     Data that cannot be read are left out: whoever trains on them gets the error.
     """
-    found: dict[str, str] = {}
+    hash_of: dict[str, str] = {}
     for name in dict.fromkeys(names):
         with suppress(EnvironmentProblem):
-            found[name] = _read(name, data_dir(folder)).hash
-    return found
+            hash_of[name] = _read(name, data_dir(folder)).hash
+    return hash_of
 
 
-def source(name: str) -> Source:
-    """Return the source of a data set."""
+def loader(name: str) -> Loader:
+    """Return the loader of a data set."""
     entry = info(name)
     if is_own(name):
         from bench.data import own
 
-        return own.source(name)
+        return own.loader(name)
     if name not in DATASETS:
-        from bench.data import plugins
+        from bench.data import outside
 
-        return plugins.source(name)
-    return cast(Source, resolve_name(entry.loader))
+        return outside.loader(name)
+    return cast(Loader, resolve_name(entry.loader))
 
 
 def version(name: str) -> str | None:
     """Return the part of a run key that identifies the data of a data set from outside.
 
-    None for a built-in one, and for a user's own files, whose name does that.
+    None for a built-in data set, and for a user's own files, whose name identifies the data.
     """
     if name in DATASETS or is_own(name):
         return None
-    from bench.data import plugins
+    from bench.data import outside
 
-    return plugins.version(name)
+    return outside.version(name)
 
 
 # Errors are not cached, so data that arrive later in the life of a process are found.
 @lru_cache(maxsize=4)
 def _read(name: str, folder: Path) -> Dataset:
-    return source(name).read(folder)
+    return loader(name).read(folder)

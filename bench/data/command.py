@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bench import data
-from bench.data.table import DATASETS
+from bench.data.registry import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status
@@ -21,19 +21,24 @@ DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""
 EPILOG = """\
 examples:
-  python -m bench.data list                               every data set: size, classes, whether it is here
-  python -m bench.data prepare cifar10                    download missing files, check and prepare them
-  python -m bench.data prepare sst5 distilbert            texts, and the weights of the model that reads them
-  python -m bench.data prepare mnist usps --offline       from what is here, never from the network
+  python -m bench.data list                            every data set: size, classes, whether here
+  python -m bench.data prepare cifar10                 download missing files, check, prepare them
+  python -m bench.data prepare sst5 distilbert         texts, and the weights of their model
+  python -m bench.data prepare mnist usps --offline    from what is here, never from the network
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20
   python -m bench.data list folder:flowers csv:iris.csv --label species      your own files
 
-Folders that torchvision has filled are used as they are, also one or two levels deeper, or named themselves. So are
-cifar-10-python.tar.gz and cifar-100-python.tar.gz, MNIST/raw/*.gz, an unpacked tiny-imagenet-200, and Hugging Face's
-tables of CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST, SVHN, USPS, FEMNIST, Tiny-ImageNet, AG News and SST-5.
-Where: --data-dir, else $FEDKD_DATA, else ~/.local/share/fedkd-bench.
+The folder of data sets is that of --data-dir, or of $FEDKD_DATA, or ~/.local/share/fedkd-bench.
+Used as they are, in this folder or up to two levels below it:
+  - folders that torchvision has filled
+  - cifar-10-python.tar.gz, cifar-100-python.tar.gz, MNIST/raw/*.gz
+  - an unpacked tiny-imagenet-200
+  - Hugging Face's tables of CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST, SVHN, USPS, FEMNIST,
+    Tiny-ImageNet, AG News and SST-5
+The folder may also be one of these itself.
 
-exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
+exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched;
+130 interrupted"""
 
 INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
 LISTED = (
@@ -83,9 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return show(argv[1:])
     args = make_parser().parse_args(argv)
-    action: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[
-        args.command
-    ]
+    actions: dict[str, Callable[[argparse.Namespace], None]] = {"list": _list, "prepare": _prepare}
+    action = actions[args.command]
     return exit_status(lambda: action(args))
 
 
@@ -102,16 +106,18 @@ def _names(args: argparse.Namespace) -> list[str]:
 
 
 def _list(args: argparse.Namespace) -> None:
-    from bench.data import plugins
+    from bench.data import outside
 
     folder = data.data_dir(args.data_dir)
     names = _names(args)
     rows = []
     broken = []
-    for name in names or dict.fromkeys([*DATASETS, *plugins.KIND.names()]):
+    for name in names or dict.fromkeys([*DATASETS, *outside.KIND.names()]):
         try:
-            info, missing = data.info(name), data.source(name).missing(folder)
-            rows.append({field: getattr(info, field) for field in LISTED} | {"here": not missing})
+            info = data.info(name)
+            row = {field: getattr(info, field) for field in LISTED}
+            row["here"] = not data.loader(name).missing(folder)
+            rows.append(row)
         except UsageError as problem:  # in a data set of another package
             if names:
                 raise
@@ -123,17 +129,16 @@ def _list(args: argparse.Namespace) -> None:
 
     table = Table("data set", "title", "classes", "inputs", "train", "test", "download", "here")
     for row in rows:
-        inputs = INPUTS[row["kind"]].format("x".join(map(str, row["input_shape"])))
-        sizes = [f"{row[name]:,}" for name in ("train_size", "test_size")]
-        here = "yes" if row["here"] else "no"
+        shape = "x".join(map(str, row["input_shape"]))
         table.add_row(
             row["name"],
             row["title"],
             str(row["num_classes"]),
-            inputs,
-            *sizes,
+            INPUTS[row["kind"]].format(shape),
+            f"{row['train_size']:,}",
+            f"{row['test_size']:,}",
             _size(row["download"]),
-            here,
+            "yes" if row["here"] else "no",
         )
     console().print(table)
     console().print(f"folder: {folder}", soft_wrap=True)
@@ -154,8 +159,8 @@ def _prepare(args: argparse.Namespace) -> None:
         dataset = data.load(name, folder, args.offline)
         megabytes = (dataset.train_x.nbytes + dataset.test_x.nbytes) / 1e6
         sys.stdout.write(
-            f"{name}: ready, {len(dataset.train_y):,} training and {len(dataset.test_y):,} test samples, "
-            f"{megabytes:,.1f} MB of {info.kind}, hash {dataset.hash[:12]}\n"
+            f"{name}: ready, {len(dataset.train_y):,} training and {len(dataset.test_y):,} test "
+            f"samples, {megabytes:,.1f} MB of {info.kind}, hash {dataset.hash[:12]}\n"
         )
 
 

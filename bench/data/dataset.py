@@ -1,4 +1,4 @@
-"""The form of every data set once it is read, and the protocol of its sources.
+"""The form of every data set once it is read, and the protocol of its loaders.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bench.data.table import SIDE
+from bench.data.registry import SIDE
 from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ class MissingData(EnvironmentProblem):
 class Dataset:
     """A data set in memory.
 
-    Images are integers; the trainer divides them by the scale and normalises them.
-
-    The arrays are read-only, because every run of a process shares them.
+    Images are integers; the trainer divides them by the scale and normalises them. The arrays are
+    read-only, because every run of a process shares them.
 
     Attributes:
         train_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L) token ids,
@@ -79,60 +78,75 @@ class Dataset:
         return cls(name, *arrays, content_hash(hashed), train_groups, test_groups)
 
     def sized(self, image_size: str) -> Dataset:
-        """Return the data set with images of the size that `Setting.image_size` names; itself if they have it."""
+        """Return the data set with images of the size that `Setting.image_size` names.
+
+        It is the data set itself if its images have that size.
+        """
         return _sized(self, image_size)
 
 
-class Source(Protocol):
+class Loader(Protocol):
     """A reader and fetcher of one data set; the `loader` of a `DatasetInfo` names one."""
 
     def read(self, folder: Path) -> Dataset:
-        """Read the data set from `folder`; raises MissingData, or EnvironmentProblem if a file is not original."""
+        """Read the data set from `folder`.
+
+        Raises MissingData, or EnvironmentProblem if a file is not the original one.
+        """
 
     def missing(self, folder: Path) -> list[str]:
         """List the files that are not in `folder`, as paths below it."""
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files into `folder`, without the network if `offline`; raises EnvironmentProblem."""
+        """Bring the missing files into `folder`, without the network if `offline`.
+
+        Raises EnvironmentProblem.
+        """
 
 
 # Cached because all runs of a process use the same images, and making them takes seconds.
 @lru_cache(maxsize=2)
 def _sized(dataset: Dataset, image_size: str) -> Dataset:
-    if (
-        image_size == "own"
-        or dataset.train_x.ndim != 4
-        or dataset.train_x.shape[2:] == (SIDE, SIDE)
-    ):
+    are_images = dataset.train_x.ndim == 4
+    if image_size == "own" or not are_images or dataset.train_x.shape[2:] == (SIDE, SIDE):
         return dataset
     resize = padded if image_size == "pad32" else resized
-    train, test = (resize(cast("Images", x), SIDE) for x in (dataset.train_x, dataset.test_x))
-    for pixels in (train, test):
-        pixels.setflags(write=False)
+    train = resize(cast("Images", dataset.train_x), SIDE)
+    test = resize(cast("Images", dataset.test_x), SIDE)
+    train.setflags(write=False)
+    test.setflags(write=False)
     # A different hash tells the two apart wherever pixels are cached by hash.
     new_hash = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
     return replace(dataset, train_x=train, test_x=test, hash=new_hash)
 
 
 def padded(images: Images, side: int) -> Images:
-    """Centre images (N, C, H, W) in black (N, C, side, side); an odd row goes below, an odd column to the right."""
+    """Centre images (N, C, H, W) in black (N, C, side, side).
+
+    An odd row goes below, an odd column to the right.
+    """
     import numpy as np
 
     rows, columns = images.shape[2:]
-    top, left = (side - rows) // 2, (side - columns) // 2
-    return np.pad(images, ((0, 0), (0, 0), (top, side - rows - top), (left, side - columns - left)))
+    top = (side - rows) // 2
+    left = (side - columns) // 2
+    vertical = (top, side - rows - top)
+    horizontal = (left, side - columns - left)
+    return np.pad(images, ((0, 0), (0, 0), vertical, horizontal))
 
 
 def resized(images: Images, side: int) -> Images:
-    """Resize images (N, C, H, W) to (N, C, side, side) by Pillow's bilinear filter, as torchvision does."""
+    """Resize images (N, C, H, W) to (N, C, side, side).
+
+    Pillow's bilinear filter does it, as in torchvision.
+    """
     import numpy as np
     from PIL import Image
 
     pixels = np.empty((*images.shape[:2], side, side), np.uint8)
     for channel in np.ndindex(pixels.shape[:2]):
-        pixels[channel] = Image.fromarray(images[channel]).resize(
-            (side, side), Image.Resampling.BILINEAR
-        )
+        image = Image.fromarray(images[channel])
+        pixels[channel] = image.resize((side, side), Image.Resampling.BILINEAR)
     return pixels
 
 
@@ -174,7 +188,10 @@ def whole_numbers(values: Sequence[Any] | NDArray[Any], what: str) -> Labels:
 
 
 def content_hash(arrays: Iterable[NDArray[Any]]) -> str:
-    """Return the SHA-256, hexadecimal, of each array's type, shape and values in turn; the same on every machine."""
+    """Return the SHA-256, hexadecimal, of each array's type, shape and values in turn.
+
+    It is the same on every machine.
+    """
     digest = sha256()
     for array in arrays:
         portable = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)

@@ -1,9 +1,9 @@
-"""Partitions without a concentration, and the code that all partitions share: the request, redraws, dealing.
+"""Partitions without a concentration, and what all share: the request, redraws, dealing.
 
-A partition takes the labels and returns, for each client, the ascending positions of its samples;
-it raises UsageError if no draw gives every client samples, there are fewer samples than clients, or
-the data lack the classes, sources or writers that it needs. Draws come from numpy's RandomState,
-whose stream numpy never changes, so a seed always gives the same clients.
+A partition takes the labels and returns, for each client, the ascending positions of its samples.
+It raises UsageError if no draw gives every client samples, if there are fewer samples than clients,
+or if the data lack the classes, sources or writers that it needs. Draws come from numpy's
+RandomState, whose stream numpy never changes, so a seed always gives the same clients.
 
 Axes: N samples, C classes, K clients, T tries.
 """
@@ -52,9 +52,7 @@ class Wanted:
     labels: Positions  # (N,) labels of the samples to share out
     num_clients: int  # clients K
     alpha: float | None = None
-    groups: Positions | None = (
-        None  # (N,) the source or the writer of each sample, if the data set records it
-    )
+    groups: Positions | None = None  # (N,) source or writer of each sample, if it is recorded
     max_tries: int = MAX_TRIES  # draws before giving up
     classes_per_client: int = 2  # classes, or shards, of each client, for partitions that need it
 
@@ -62,48 +60,58 @@ class Wanted:
         """Raise UsageError unless there is a sample for every client."""
         if not 1 <= self.num_clients <= len(self.labels):
             raise UsageError(
-                f"num_clients must be in [1, {len(self.labels)}], the samples there are to share out, got "
-                f"{self.num_clients}; lower it, or use more of the training data"
+                f"num_clients must be in [1, {len(self.labels)}], the samples there are to share "
+                f"out, got {self.num_clients}; lower it, or use more of the training data"
             )
 
     def concentration(self) -> float:
         """Return alpha; raises UsageError if it is missing or unusable."""
         if self.alpha is None or not 0 < self.alpha < math.inf:
             raise UsageError(
-                f"alpha must be a number > 0, the Dirichlet concentration, got {self.alpha}; try alpha=0.5"
+                f"alpha must be a number > 0, the Dirichlet concentration, got {self.alpha}; "
+                "try alpha=0.5"
             )
         return self.alpha
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A way to give samples to clients."""
+    """A way to give samples to clients.
 
-    function: (
-        Partitioner  # takes the request and the generator; returns K ascending arrays of positions
-    )
+    Args:
+        function: takes the request and the generator; returns K ascending arrays of positions.
+        needs_alpha: whether it depends on `Wanted.alpha`.
+        summary: one line on what clients get.
+        groups: what it needs of each sample besides the class: `source`, `writer`, or empty for
+            nothing.
+        needs_classes: whether it depends on `Wanted.classes_per_client`.
+    """
+
+    function: Partitioner
     needs_alpha: bool
-    summary: str  # one line on what clients get
-    groups: str = (
-        ""  # needed of each sample besides its class: `source`, `writer`, or empty for nothing
-    )
-    needs_classes: bool = False  # whether it depends on `Wanted.classes_per_client`
+    summary: str
+    groups: str = ""
+    needs_classes: bool = False
 
 
 def class_sizes(labels: Positions) -> tuple[tuple[int, ...], Positions]:
-    """Return the sizes (C,) of the classes that occur, and each sample's class (N,) as an index into them."""
+    """Return the sizes (C,) of the classes that occur, and the class (N,) of each sample.
+
+    Classes are numbered by their place among those that occur.
+    """
     _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return tuple(sizes.tolist()), classes
 
 
 def tries(numbers: int, most: int) -> int:
-    """Return the number of tries before giving up, at most `most`, if each draws this many `numbers`."""
+    """Return the number of tries before giving up, at most `most`; each draws `numbers` numbers."""
     return max(1, min(most, MAX_NUMBERS // numbers))
 
 
 def batches(numbers: int, most: int) -> Iterator[int]:
-    """Yield the sizes of batches of tries to make at once, until `tries(numbers, most)` are made."""
-    remaining, batch = tries(numbers, most), 1
+    """Yield the sizes of batches of tries, until `tries(numbers, most)` are made."""
+    remaining = tries(numbers, most)
+    batch = 1
     largest = max(1, LARGEST_BATCH // numbers)
     while remaining > 0:
         yield min(batch, remaining)
@@ -112,12 +120,17 @@ def batches(numbers: int, most: int) -> Iterator[int]:
 
 
 def deal(classes: Positions, counts: Counts, rng: np.random.RandomState) -> list[Positions]:
-    """Deal samples by (C, K) counts: each class is shuffled, and each client's samples come class by class."""
+    """Deal samples by (C, K) counts.
+
+    Each class is shuffled, and each client's samples come class by class.
+    """
     order = rng.permutation(len(classes))
     by_class = order[np.argsort(classes[order], kind="stable")]
-    owner = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel())
+    clients = np.tile(np.arange(counts.shape[1]), len(counts))
+    owner = np.repeat(clients, counts.ravel())
     by_client = by_class[np.argsort(owner, kind="stable")]
-    return np.split(by_client, np.cumsum(counts.sum(axis=0))[:-1])
+    ends = np.cumsum(counts.sum(axis=0))
+    return np.split(by_client, ends[:-1])
 
 
 def check_none_empty(name: str, counts: Counts) -> None:
@@ -125,8 +138,9 @@ def check_none_empty(name: str, counts: Counts) -> None:
     empty = np.flatnonzero(counts.sum(axis=0) == 0)
     if len(empty):
         raise UsageError(
-            f"partition {name} leaves {len(empty):,} of num_clients={counts.shape[1]:,} clients without a sample of "
-            f"{counts.sum():,}; lower num_clients, or use more of the training data"
+            f"partition {name} leaves {len(empty):,} of num_clients={counts.shape[1]:,} clients "
+            f"without a sample of {counts.sum():,}; lower num_clients, or use more of the training "
+            "data"
         )
 
 
@@ -140,31 +154,33 @@ def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal as FedDKD does for FEMNIST: each client draws 6 classes; clients with the same class share it equally.
+    """Deal as FedDKD does for FEMNIST: each client draws 6 classes.
 
-    The paper says that 6 of 26 classes are drawn for each client, but not how clients share a
-    class; its step counts determine only the clients' mean size. Decided here: in equal parts
-    without overlap, and all clients draw again until every class has an owner, so that every sample
-    is used.
+    Clients with the same class share it equally. The paper says that 6 of 26 classes are drawn for
+    each client, but not how clients share a class; its step counts determine only the clients' mean
+    size. Decided here: in equal parts without overlap, and all clients draw again until every class
+    has an owner, so that every sample is used.
 
     Source: Li et al., FedDKD (2022), section IV.
     """
     sizes, classes = class_sizes(wanted.labels)
     if len(sizes) < PATHOLOGICAL_CLASSES:
         raise UsageError(
-            f"partition pathological gives each client {PATHOLOGICAL_CLASSES} classes, and the data have {len(sizes)}; "
-            "use another partition, such as lda"
+            f"partition pathological gives each client {PATHOLOGICAL_CLASSES} classes, and the "
+            f"data have {len(sizes)}; use another partition, such as lda"
         )
-    counts = _shared_equally(_draw_owners(len(sizes), wanted, rng), sizes)
+    owned = _draw_owners(len(sizes), wanted, rng)
+    counts = _shared_equally(owned, sizes)
     check_none_empty("pathological", counts)
     return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
 def shards(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Sort the samples by class, cut them into K times `classes_per_client` shards, and give each client that many.
+    """Sort the samples by class, cut them into shards, and give each client as many.
 
-    Shards are equal but for one sample; one that lies across a border has samples of both classes.
-    The paper's MNIST has 100 clients with two shards of 300 each.
+    There are K times `classes_per_client` shards. They are equal but for one sample; a shard that
+    lies across a border has samples of both classes. The paper's MNIST has 100 clients with two
+    shards of 300 each.
 
     Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
     Data (2017), section 3.
@@ -172,12 +188,18 @@ def shards(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     count = wanted.num_clients * wanted.classes_per_client
     if count > len(wanted.labels):
         raise UsageError(
-            f"partition shards cuts {len(wanted.labels):,} samples into num_clients={wanted.num_clients:,} times "
-            f"classes_per_client={wanted.classes_per_client}, which is {count:,} shards: lower either"
+            f"partition shards cuts {len(wanted.labels):,} samples into "
+            f"num_clients={wanted.num_clients:,} times "
+            f"classes_per_client={wanted.classes_per_client}, which is {count:,} shards: "
+            "lower either"
         )
-    pieces = np.array_split(np.argsort(wanted.labels, kind="stable"), count)
-    dealt = np.split(rng.permutation(count), wanted.num_clients)
-    return [np.sort(np.concatenate([pieces[shard] for shard in own])) for own in dealt]
+    by_class = np.argsort(wanted.labels, kind="stable")
+    pieces = np.array_split(by_class, count)
+    clients = []
+    for own in np.split(rng.permutation(count), wanted.num_clients):
+        samples = np.concatenate([pieces[shard] for shard in own])
+        clients.append(np.sort(samples))
+    return clients
 
 
 def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -192,15 +214,16 @@ def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     sizes, classes = class_sizes(wanted.labels)
     if wanted.classes_per_client > len(sizes):
         raise UsageError(
-            f"classes_per_client must be <= {len(sizes)} for partition k_classes, the classes that there are, got "
-            f"{wanted.classes_per_client}; lower it"
+            f"classes_per_client must be <= {len(sizes)} for partition k_classes, the classes that "
+            f"there are, got {wanted.classes_per_client}; lower it"
         )
     owned = np.zeros((len(sizes), wanted.num_clients), np.bool_)
     for client in range(wanted.num_clients):
         first = client % len(sizes)
         others = np.delete(np.arange(len(sizes)), first)
+        drawn = rng.permutation(others)[: wanted.classes_per_client - 1]
         owned[first, client] = True
-        owned[rng.permutation(others)[: wanted.classes_per_client - 1], client] = True
+        owned[drawn, client] = True
     counts = _shared_equally(owned, sizes)
     check_none_empty("k_classes", counts)
     held = np.flatnonzero(counts.sum(axis=1)[classes])
@@ -250,7 +273,7 @@ def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Make each source of a data set composed of several a client, in their order; nothing is drawn.
+    """Make each source of a composed data set a client, in their order; nothing is drawn.
 
     Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of
     digits.
@@ -258,14 +281,16 @@ def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     source_of, sources = _group_indices(wanted)
     if sources != wanted.num_clients:
         raise UsageError(
-            f"num_clients must be {sources} for partition by_source, which makes each of the {sources} sources a "
-            f"client, got {wanted.num_clients}; set num_clients={sources}"
+            f"num_clients must be {sources} for partition by_source, which makes each of the "
+            f"{sources} sources a client, got {wanted.num_clients}; set num_clients={sources}"
         )
     return _collect(source_of, sources)
 
 
 def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Shuffle writers and split them into K equal groups (some have one more); a client holds all its writers' samples.
+    """Shuffle writers and split them into K equal groups, of which some have one more.
+
+    A client holds all samples of its writers.
 
     Source: Li et al., NIID-Bench (2022), "real" FEMNIST.
     """
@@ -274,29 +299,32 @@ def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Draw 2,000 writers and split them into K equal groups, as `by_writer` does; other writers are unused.
+    """Draw 2,000 writers and split them into K equal groups, as `by_writer` does.
 
-    The paper deals "approximately 2000 writers" but does not say which. Decided here: 2,000, drawn
-    anew for each seed.
+    Other writers are unused. The paper deals "approximately 2000 writers" but does not say which.
+    Decided here: 2,000, drawn anew for each seed.
 
     Source: He et al., FedCAD (2022), section Experiments, Dataset.
     """
     writer_of, writers = _group_indices(wanted)
     if writers < DRAWN_WRITERS:
         raise UsageError(
-            f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {writers:,}; "
-            "use by_writer, which deals all there are, or more of the training data"
+            f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have "
+            f"{writers:,}; use by_writer, which deals all there are, or more of the training data"
         )
-    return _deal_writers(
-        "by_writer_2000", writer_of, rng.permutation(writers)[:DRAWN_WRITERS], wanted.num_clients
-    )
+    drawn = rng.permutation(writers)[:DRAWN_WRITERS]
+    return _deal_writers("by_writer_2000", writer_of, drawn, wanted.num_clients)
 
 
 def _shared_equally(owned: Owned, sizes: tuple[int, ...]) -> Counts:
-    """Return (C, K) samples: the owners (C, K) of a class have equal parts of it, the first ones one sample more."""
+    """Return (C, K) samples: the owners (C, K) of a class have equal parts of it.
+
+    If a class cannot be shared equally, its first owners have one sample more.
+    """
     owners = owned.sum(axis=1, keepdims=True)
     quota, remainder = np.divmod(np.array(sizes)[:, None], np.maximum(owners, 1))
-    counts: Counts = owned * (quota + (np.cumsum(owned, axis=1) <= remainder))
+    has_one_more = np.cumsum(owned, axis=1) <= remainder
+    counts: Counts = owned * (quota + has_one_more)
     return counts
 
 
@@ -308,25 +336,31 @@ def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Ow
         if accepted.any():
             return owned[:, accepted.argmax()]
     raise UsageError(
-        f"partition pathological with num_clients={wanted.num_clients} and {PATHOLOGICAL_CLASSES} of {classes} classes "
-        f"each: none of {tries(numbers, wanted.max_tries):,} draws gave every class an owner; raise num_clients"
+        f"partition pathological with num_clients={wanted.num_clients} and {PATHOLOGICAL_CLASSES} "
+        f"of {classes} classes each: none of {tries(numbers, wanted.max_tries):,} draws gave every "
+        "class an owner; raise num_clients"
     )
 
 
 def _propose(
     classes: int, clients: int, tries: int, rng: np.random.RandomState
 ) -> tuple[Owned, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Draw masks (C, T, K) of the clients that own each class; return them and (T,) whether each class has an owner.
+    """Draw masks (C, T, K) of the clients that own each class.
 
-    A client takes the classes of its 6 lowest random numbers.
+    A client takes the classes of its 6 lowest random numbers. The second result, (T,), tells
+    whether each class has an owner.
     """
-    ranks = rng.random_sample((tries, clients, classes)).argsort(axis=2).argsort(axis=2)
+    numbers = rng.random_sample((tries, clients, classes))
+    ranks = numbers.argsort(axis=2).argsort(axis=2)
     owned = np.moveaxis(ranks < PATHOLOGICAL_CLASSES, 2, 0)
     return owned, np.any(owned, axis=2).all(axis=0)
 
 
 def _group_indices(wanted: Wanted) -> tuple[Positions, int]:
-    """Return each sample's group (N,), an index into those that occur, and their number; `split` ensures groups."""
+    """Return each sample's group (N,), numbered among those that occur, and how many occur.
+
+    `split` ensures that there are groups.
+    """
     assert wanted.groups is not None, "as `Partition.groups` asks"
     groups, indices = np.unique(wanted.groups, return_inverse=True)
     return indices, len(groups)
@@ -335,11 +369,15 @@ def _group_indices(wanted: Wanted) -> tuple[Positions, int]:
 def _deal_writers(
     name: str, writer_of: Positions, writers: Positions, clients: int
 ) -> list[Positions]:
-    """Deal `clients` clients equal parts of `writers`, and return their positions; (N,) `writer_of` has all writers."""
+    """Deal clients equal parts of `writers`, and return the positions of each client's samples.
+
+    `writer_of`: (N,) the writer of each sample, also of writers that are not dealt.
+    """
     if len(writers) < clients:
         raise UsageError(
-            f"num_clients must be <= {len(writers):,} for partition {name}, which gives each client at least one of "
-            f"{len(writers):,} writers, got {clients}; lower it, or use more of the training data with by_writer"
+            f"num_clients must be <= {len(writers):,} for partition {name}, which gives each "
+            f"client at least one of {len(writers):,} writers, got {clients}; lower it, or use "
+            "more of the training data with by_writer"
         )
     client_of = np.full(writer_of.max() + 1, clients)  # remains for writers that no client gets
     for index, part in enumerate(np.array_split(writers, clients)):
@@ -348,6 +386,10 @@ def _deal_writers(
 
 
 def _collect(clients: Positions, count: int) -> list[Positions]:
-    """Return the positions of each of `count` clients, from (N,) each sample's client, which is `count` for none."""
+    """Return the positions of the samples of each of `count` clients.
+
+    `clients`: (N,) each sample's client, or `count` for no client.
+    """
     order = np.argsort(clients, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(clients, minlength=count + 1))[:-1])[:count]
+    ends = np.cumsum(np.bincount(clients, minlength=count + 1))
+    return np.split(order, ends[:-1])[:count]

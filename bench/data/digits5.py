@@ -1,4 +1,6 @@
-"""Digits-5: five sources of the same ten digits, one per client; and two of them, SynthDigits and MNIST-M.
+"""Digits-5: five sources of the same ten digits, one per client.
+
+The loaders of two of the sources, SynthDigits and MNIST-M, are here, too.
 
 Sources: X. Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization
 (2021), and its code: the published parts of a source are merged; a stratified fifth is the test
@@ -12,7 +14,9 @@ MNIST-M is a pickle without a published checksum, which `bench.data.pickled` rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,15 +25,16 @@ import numpy as np
 from bench import data
 from bench.data.dataset import Dataset, resized, whole_numbers
 from bench.data.download import Original
-from bench.data.files import FileSource, PreparedSource
-from bench.data.pickled import ForbiddenPickle, load_arrays
-from bench.data.table import DATASETS
+from bench.data.file_loaders import FileLoader, PreparedLoader
+from bench.data.pickled import ForbiddenPickle, load_arrays, with_text_keys
+from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
-    from bench.data.table import DatasetInfo
+    from bench.data.registry import DatasetInfo
 
-__all__ = ["DIGITS5", "MNIST_M", "MNIST_USPS", "SYNTHDIGITS", "ForbiddenPickle", "load_arrays"]
+    Part = tuple[Images, Labels]
+
 
 SIDE = 28
 TRAINED = 743
@@ -39,13 +44,17 @@ MOST_BYTES = 2**30  # of MNIST-M's file, which has a sixth of that
 # The digit sources as FedBN's authors distribute them, on Google Drive, without a checksum.
 FEDBN_DIGITS = Original(
     "fedbn-digits.zip",
-    url="https://drive.usercontent.google.com/download?id=1P8g7uHyVxQJPcBKE8TAzfdKbimpRbj0I&export=download&confirm=t",
+    url="https://drive.usercontent.google.com/download"
+    "?id=1P8g7uHyVxQJPcBKE8TAzfdKbimpRbj0I&export=download&confirm=t",
 )
 
 
 @dataclass(frozen=True)
-class SynthDigits(FileSource):
-    """The `Source` of SynthDigits: MATLAB files of the training and the test part, each with images `X`, labels `y`."""
+class SynthDigits(FileLoader):
+    """The `Loader` of SynthDigits.
+
+    There is a MATLAB file of either part, with images `X` and labels `y`.
+    """
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
@@ -63,75 +72,78 @@ class SynthDigits(FileSource):
 
 
 @dataclass(frozen=True)
-class MnistM(FileSource):
-    """The `Source` of MNIST-M: `train` and `valid` of its one file are the training part, `test` is the test part."""
+class MnistM(FileLoader):
+    """The `Loader` of MNIST-M.
+
+    `train` and `valid` of its one file are the training part, `test` is the test part.
+    """
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
         file = self.files[0].find(folder) or folder
         if file.stat().st_size > MOST_BYTES:
             raise ForbiddenPickle(f"more than {MOST_BYTES:,} bytes")
-        content = load_arrays(file.read_bytes())
-        arrays = {
-            key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()
-        }
+        arrays = with_text_keys(load_arrays(file.read_bytes()))
 
         def part(*names: str) -> tuple[Images, Labels]:
-            pixels = np.concatenate([arrays[name] for name in names]).transpose(0, 3, 1, 2)
-            labels = np.concatenate([np.ravel(arrays[f"{name}_label"]) for name in names]).astype(
-                np.int64
-            )
-            return np.ascontiguousarray(pixels), labels
+            pixels = np.concatenate([arrays[name] for name in names])
+            labels = np.concatenate([np.ravel(arrays[f"{name}_label"]) for name in names])
+            return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels.astype(np.int64)
 
         return Dataset.of(self.name, part("train", "valid"), part("test"))
 
 
 @dataclass(frozen=True)
-class Sources(PreparedSource):
-    """The `Source` of a data set composed of others; a sample's group is the position of its source in `names`."""
+class ComposedLoader(PreparedLoader):
+    """The `Loader` of a data set composed of others, its sources.
+
+    A sample's group is the position of its source in `names`.
+    """
 
     info: DatasetInfo
     names: tuple[str, ...]
-    trained: int = TRAINED  # training samples of each
+    trained: int = TRAINED  # training samples of each source
     form: str = "digits of several sources"
 
     def present(self, folder: Path) -> list[Path]:
         """List the files of all sources that are present."""
-        return [file for source in self._sources() for file in source.present(folder)]
+        return list(chain.from_iterable(loader.present(folder) for loader in self._loaders()))
 
     def missing(self, folder: Path) -> list[str]:
         """List the files of all sources that are not in `folder`, as paths below it."""
-        return [path for source in self._sources() for path in source.missing(folder)]
+        return list(chain.from_iterable(loader.missing(folder) for loader in self._loaders()))
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files of each source into `folder`; raises as `FileSource.fetch` does."""
-        for source in self._sources():
-            if source.missing(folder):
-                source.fetch(folder, offline)
+        """Bring the missing files of each source into `folder`; raises as `FileLoader.fetch`."""
+        for loader in self._loaders():
+            if loader.missing(folder):
+                loader.fetch(folder, offline)
 
     def parse(self, folder: Path) -> Dataset:
         """Concatenate the parts of the sources."""
-        parts = [_parts(source.read(folder), self.trained) for source in self._sources()]
-        (train_x, train_y), (test_x, test_y) = (
-            tuple(np.concatenate([part[which][array] for part in parts]) for array in (0, 1))
-            for which in (0, 1)
-        )
-        train_groups, test_groups = (
-            _groups([len(part[which][1]) for part in parts]) for which in (0, 1)
-        )
+        train_parts = []
+        test_parts = []
+        for loader in self._loaders():
+            train, test = _parts(loader.read(folder), self.trained)
+            train_parts.append(train)
+            test_parts.append(test)
         return Dataset.of(
-            self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups
+            self.name,
+            _joined(train_parts),
+            _joined(test_parts),
+            _groups(train_parts),
+            _groups(test_parts),
         )
 
     def identity(self) -> list[str]:
         """Return the sources and their number of training samples."""
         return [*self.names, str(self.trained)]
 
-    def _sources(self) -> list[FileSource]:
-        return [cast(FileSource, data.source(name)) for name in self.names]
+    def _loaders(self) -> list[FileLoader]:
+        return [cast(FileLoader, data.loader(name)) for name in self.names]
 
 
-def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
+def _parts(source: Dataset, trained: int) -> tuple[Part, Part]:
     """Return the training and the test part of one source."""
     from sklearn.model_selection import StratifiedShuffleSplit
 
@@ -140,10 +152,9 @@ def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=TEST_SHARE, random_state=0)
     train, test = next(iter(splitter.split(labels, labels)))
     first = train[:trained]
-    return (_as_28x28_rgb(pixels[first]), labels[first]), (
-        _as_28x28_rgb(pixels[test]),
-        labels[test],
-    )
+    train_part = (_as_28x28_rgb(pixels[first]), labels[first])
+    test_part = (_as_28x28_rgb(pixels[test]), labels[test])
+    return train_part, test_part
 
 
 def _as_28x28_rgb(images: Images) -> Images:
@@ -152,7 +163,15 @@ def _as_28x28_rgb(images: Images) -> Images:
     return np.broadcast_to(sized, (len(sized), 3, SIDE, SIDE))
 
 
-def _groups(sizes: list[int]) -> Groups:
+def _joined(parts: Sequence[Part]) -> Part:
+    """Concatenate the parts of several sources."""
+    pixels = np.concatenate([images for images, _ in parts])
+    return pixels, np.concatenate([labels for _, labels in parts])
+
+
+def _groups(parts: Sequence[Part]) -> Groups:
+    """Return the source of each sample of joined parts."""
+    sizes = [len(labels) for _, labels in parts]
     return np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
 
 
@@ -171,5 +190,5 @@ MNIST_M = MnistM(
     files=(Original("MNIST_M/mnistm_data.pkl", also=("mnistm_data.pkl",)),),
     archive=FEDBN_DIGITS,
 )
-DIGITS5 = Sources(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
-MNIST_USPS = Sources(DATASETS["mnist_usps"], ("mnist", "usps"))
+DIGITS5 = ComposedLoader(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
+MNIST_USPS = ComposedLoader(DATASETS["mnist_usps"], ("mnist", "usps"))

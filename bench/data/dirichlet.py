@@ -1,4 +1,6 @@
-"""Partitions that divide each class among clients by Dirichlet draws, as in the papers and in other benchmarks.
+"""Partitions that divide each class among clients by Dirichlet draws.
+
+They are those of the papers and of other benchmarks.
 
 The rule is that of FedMA (Wang et al. 2020, https://arxiv.org/abs/2002.06440), NIID-Bench and
 FedDF: for each class, draw shares p ~ Dir(alpha) over the clients, set p = 0 for clients that
@@ -55,7 +57,7 @@ class Pool:
 
     @property
     def numbers(self) -> int:
-        """The count of random numbers that one try draws."""
+        """The count of random numbers that a try draws."""
         return max(1, len(self.class_sizes) * self.num_clients)
 
 
@@ -63,7 +65,9 @@ class Pool:
 
 
 def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal by balanced latent Dirichlet allocation: clients differ in size and classes, and hold 10 samples or more.
+    """Deal by balanced latent Dirichlet allocation.
+
+    Clients differ in size and classes, and hold 10 samples or more.
 
     Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021; NIID-Bench 2022,
     which calls it `noniid-labeldir`, and alpha beta).
@@ -72,10 +76,11 @@ def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal as `lda` does, but take the C classes in random order, and give each client at least 10 C samples.
+    """Deal as `lda` does, but take the C classes in random order.
 
-    The order matters because the last classes go to the clients that do not have their fair part
-    yet. The code also reduces the data, to a tenth of EMNIST's letters; here `fraction` does.
+    Each client gets at least 10 C samples. The order matters because the last classes go to the
+    clients that do not have their fair part yet. The code also reduces the data, to a tenth of
+    EMNIST's letters; here `fraction` does.
 
     Source: code of Zhu et al., FedGen (2021), for EMNIST.
     """
@@ -85,10 +90,11 @@ def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal by PFLlib's `dir`: balanced, at least 40 samples a client, or half of its fair part if that is fewer.
+    """Deal by PFLlib's `dir`: balanced, at least 40 samples a client, or half of its fair part.
 
-    PFLlib first merges the training and the test set, and each client tests on a quarter of its
-    samples (`local_test_fraction=0.25`). Its earlier versions require one sample a client.
+    The smaller of the two numbers counts. PFLlib first merges the training and the test set, and
+    each client tests on a quarter of its samples (`local_test_fraction=0.25`). Its earlier versions
+    require one sample a client.
 
     Source: Zhang et al., PFLlib (2025), and its code.
     """
@@ -98,11 +104,12 @@ def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal by FL-bench's Dirichlet rule: NOT balanced, at least 10 samples a client (the default of its argument).
+    """Deal by FL-bench's Dirichlet rule: NOT balanced, at least 10 samples a client.
 
-    A client with many samples keeps getting more, so sizes differ far more than under `lda`.
-    FL-bench first merges the training and the test set, and each client tests on a quarter of its
-    samples (`local_test_fraction=0.25`). Its earlier versions are balanced and require 40.
+    The 10 are the default of its argument. A client with many samples keeps getting more, so sizes
+    differ far more than under `lda`. FL-bench first merges the training and the test set, and each
+    client tests on a quarter of its samples (`local_test_fraction=0.25`). Its earlier versions are
+    balanced and require 40.
 
     Source: code of FL-bench.
     """
@@ -110,24 +117,23 @@ def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
 
 def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal as FedGKD and FedDF do: Dirichlet within groups of ten clients, then cut into K equal chunks of int(N/K).
+    """Deal as FedGKD and FedDF do: Dirichlet within groups of ten clients, then K equal chunks.
 
-    The shuffled samples go to groups of ten clients (the last group has the remaining clients) in
-    proportion to their clients; in a group each client must get int(half of its fair part), within
-    `max_tries` draws. The samples of all clients are then concatenated and cut anew, so that all
-    clients have equal size and borders shift a little. Fewer than K samples remain at the end,
-    unused.
+    A chunk has int(N/K) samples. The shuffled samples go to groups of ten clients (the last group
+    has the remaining clients) in proportion to their clients; in a group each client must get
+    int(half of its fair part), within `max_tries` draws. The samples of all clients are then
+    concatenated and cut anew, so that all clients have equal size and borders shift a little. Fewer
+    than K samples remain at the end, unused.
 
     Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses
     K < 10; here fewer than ten clients form one group.
     """
-    labels, num_clients = wanted.labels, wanted.num_clients
+    labels = wanted.labels
+    num_clients = wanted.num_clients
     groups = _group_sizes(num_clients, FEDGKD_GROUP)
     shuffled = rng.permutation(len(labels))
-    ends = [
-        int(FEDGKD_GROUP / num_clients * len(labels)) * (index + 1)
-        for index in range(len(groups) - 1)
-    ]
+    group_samples = int(FEDGKD_GROUP / num_clients * len(labels))
+    ends = [group_samples * number for number in range(1, len(groups))]
     dealt: list[Positions] = []
     for members, clients in zip(np.split(shuffled, ends), groups, strict=True):
         sizes, classes = class_sizes(labels[members])
@@ -135,16 +141,15 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
         counts = _first_accepted("fedgkd_groups", pool, wanted, rng)
         dealt += [members[part] for part in deal(classes, counts, rng)]
     chunk = len(labels) // num_clients
-    return [
-        np.sort(part)
-        for part in np.split(np.concatenate(dealt)[: chunk * num_clients], num_clients)
-    ]
+    kept = np.concatenate(dealt)[: chunk * num_clients]
+    return [np.sort(part) for part in np.split(kept, num_clients)]
 
 
 def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal as FedKF does: clients take turns at having the largest share of a class; there is no smallest size.
+    """Deal as FedKF does: clients take turns at having the largest share of a class.
 
-    Clients form groups of as many as there are classes (the last group has the rest), and each
+    There is no smallest size. Clients form groups of as many as there are classes (the last group
+    has the remaining clients), and each
     class is divided among the groups in proportion. In a group, a class's shares are drawn from a
     Dirichlet distribution, given that the largest share goes to a client that has not had the
     largest share of an earlier class; once all have, all may again. The remainder of a class after
@@ -161,25 +166,26 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     alpha = wanted.concentration()
     sizes, classes = class_sizes(wanted.labels)
     groups = np.array(_group_sizes(wanted.num_clients, len(sizes)))
-    group_counts = _round_down(
-        np.tile(groups / groups.sum(), (len(sizes), 1)), np.array(sizes), rng
-    )
+    group_shares = np.tile(groups / groups.sum(), (len(sizes), 1))
+    group_counts = _round_down(group_shares, np.array(sizes), rng)
     shares = [_turns(len(sizes), clients, alpha, rng) for clients in groups]
-    counts = np.hstack(
-        [_round_down(share, size, rng) for share, size in zip(shares, group_counts.T, strict=True)]
-    )
+    counts_by_group = []
+    for share, group_sizes in zip(shares, group_counts.T, strict=True):
+        counts_by_group.append(_round_down(share, group_sizes, rng))
+    counts = np.hstack(counts_by_group)
     check_none_empty("fedkf", counts)
     return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
 def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Deal as FedAvgM's paper does: each client draws its own class shares q ~ Dir(alpha p), and samples by them.
+    """Deal as FedAvgM's paper does: each client draws class shares q ~ Dir(alpha p).
 
-    p are the shares of the classes in the data, all alike in CIFAR-10; code of others that draws
-    from Dir(alpha) for each of C classes has an alpha of C times as much here. Clients are equal
-    but for one sample, and take their samples in turn, without replacement. A class that is used up
-    leaves the shares, which are renormalised. If a client's shares fall on such classes only, it
-    takes the other classes as they remain, which the paper leaves open.
+    It then draws samples by these shares. p are the shares of the classes in the data, all alike in
+    CIFAR-10; code of others that draws from Dir(alpha) for each of C classes has an alpha of C
+    times as much here. Clients are equal but for one sample, and take their samples in turn,
+    without replacement. A class that is used up leaves the shares, which are renormalised. If a
+    client's shares fall on such classes only, it takes the other classes as they remain, which the
+    paper leaves open.
 
     Source: Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated
     Visual Classification (2019), section 3.
@@ -189,8 +195,9 @@ def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     remaining = np.array(sizes)
     prior = remaining / remaining.sum()
     counts = np.zeros((len(sizes), wanted.num_clients), np.int64)
+    concentration = np.maximum(alpha * prior, np.finfo(float).tiny)
     for client, part in enumerate(np.array_split(np.arange(len(classes)), wanted.num_clients)):
-        shares = rng.dirichlet(np.maximum(alpha * prior, np.finfo(float).tiny))
+        shares = rng.dirichlet(concentration)
         # At a tiny alpha all gamma variates can underflow; the limit is a single class.
         if not np.isfinite(shares).all():
             shares = rng.multinomial(1, prior).astype(np.float64)
@@ -210,7 +217,7 @@ def _take(
         if not weights.sum() > 0:
             weights = left.astype(np.float64)
         drawn = rng.multinomial(size - taken.sum(), weights / weights.sum())
-        # What exceeds a class is drawn again from the others, as if it were drawn one by one.
+        # What exceeds a class is drawn again from other classes, as if drawn sample by sample.
         taken += np.minimum(drawn, left)
     return taken
 
@@ -256,88 +263,117 @@ def _deal_first_accepted(
     min_size: int = MIN_SIZE,
     balanced: bool = True,
 ) -> list[Positions]:
-    """Deal all samples to all clients by the first accepted draw; `name` is the partition's, for messages."""
+    """Deal all samples to all clients by the first accepted draw.
+
+    `name`: of the partition, for messages.
+    """
     samples = len(wanted.labels)
     if wanted.num_clients * min_size > samples:
         raise UsageError(
-            f"num_clients must be <= {samples // min_size} for partition {name}, which gives each client at least "
-            f"{min_size:,} of {samples:,} samples, got {wanted.num_clients}; lower it, or use more of the training data"
+            f"num_clients must be <= {samples // min_size} for partition {name}, which gives each "
+            f"client at least {min_size:,} of {samples:,} samples, got {wanted.num_clients}; "
+            "lower it, or use more of the training data"
         )
     sizes, classes = class_sizes(wanted.labels)
     pool = Pool(sizes, wanted.num_clients, min_size, balanced)
-    return [np.sort(part) for part in deal(classes, _first_accepted(name, pool, wanted, rng), rng)]
+    counts = _first_accepted(name, pool, wanted, rng)
+    return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
 def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> Counts:
-    """Return (C, K) samples of each class for each client in the first accepted draw for partition `name`.
+    """Return the first accepted draw of partition `name`: (C, K) samples of each class and client.
 
     `rng` advances by whole batches of tries, so its later values depend on the draws made here.
 
     Raises:
         UsageError: no draw is accepted, or the first draws show that none will be.
     """
-    made = served = 0
+    clients_drawn = 0
+    clients_with_enough = 0
     most = tries(pool.numbers, wanted.max_tries)
     for batch in batches(pool.numbers, wanted.max_tries):
         counts, accepted = propose(pool, wanted.concentration(), rng, batch)
         if accepted.any():
             return counts[:, accepted.argmax()]
-        made += batch * pool.num_clients
-        served += int((counts.sum(axis=0) >= pool.min_size).sum())
-        if _hopeless(served / made, made, pool.num_clients, most):
-            found = f"a client gets {pool.min_size:,} or more in {served / made:.0%} of cases, and in none of"
-            raise _refusal(name, pool, wanted, f"{found} {most:,} draws would all of them")
-    raise _refusal(
-        name, pool, wanted, f"none of {most:,} draws gave every client at least {pool.min_size:,}"
-    )
+        clients_drawn += batch * pool.num_clients
+        clients_with_enough += int((counts.sum(axis=0) >= pool.min_size).sum())
+        share = clients_with_enough / clients_drawn
+        if _hopeless(share, clients_drawn, pool.num_clients, most):
+            reason = (
+                f"a client gets {pool.min_size:,} or more in {share:.0%} of cases, and in none of "
+                f"{most:,} draws would all of them"
+            )
+            raise _refusal(name, wanted, reason)
+    reason = f"none of {most:,} draws gave every client at least {pool.min_size:,}"
+    raise _refusal(name, wanted, reason)
 
 
 def _hopeless(share: float, seen: int, num_clients: int, tries: int) -> bool:
-    """Tell whether no draw of `tries` will serve all clients, if a client is served in this share of `seen` cases.
+    """Tell whether no draw of `tries` will give all clients enough samples.
 
-    The clients of a draw are taken as independent. That overstates the chance: one that gets more
-    leaves less.
+    The clients of a draw are taken as independent. That overstates the chance, because a client
+    that gets more leaves less.
+
+    Args:
+        share: of the clients with enough samples among the `seen` ones.
+        seen: number of clients drawn so far.
+        num_clients: clients of a draw.
+        tries: number of draws.
     """
     if seen < ENOUGH_SEEN or share == 1:
         return False
-    return num_clients * math.log(max(share, 1 / seen)) + math.log(tries) < HOPELESS
+    chance = max(share, 1 / seen)  # of a client
+    return num_clients * math.log(chance) + math.log(tries) < HOPELESS
 
 
-def _refusal(name: str, pool: Pool, wanted: Wanted, found: str) -> UsageError:
-    """Return the error of a partition of which no draw is accepted, with those that can serve the request."""
+def _refusal(name: str, wanted: Wanted, reason: str) -> UsageError:
+    """Return the error of a partition of which no draw is accepted.
+
+    It names partitions that can serve the request.
+    """
     others = [other for other in ("fedgkd_groups", "fedkf") if other != name]
     return UsageError(
         f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
-        f"{len(wanted.labels):,} samples: {found}; raise alpha, lower num_clients, use more training data, or a "
-        f"partition that can: hsu with this alpha ({' and '.join(others)} may), or shards and k_classes without one"
+        f"{len(wanted.labels):,} samples: {reason}; raise alpha, lower num_clients, use more "
+        f"training data, or a partition that can: hsu with this alpha ({' and '.join(others)} "
+        "may), or shards and k_classes without one"
     )
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:
-    """Return the number of clients in each group: full groups, then the rest."""
+    """Return the number of clients in each group: full groups, then the remaining clients."""
     full = math.ceil(num_clients / size) - 1
-    return [size] * full + [num_clients - size * full]
+    remaining = num_clients - size * full
+    return [size] * full + [remaining]
 
 
 def _turns(classes: int, clients: int, alpha: float, rng: np.random.RandomState) -> Shares:
-    """Draw (C, M) Dirichlet shares; each client in turn has the largest, in an order drawn anew for each turn."""
+    """Draw (C, M) Dirichlet shares, of which each client in turn has the largest.
+
+    The order of the clients is drawn anew for each turn.
+    """
     shares = rng.dirichlet(np.full(clients, alpha), classes)
     # At a tiny alpha all of a draw's gamma variates can underflow; its limit gives all to one
     # client.
-    shares[~np.isfinite(shares).all(axis=1)] = np.eye(1, clients)
-    rounds = math.ceil(classes / clients)
-    chosen = np.concatenate([rng.permutation(clients) for _ in range(rounds)])[:classes]
-    labels, largest = np.arange(classes), shares.argmax(axis=1)
-    shares[labels, chosen], shares[labels, largest] = (
-        shares[labels, largest],
-        shares[labels, chosen],
-    )
+    underflown = ~np.isfinite(shares).all(axis=1)
+    shares[underflown] = np.eye(1, clients)
+    turns = math.ceil(classes / clients)
+    chosen = np.concatenate([rng.permutation(clients) for _ in range(turns)])[:classes]
+    labels = np.arange(classes)
+    largest = shares.argmax(axis=1)
+    largest_shares = shares[labels, largest]
+    shares[labels, largest] = shares[labels, chosen]
+    shares[labels, chosen] = largest_shares
     return shares
 
 
 def _round_down(shares: Shares, sizes: Positions, rng: np.random.RandomState) -> Counts:
-    """Round (C, M) shares of (C,) class sizes down to whole samples; a class's remainder goes to one at random."""
+    """Round (C, M) shares of (C,) class sizes down to whole samples.
+
+    The remainder of a class goes to one client, or group, at random.
+    """
     counts = (shares * sizes[:, None]).astype(np.int64)
+    remainders = sizes - counts.sum(axis=1)
     lucky = rng.randint(shares.shape[1], size=len(shares))
-    counts[np.arange(len(shares)), lucky] += sizes - counts.sum(axis=1)
+    counts[np.arange(len(shares)), lucky] += remainders
     return counts

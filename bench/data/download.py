@@ -1,4 +1,4 @@
-"""Folders of data on this machine, and the published files in them: how they are verified and downloaded.
+"""Folders of data on this machine, and published files: verifying and downloading them.
 
 Imports neither torch nor ray, nor numpy.
 """
@@ -10,10 +10,10 @@ import hashlib
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -24,19 +24,19 @@ from leaderboards.shell_text import shell_command
 
 APPLICATION = "fedkd-bench"
 SMALLEST = 2**26  # bytes that a file in an archive may have in any case
-TIMES = (
-    50  # what a larger one may have, in multiples of its packed size; images take at most some ten
-)
+# What a larger file may have, in multiples of its packed size; images take at most some ten.
+TIMES = 50
 COMPRESSED = ".gz"
 SUBFOLDERS = 1_000  # of the folder of data sets that are looked into, down to the second level
 LISTED = 8  # names in a message about what lies in a folder
-DISTILBERT = (
-    "distilbert/distilbert-base-uncased"  # its vocabulary splits texts, and its weights are read
-)
+# Its vocabulary splits texts, and its weights are read.
+DISTILBERT = "distilbert/distilbert-base-uncased"
 
 
 def data_dir(option: Path | str | None = None) -> Path:
-    """Return the folder in which data sets are looked for and downloaded to, resolved; it need not exist.
+    """Return the folder of data sets, in which they are looked for, and to which downloaded.
+
+    It is resolved, and need not exist.
 
     Args:
         option: the user's choice (`--data-dir`); without it $FEDKD_DATA counts, then
@@ -47,7 +47,10 @@ def data_dir(option: Path | str | None = None) -> Path:
 
 
 def cache_dir() -> Path:
-    """Return the folder for files that can be remade: $XDG_CACHE_HOME/fedkd-bench, else ~/.cache/fedkd-bench."""
+    """Return the folder for files that can be remade.
+
+    It is $XDG_CACHE_HOME/fedkd-bench, or ~/.cache/fedkd-bench if the variable is not set.
+    """
     return _xdg("XDG_CACHE_HOME", "~/.cache")
 
 
@@ -58,29 +61,39 @@ def _xdg(variable: str, default: str) -> Path:
 
 @dataclass(frozen=True)
 class Original:
-    """A published file, or a zip archive that holds files of a data set under their names."""
+    """A published file, or a zip archive that holds files of a data set under their names.
 
-    path: str  # below the folder of data sets; torchvision's place if torchvision has the data set
-    md5: str | None = None  # checksum, hexadecimal; None if none is published
-    also: tuple[str, ...] = ()  # other places where it may lie
-    compressed: str = (
-        ""  # that of its compressed form, which is read as well (gzip); empty if it is not
-    )
-    url: str = ""  # address, if it can be downloaded from one
-    repository: str = ""  # of a model on the Hugging Face hub that has the file, as owner/name
+    Args:
+        path: below the folder of data sets; torchvision's place if torchvision has the data set.
+        md5: checksum, hexadecimal; None if none is published.
+        also: other places where it may lie.
+        compressed: checksum of its form compressed by gzip, which is read as well; empty if that is
+            not read.
+        url: address, if it can be downloaded from one.
+        repository: of a model on the Hugging Face hub that has the file, as owner/name.
+    """
+
+    path: str
+    md5: str | None = None
+    also: tuple[str, ...] = ()
+    compressed: str = ""
+    url: str = ""
+    repository: str = ""
 
     def find(self, folder: Path) -> Path | None:
-        """Find the file in the first of its places that has one, else in the hub client's cache; None if none has.
+        """Find the file in the first of its places that has it; None if no place has.
 
-        Besides its own places below `folder` these count: `folder` may itself be a folder of its
-        path, and its places may be one or two levels deeper. A compressed file comes before a file
-        without a checksum, and after others.
+        Its places are below `folder`, up to two levels deeper than `path` says, and in the hub
+        client's cache, which comes last. `folder` may itself be a folder of its path. A compressed
+        file comes before a file without a checksum, and after others.
         """
         return next((file for file in self._places(folder) if file.is_file()), None)
 
     def _places(self, folder: Path) -> Iterator[Path]:
         """Yield where the file may lie, the likeliest place first."""
-        names = [name for path in (self.path, *self.also) for name in self._forms(path)]
+        names = self._forms(self.path)
+        for path in self.also:
+            names += self._forms(path)
         yield from (folder / name for name in names)
         for name in names:
             parts = PurePosixPath(name).parts
@@ -93,7 +106,10 @@ class Original:
             yield version / PurePosixPath(self.path).name
 
     def _forms(self, path: str) -> list[str]:
-        """Return the path and, if it is read, that of the compressed file; one with a checksum is first."""
+        """Return the path, and that of the compressed file if it is read.
+
+        A file with a checksum comes first.
+        """
         if not self.compressed:
             return [path]
         forms = [path, path + COMPRESSED]
@@ -102,23 +118,18 @@ class Original:
     def verify(self, folder: Path, name: str) -> None:
         """Compare the file, which is present, with its checksum; raises EnvironmentProblem.
 
-        `name`: the data set's.
-
-        Of a compressed file the content is compared, unless only the checksum of the whole is
-        published.
+        Of a compressed file the content is compared, unless only the checksum of the compressed
+        file is published. `name`: of the data set.
         """
         file = self.find(folder) or folder / self.path
-        # MD5, which the files are published with, detects damage; it does not stop an attacker.
         packed = bool(self.compressed) and file.suffix == COMPRESSED
         expected = self.md5 or (self.compressed if packed else None)
         with gzip.open(file) if packed and self.md5 else file.open("rb") as opened:
-            md5 = hashlib.file_digest(
-                opened, lambda: hashlib.md5(usedforsecurity=False)
-            ).hexdigest()
+            md5 = hashlib.file_digest(opened, _md5).hexdigest()
         if expected not in (None, md5):
             raise EnvironmentProblem(
-                f"{file} is not the original file: expected md5 {expected}, found {file.stat().st_size:,} bytes, "
-                f"md5 {md5}; {mending(name, folder)}"
+                f"{file} is not the original file: expected md5 {expected}, "
+                f"found {file.stat().st_size:,} bytes, md5 {md5}; {mending(name, folder)}"
             )
 
     def download(self, folder: Path) -> Path:
@@ -131,11 +142,15 @@ class Original:
         from torchvision.datasets.utils import download_url
 
         part = target.with_name(f".{target.name}.part")
-        part.unlink(
-            missing_ok=True
-        )  # torchvision would take it for complete if no checksum is published
+        # If no checksum is published, torchvision would take an old part for the whole file.
+        part.unlink(missing_ok=True)
         download_url(self.url, part.parent, part.name, self.md5)
         return part.replace(target)
+
+
+def _md5() -> hashlib._Hash:
+    # The files are published with MD5, which detects damage; it does not stop an attacker.
+    return hashlib.md5(usedforsecurity=False)
 
 
 def snapshots(repository: str, kind: str) -> list[Path]:
@@ -147,36 +162,44 @@ def snapshots(repository: str, kind: str) -> list[Path]:
         return []
     from huggingface_hub import constants
 
-    versions = Path(
-        constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}", "snapshots"
-    ).glob("*")
+    copy = Path(constants.HF_HUB_CACHE, f"{kind}--{repository.replace('/', '--')}")
+    versions = (copy / "snapshots").glob("*")
     return sorted(versions, key=lambda place: place.stat().st_mtime, reverse=True)
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """List the folders in `folder` and in those, sorted, without hidden ones; at most `SUBFOLDERS`."""
+    """List the folders in `folder`, then the folders in these; at most `SUBFOLDERS`.
+
+    They are sorted, without hidden ones.
+    """
     first = _folders_in(folder)
-    second = (below for place in first for below in _folders_in(place))
+    second = chain.from_iterable(map(_folders_in, first))
     return [*first, *islice(second, SUBFOLDERS - len(first))]
 
 
 def _folders_in(folder: Path) -> list[Path]:
     """List the folders in a folder; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
-        found = (Path(entry.path) for entry in entries if entry.is_dir() and entry.name[0] != ".")
-        return sorted(islice(found, SUBFOLDERS))
+        folders = (Path(entry.path) for entry in entries if entry.is_dir() and entry.name[0] != ".")
+        return sorted(islice(folders, SUBFOLDERS))
     return []
 
 
 def mending(name: str, folder: Path) -> str:
     """Return the advice about damaged files of a data set."""
     command = shell_command("bench.data", "prepare", name, "--data-dir", folder)
-    return f"delete what is damaged and run: {command} (this downloads it again), or put the original there"
+    return (
+        f"delete what is damaged and run: {command} (this downloads it again), "
+        "or put the original there"
+    )
 
 
 @contextmanager
 def fetching(name: str, title: str, folder: Path) -> Iterator[None]:
-    """Let one process at a time bring files of `name` into `folder`; if that fails, raise EnvironmentProblem."""
+    """Let one process at a time bring files of `name` into `folder`.
+
+    Raises EnvironmentProblem if that fails.
+    """
     from filelock import FileLock
 
     try:
@@ -187,76 +210,82 @@ def fetching(name: str, title: str, folder: Path) -> Iterator[None]:
         raise
     except Exception as problem:  # of the connection, the protocol, a client or the disk
         raise EnvironmentProblem(
-            f"{title} could not be fetched into {folder}: {with_its_kind(problem)}. Check the connection, the space "
-            "and the right to write there (--data-dir or FEDKD_DATA name another folder), or put its files there"
+            f"{title} could not be fetched into {folder}: {with_its_kind(problem)}. Check the "
+            "connection, the space and the right to write there (--data-dir or FEDKD_DATA name "
+            "another folder), or put its files there"
         ) from problem
 
 
 def lacking(
     title: str, paths: Sequence[str], folder: Path, others: Sequence[str] = ()
 ) -> MissingData:
-    """Return the error for files that are not in `folder`; each of `others` would do in their place."""
+    """Return the error for files that are not in `folder`.
+
+    `others`: what would do in their place.
+    """
     files = " or ".join(["them", *others])
     return MissingData(
-        f"{title} is not in {folder}: {', '.join(paths)} missing. {lying_there(folder)}. Name the folder that holds "
-        f"them with --data-dir or FEDKD_DATA, put {files} there, or run once without --offline to download them"
+        f"{title} is not in {folder}: {', '.join(paths)} missing. {lying_there(folder)}. Name the "
+        f"folder that holds them with --data-dir or FEDKD_DATA, put {files} there, or run once "
+        "without --offline to download them"
     )
 
 
 def lying_there(folder: Path) -> str:
     """Say what a folder holds: its first names."""
     try:
-        names = sorted(
-            place.name + "/" * place.is_dir() for place in islice(folder.iterdir(), SUBFOLDERS)
-        )
+        names = []
+        for place in islice(folder.iterdir(), SUBFOLDERS):
+            if not place.name.startswith("."):
+                names.append(f"{place.name}/" if place.is_dir() else place.name)
     except OSError as problem:
-        return (
-            f"The folder cannot be listed ({problem.strerror})"
-            if folder.exists()
-            else "There is no such folder"
-        )
-    names = [name for name in names if not name.startswith(".")]
+        if folder.exists():
+            return f"The folder cannot be listed ({problem.strerror})"
+        return "There is no such folder"
+    if not names:
+        return "The folder is empty"
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"There lie {', '.join(names[:LISTED])}{more}" if names else "The folder is empty"
+    return f"There lie {', '.join(sorted(names)[:LISTED])}{more}"
 
 
 def unpack(archive: Path, missing: Sequence[str], folder: Path, name: str) -> None:
-    """Unpack those of the `missing` files that an archive has, in any folder of it, into their places below `folder`.
+    """Unpack the `missing` files that an archive has into their places below `folder`.
 
-    No file is put there before all are unpacked; of several with one name the last counts.
-    `name`: the data set's.
+    They may be in any folder of the archive; of several files with one name the last counts. No
+    file is put into its place before all are unpacked. `name`: of the data set.
     """
     targets = {PurePosixPath(path).name: folder / path for path in missing}
     with TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
         try:
-            with zipfile.ZipFile(archive) as opened:
-                members = {
-                    PurePosixPath(member.filename).name: member for member in opened.infolist()
-                }
-                for base in targets.keys() & members.keys():
-                    _check_member(members[base])
-                    with (
-                        opened.open(members[base]) as packed,
-                        (Path(scratch) / base).open("wb") as file,
-                    ):
-                        shutil.copyfileobj(packed, file)
+            _unpack_members(archive, targets.keys(), Path(scratch))
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno:
                 raise  # an error of the disk, not of the archive
             raise EnvironmentProblem(
-                f"{archive}: expected an archive with {', '.join(targets)}, found {archive.stat().st_size:,} bytes: "
-                f"{with_its_kind(problem)}; {mending(name, folder)}"
+                f"{archive}: expected an archive with {', '.join(targets)}, found "
+                f"{archive.stat().st_size:,} bytes: {with_its_kind(problem)}; "
+                f"{mending(name, folder)}"
             ) from problem
         for unpacked in Path(scratch).iterdir():
             targets[unpacked.name].parent.mkdir(parents=True, exist_ok=True)
             unpacked.replace(targets[unpacked.name])
 
 
+def _unpack_members(archive: Path, names: Set[str], folder: Path) -> None:
+    """Unpack the files of these names, whatever their folders in the archive, into one folder."""
+    with zipfile.ZipFile(archive) as opened:
+        members = {PurePosixPath(member.filename).name: member for member in opened.infolist()}
+        for name in names & members.keys():
+            _check_member(members[name])
+            with opened.open(members[name]) as packed, (folder / name).open("wb") as file:
+                shutil.copyfileobj(packed, file)
+
+
 def _check_member(member: zipfile.ZipInfo) -> None:
     """Raise ValueError for a file in an archive that is too large for its packed size."""
     bound = max(SMALLEST, TIMES * member.compress_size)
     if member.file_size > bound:
-        packed = f"{member.compress_size:,} bytes of the archive"
         raise ValueError(
-            f"{member.filename} would have {member.file_size:,} bytes, and {packed} may have {bound:,}"
+            f"{member.filename} would have {member.file_size:,} bytes, and "
+            f"{member.compress_size:,} bytes of the archive may have {bound:,}"
         )

@@ -1,4 +1,4 @@
-"""FEMNIST: digits and letters of both cases with their writers, as Hugging Face's parquet files have them.
+"""FEMNIST: digits and letters of both cases with their writers, of Hugging Face's parquet files.
 
 `LETTERS` and `DIGITS` are parts of it: 26 letters, whose upper and lower case are one class, and
 ten digits.
@@ -19,12 +19,12 @@ import numpy as np
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
 from bench.data.download import fetching
-from bench.data.files import PreparedSource
-from bench.data.table import DATASETS
+from bench.data.file_loaders import PreparedLoader
+from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups
-    from bench.data.table import DatasetInfo
+    from bench.data.registry import DatasetInfo
 
 SHAPE = (1, 28, 28)
 REPOSITORY = "flwrlabs/femnist"
@@ -33,8 +33,8 @@ TENTH = 10  # one sample in ten is for the test part, which the parquet files la
 
 
 @dataclass(frozen=True)
-class Femnist(PreparedSource):
-    """The `Source` of FEMNIST, in the folder `femnist` of data sets.
+class Femnist(PreparedLoader):
+    """The `Loader` of FEMNIST, in the folder `femnist` of data sets.
 
     The test part is a tenth of each writer's samples, drawn by RandomState(0) and rounded so that
     the total is a tenth.
@@ -50,8 +50,10 @@ class Femnist(PreparedSource):
         pixels = parquet.images(columns["image"], SHAPE)
         _, groups = np.unique(columns["writer_id"], return_inverse=True)
         test = _tenth(groups)
-        train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))
-        return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
+        train = ~test
+        train_part = (pixels[train], targets[train])
+        test_part = (pixels[test], targets[test])
+        return Dataset.of(self.name, train_part, test_part, groups[train], groups[test])
 
     def present(self, folder: Path) -> list[Path]:
         """Find the parquet files."""
@@ -59,14 +61,12 @@ class Femnist(PreparedSource):
 
     def missing(self, folder: Path) -> list[str]:
         """Name the parquet files, unless all are present."""
-        return (
-            []
-            if self.present(folder)
-            else [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
-        )
+        if self.present(folder):
+            return []
+        return [f"femnist/data/train-*.parquet of {REPOSITORY} on the Hugging Face hub"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Download the parquet files; raises as `FileSource.fetch` does."""
+        """Download the parquet files; raises as `FileLoader.fetch` does."""
         if offline:
             raise self.lacking(folder)
         from huggingface_hub import snapshot_download
@@ -84,25 +84,31 @@ class Femnist(PreparedSource):
 
 @dataclass(frozen=True)
 class Characters(Femnist):
-    """The `Source` of some of FEMNIST's characters.
+    """The `Loader` of some of FEMNIST's characters.
 
     Test parts and writers' numbers are FEMNIST's, so that no sample is in the test part here and
     trained on there.
     """
 
     counted = False  # only FEMNIST's total is published
-    classes: tuple[
-        int, ...
-    ] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
+    # (62,) the class of each of FEMNIST's classes, -1 if it is left out.
+    classes: tuple[int, ...] = ()
 
     def parse(self, folder: Path) -> Dataset:
         """Select FEMNIST's samples of these characters."""
-        femnist, classes = FEMNIST.read(folder), np.array(self.classes, np.int64)
-        train_y, test_y = classes[femnist.train_y], classes[femnist.test_y]
-        train, test = train_y >= 0, test_y >= 0
-        groups = np.asarray(femnist.train_groups)[train], np.asarray(femnist.test_groups)[test]
-        parts = (femnist.train_x[train], train_y[train]), (femnist.test_x[test], test_y[test])
-        return Dataset.of(self.name, *parts, *groups)
+        femnist = FEMNIST.read(folder)
+        classes = np.array(self.classes, np.int64)
+        train_y = classes[femnist.train_y]
+        test_y = classes[femnist.test_y]
+        train = train_y >= 0
+        test = test_y >= 0
+        return Dataset.of(
+            self.name,
+            (femnist.train_x[train], train_y[train]),
+            (femnist.test_x[test], test_y[test]),
+            np.asarray(femnist.train_groups)[train],
+            np.asarray(femnist.test_groups)[test],
+        )
 
 
 # FEMNIST's classes are 0 to 9, A to Z, a to z.
@@ -112,7 +118,10 @@ DIGITS = Characters(DATASETS["femnist_digits"], classes=(*range(10), *[-1] * 52)
 
 
 def _tenth(groups: Groups) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Draw the mask (N,) of the test samples: a tenth of each writer's, rounded so that the total is right."""
+    """Draw the mask (N,) of the test samples: a tenth of each writer's samples.
+
+    The numbers are rounded so that the total is right.
+    """
     order = np.random.RandomState(0).permutation(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     mask = np.zeros(len(groups), np.bool_)

@@ -1,6 +1,4 @@
-"""Data sets of a user's own files: `folder:PATH` and `csv:PATH`.
-
-These are images by class, and rows of numbers with a label.
+"""Data sets of a user's own files: images by class (`folder:PATH`), labelled rows (`csv:PATH`).
 
 The path says where the data are, and their content what they are. `define` reads them and gives
 them the name `folder@HASH` or `csv@HASH`, by which settings, run keys and rows know them. So copies
@@ -31,9 +29,9 @@ import numpy as np
 from bench.data import parquet
 from bench.data.dataset import Dataset, drawn_test_part
 from bench.data.download import cache_dir
-from bench.data.files import LAYOUT, read_copy, write_copy
-from bench.data.plugins import KIND, content_version
-from bench.data.table import DatasetInfo, Normalization
+from bench.data.file_loaders import LAYOUT, read_copy, write_copy
+from bench.data.outside import KIND, content_version
+from bench.data.registry import DatasetInfo, Normalization
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
 from bench.terminal.words import resolved
 from leaderboards.rows.files import StoreError, open_regular, read_regular
@@ -149,7 +147,7 @@ def _loaded(files: OwnFiles, stamp: str) -> tuple[DatasetInfo, Dataset]:
         test_size=len(dataset.test_y),
         scale=files.scale,
         normalizations=files.normalizations(shape),
-        loader="",  # `source` knows the files
+        loader="",  # the function `loader` knows the files
         flip=True,  # nobody else knows, and no setting mirrors images unless it is asked for
         download=0,
         kind=files.samples,
@@ -159,26 +157,28 @@ def _loaded(files: OwnFiles, stamp: str) -> tuple[DatasetInfo, Dataset]:
 
 
 def _read(files: OwnFiles) -> Dataset:
-    """Read a data set from its files; without a test part a fifth of each class becomes that."""
+    """Read a data set from its files.
+
+    If there is no test part, a fifth of each class becomes the test part.
+    """
     parts = files.parts()
-    if len(parts) == 1:
-        (x, labels) = parts[0]
-        test = drawn_test_part(labels)
-        if not test.any():
-            raise files.problem(
-                "no class has three samples, of which one could be tested on: add samples"
-            )
-        parts = [(x[~test], labels[~test]), (x[test], labels[test])]
-    train, test_part = parts
-    return Dataset.of(files.typed, train, test_part)
+    if len(parts) == 2:
+        return Dataset.of(files.typed, parts[0], parts[1])
+    x, labels = parts[0]
+    test = drawn_test_part(labels)
+    if not test.any():
+        raise files.problem(
+            "no class has three samples, of which one could be tested on: add samples"
+        )
+    return Dataset.of(files.typed, (x[~test], labels[~test]), (x[test], labels[test]))
 
 
 @dataclass(frozen=True)
 class ImageFolder(OwnFiles):
-    """A folder of images for each class, in a folder, or in both `train` and `test` in it.
+    """A folder of images by class, or with `train` and `test`, each such a folder.
 
-    Classes are numbered in the order of their names, and the images of a class follow theirs.
-    Hidden files, and files beside the folders of classes, are not read.
+    Classes are numbered in the order of their names, and the images of a class are in the order of
+    theirs. Hidden files, and files beside the folders of classes, are not read.
     """
 
     prefix: ClassVar[str] = "folder"
@@ -206,12 +206,14 @@ class ImageFolder(OwnFiles):
     def normalizations(self, shape: tuple[int, ...]) -> dict[str, Normalization]:
         """Return `standard`, which gives pixels from -1 to 1, and `none`."""
         half = (0.5,) * shape[0]
-        return {"standard": (half, half), "none": ((0.0,) * shape[0], (1.0,) * shape[0])}
+        zeros = (0.0,) * shape[0]
+        ones = (1.0,) * shape[0]
+        return {"standard": (half, half), "none": (zeros, ones)}
 
     def _tree(self) -> list[dict[str, list[Path]]]:
         """List the images of each part by class, sorted.
 
-        It is one part, unless there are `train` and `test`.
+        Without `train` and `test` there is one part.
         """
         folders, _ = self._listed(self.path)
         names = [folder.name for folder in folders]
@@ -347,8 +349,8 @@ class ImageFolder(OwnFiles):
 class CsvFile(OwnFiles):
     """A CSV file with a header: a column of labels, and numbers in all other columns.
 
-    Labels may be any text. They are numbered by value if all are whole numbers, else in the order
-    of the alphabet.
+    Labels may be any text. They are numbered by value if all are whole numbers, otherwise in the
+    order of the alphabet.
     """
 
     label: str  # name of the column of labels
@@ -357,7 +359,7 @@ class CsvFile(OwnFiles):
     scale: ClassVar[int] = 1
 
     def files(self) -> list[Path]:
-        """List the one file."""
+        """List the file itself."""
         return [self.path]
 
     def parts(self) -> list[Part]:
@@ -379,7 +381,7 @@ class CsvFile(OwnFiles):
     def _names(self, blob: bytes) -> list[str]:
         """Read the names of the columns.
 
-        Raises UsageError unless they are distinct, and one is that of the labels.
+        Raises UsageError unless they are distinct, and the column of labels is among them.
         """
         with io.TextIOWrapper(io.BytesIO(blob), "utf-8-sig", newline="") as text:
             names = next(csv.reader(text), [])
@@ -406,7 +408,7 @@ class CsvFile(OwnFiles):
     def _table(self, blob: bytes, names: Sequence[str]) -> pa.Table:
         """Read all cells as text.
 
-        Raises an error of pyarrow for rows of another length, or other bytes than UTF-8.
+        Raises an error of pyarrow for rows of another length, and for bytes that are not UTF-8.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -423,7 +425,8 @@ class CsvFile(OwnFiles):
         values = [text.strip() for text in texts]
         if "" in values:
             raise self.problem(f"row {values.index('') + 1} has no label in {self.label!r}")
-        classes = sorted({*values}, key=_by_value if all(map(_is_whole, values)) else str)
+        order = _by_value if all(map(_is_whole, values)) else str
+        classes = sorted(set(values), key=order)
         if len(classes) < 2:
             raise self.problem(
                 f"{self.label!r} has the one value {classes[0]!r}: at least two classes are needed"
@@ -444,8 +447,8 @@ class CsvFile(OwnFiles):
         numbers = _converted(column)
         if numbers is not None:
             return numbers
-        good = 0  # rows before it are numbers
-        bad = len(column)  # among the rows before it one is not
+        good = 0  # all rows before it are numbers
+        bad = len(column)  # some row before it is no number
         while bad - good > 1:
             middle = (good + bad) // 2
             if _converted(column[good:middle]) is None:
@@ -464,7 +467,8 @@ def _converted(column: pa.ChunkedArray) -> NDArray[np.float32] | None:
     from pyarrow import compute
 
     try:
-        numbers = compute.cast(compute.utf8_trim_whitespace(column), pa.float64()).to_numpy()
+        trimmed = compute.utf8_trim_whitespace(column)
+        numbers = compute.cast(trimmed, pa.float64()).to_numpy()
     except pa.ArrowInvalid:
         return None
     with np.errstate(over="ignore"):
@@ -493,21 +497,21 @@ def _some(names: Sequence[str | Path]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-# The data sets that this process knows, by the names that their contents give them.
-
-# Of those that were read here, or in the process that started this one.
-known: dict[str, tuple[OwnFiles, DatasetInfo]] = {}
+# The data sets that were read in this process, or in the process that started this one, by the
+# names that their contents give them.
+defined: dict[str, tuple[OwnFiles, DatasetInfo]] = {}
 
 
 def define(typed: str, label: str = "") -> DatasetInfo:
-    """Read the data set at a typed `folder:PATH` or `csv:PATH`; from now on its name is known.
+    """Read the data set at a typed `folder:PATH` or `csv:PATH`; from now on its name is defined.
 
     Args:
         typed: as typed; the path may be relative, and begin with `~`.
         label: the column of labels, of a CSV file alone.
 
     Raises:
-        UsageError: the files are missing, or no such data; or only a stored row has the path.
+        UsageError: the files are missing, or hold other data; or nobody typed the path, but a
+            stored row has it.
     """
     KIND.check_typed(typed)
     prefix, _, path = typed.partition(":")
@@ -521,7 +525,7 @@ def define(typed: str, label: str = "") -> DatasetInfo:
         if label:
             raise files.problem(f"label={label} is for csv:PATH: folders name the classes here")
     info, _ = files.load()
-    known[info.name] = files, info
+    defined[info.name] = (files, info)
     return info
 
 
@@ -532,24 +536,26 @@ def find(name: str) -> DatasetInfo:
     """
     if "@" not in name.partition(":")[0]:
         return define(name)
-    if name not in known:
+    if name not in defined:
         prefix = name.partition("@")[0]
         raise UsageError(
             f"the data set {name} is known by its content alone: "
             f"say where it is, as {prefix}:PATH, with --dataset"
         )
-    return known[name][1]
+    _, info = defined[name]
+    return info
 
 
-def source(name: str) -> Known:
-    """Return the source of a data set by its name, or by what is typed for it, as `find`."""
+def loader(name: str) -> OwnLoader:
+    """Return the loader of a data set by its name, or by what is typed for it, as `find`."""
     info = find(name)
-    return Known(known[info.name][0], info)
+    files, _ = defined[info.name]
+    return OwnLoader(files, info)
 
 
 @dataclass(frozen=True)
-class Known:
-    """The `Source` of a user's own files, whose content is known by now."""
+class OwnLoader:
+    """The `Loader` of a user's own files, which were read already."""
 
     files: OwnFiles
     info: DatasetInfo

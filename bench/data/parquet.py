@@ -1,6 +1,6 @@
-"""Parquet files of data sets, in the layout of the Hugging Face hub: how they are found and decoded.
+"""Parquet files of data sets in the layout of the Hugging Face hub: finding and decoding them.
 
-A reader here may raise any error for a damaged file, with the file's name; `PreparedSource.read`
+A reader here may raise any error for a damaged file, with the file's name; `PreparedLoader.read`
 converts it.
 """
 
@@ -31,7 +31,9 @@ SHARDS = re.compile(r"-of-(\d+)")  # in a name: the number of files of the part
 
 
 def find(folder: Path, repository: str, part: str, configuration: str = "") -> list[Path]:
-    """Find the tables of one part, in order: in `folder`, else in the hub client's cache; [] if some are missing.
+    """Find the tables of one part, in order: in `folder`, or in the hub client's cache.
+
+    The result is empty if some are missing.
 
     Args:
         folder: a copy of the repository, or of its `data` folder; a copy beside it, named after the
@@ -41,9 +43,12 @@ def find(folder: Path, repository: str, part: str, configuration: str = "") -> l
         configuration: the folder of the tables in the repository, besides `data` and the hub's own
             `default`.
     """
-    beside = [folder.parent / repository, folder.parent / repository.rpartition("/")[2]]
-    around = [folder.parent] if folder.parent.name in (folder.name, beside[1].name) else []
-    copies = [folder, *beside, *around, *snapshots(repository, "datasets")]
+    parent = folder.parent
+    base = repository.rpartition("/")[2]
+    copies = [folder, parent / repository, parent / base]
+    if parent.name in (folder.name, base):
+        copies.append(parent)
+    copies += snapshots(repository, "datasets")
     for copy in copies:
         for name in dict.fromkeys(("data", "", configuration, "default")):
             for kind in KINDS:
@@ -58,7 +63,8 @@ def _shards(place: Path, part: str, kind: str) -> list[Path]:
     for pattern in (f"{part}-*{kind}", f"{part}{kind}", f"{part}/[0-9]*{kind}"):
         files = sorted(place.glob(pattern))
         if files:
-            totals = {int(total[1]) for file in files if (total := SHARDS.search(file.name))}
+            stated = [SHARDS.search(file.name) for file in files]
+            totals = {int(total[1]) for total in stated if total}
             return files if totals <= {len(files)} else []
     return []
 
@@ -66,7 +72,7 @@ def _shards(place: Path, part: str, kind: str) -> list[Path]:
 def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
     """Read columns of parquet files, one file after another.
 
-    Raises ValueError if one decodes to too much.
+    Raises ValueError if a file decodes to too much.
     """
     import pyarrow.parquet as pq
 
@@ -86,7 +92,10 @@ def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def images(cells: Sequence[Any], shape: tuple[int, ...]) -> Images:
-    """Decode a column of images, each a mapping with the encoded `bytes`, to (N, C, H, W) pixels."""
+    """Decode a column of images to (N, C, H, W) pixels.
+
+    Each cell is a mapping with the encoded `bytes`.
+    """
     pixels = np.empty((len(cells), *shape), np.uint8)
     for row, cell in enumerate(cells):
         try:
@@ -102,7 +111,8 @@ def labelled(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Images, Lab
     Raises:
         ValueError: a column is missing, a label is no whole number, or an image has another size.
     """
-    image, label = _column(files[0], IMAGES), _column(files[0], LABELS)
+    image = _column(files[0], IMAGES)
+    label = _column(files[0], LABELS)
     columns = read(files, (image, label))
     labels = whole_numbers(columns[label], label)
     return images(columns[image], shape), labels
@@ -116,10 +126,10 @@ def _column(file: Path, names: Sequence[str]) -> str:
         present = pq.read_schema(file).names
     except Exception as problem:
         raise ValueError(f"{file.name}: {with_its_kind(problem)}") from problem
-    found = [name for name in names if name in present]
-    if not found:
-        raise ValueError(f"{file.name}: no column {' or '.join(names)} among {', '.join(present)}")
-    return found[0]
+    for name in names:
+        if name in present:
+            return str(name)
+    raise ValueError(f"{file.name}: no column {' or '.join(names)} among {', '.join(present)}")
 
 
 def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:

@@ -1,8 +1,8 @@
 """Partitions, which give training samples to clients, by name.
 
-`PARTITIONS` lists the built-in ones. Another package provides one as an entry point in
-`fedkd_bench.partitions`, or by `module:name`: a function like the built-in ones, or a `Partition`
-of one. Its result is checked.
+`PARTITIONS` lists the built-in partitions. Another package provides a partition at an entry point
+in `fedkd_bench.partitions`, or at `module:name`. It is a function like the built-in ones, or a
+`Partition` of such a function. Its result is checked.
 
 Axes: N samples, K clients.
 """
@@ -32,7 +32,7 @@ from bench.data.dealing import (
     shards,
 )
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, hsu, lda, pfllib
-from bench.data.table import GROUPS
+from bench.data.registry import GROUPS
 from bench.errors import UsageError
 from bench.terminal.words import unknown
 
@@ -88,9 +88,10 @@ PARTITIONS: dict[str, Partition] = {
 
 @cache
 def partition(name: str) -> Partition:
-    """Return the entry of a built-in partition, or of one from outside: an entry point's name, or `module:name`.
+    """Return the entry of a partition, built in or from outside.
 
-    Raises UsageError if there is none of that name, or one from outside is invalid.
+    `name` is built in, that of an entry point, or `module:name`. Raises UsageError if there is no
+    partition of that name, or if a partition from outside is invalid.
     """
     if name in PARTITIONS:
         return PARTITIONS[name]
@@ -108,14 +109,17 @@ def partition(name: str) -> Partition:
         raise KIND.error(
             name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}"
         )
-    return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
+    return replace(entry, function=CheckedPartition(name, entry.function, entry.needs_alpha))
 
 
 @cache
 def version(name: str) -> int | None:
-    """Return a number that changes with the source code of a partition from outside; None for a built-in one."""
+    """Return a number that changes with the source code of a partition from outside.
+
+    None for a built-in partition.
+    """
     function = partition(name).function
-    if not isinstance(function, Checked):
+    if not isinstance(function, CheckedPartition):
         return None
     modules = [
         (KIND.path(name) or "").partition(":")[0],
@@ -125,7 +129,7 @@ def version(name: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPartition:
     """A partition's function, whose result is checked against the request."""
 
     name: str
@@ -144,7 +148,8 @@ class Checked:
         clients = self._check_clients(wanted, rng)
         if not all(map(np.array_equal, clients, self._check_clients(wanted, same_rng))):
             raise self._error(
-                "gives other clients when asked again: all draws must come from the rng that it is given"
+                "gives other clients when asked again: "
+                "all draws must come from the rng that it is given"
             )
         return clients
 
@@ -153,11 +158,9 @@ class Checked:
             result = self.function(wanted, rng)
         except Exception as error:
             kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-            hint = (
-                ""
-                if self.needs_alpha
-                else "; alpha is given only to a Partition with needs_alpha=True"
-            )
+            hint = "; alpha is given only to a Partition with needs_alpha=True"
+            if self.needs_alpha:
+                hint = ""
             raise KIND.error(self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(result, list | tuple) or len(result) != wanted.num_clients:
             raise self._error(
@@ -174,11 +177,8 @@ class Checked:
 
     def _check_client(self, number: int, values: Any, count: int) -> Positions:
         positions = np.asarray(values)
-        if (
-            positions.ndim != 1
-            or not positions.size
-            or not np.issubdtype(positions.dtype, np.integer)
-        ):
+        are_whole = np.issubdtype(positions.dtype, np.integer)
+        if positions.ndim != 1 or not positions.size or not are_whole:
             got = f"{positions.dtype} of shape {positions.shape}"
             raise self._error(
                 f"must give each client whole numbers in one axis, got {got} for client {number}"

@@ -47,6 +47,15 @@ def load_arrays(blob: bytes) -> dict[str | bytes, Any]:
     }
 
 
+def with_text_keys(content: dict[str | bytes, Any]) -> dict[str, Any]:
+    """Decode the keys of a dictionary that are bytes, as Python 2 wrote them."""
+    decoded = {}
+    for key, value in content.items():
+        name = key.decode() if isinstance(key, bytes) else key
+        decoded[name] = value
+    return decoded
+
+
 class _Reader:
     """A stack machine for those instructions of a pickle that a dictionary of arrays needs.
 
@@ -186,14 +195,18 @@ class _Reader:
 
 def _tuple(values: list[Any]) -> tuple[Any, ...]:
     """Make a tuple of plain values, types and flat tuples."""
-    nested = any(
-        isinstance(part, tuple) for value in values if isinstance(value, tuple) for part in value
-    )
-    if len(values) > WIDEST or nested or any(isinstance(value, dict | list) for value in values):
+    if len(values) > WIDEST or not all(map(_is_flat, values)):
         raise ForbiddenPickle(
             f"a tuple must be of at most {WIDEST} plain values or tuples of plain values"
         )
     return tuple(values)
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether a value is a plain value, a type, or a tuple without tuples in it."""
+    if isinstance(value, tuple):
+        return not any(isinstance(part, tuple) for part in value)
+    return not isinstance(value, dict | list)
 
 
 class _Kind:

@@ -1,13 +1,14 @@
-"""`python -m bench.data partition`: the samples of each class that each client holds, as a table, JSON or a picture.
+"""`python -m bench.data partition`: how many samples of each class each client holds.
 
-A run with these fields, and defaults for the others, has the same split: all training samples go to
-the clients.
+They are shown as a table, JSON or a picture. A run with these fields, and defaults for the others,
+has the same split: all training samples go to the clients.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,15 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
+    partitions = [f"  {name:<14} {entry.summary}" for name, entry in PARTITIONS.items()]
     parser = Parser(
         prog="python -m bench.data partition",
         description="Show who holds how many samples of which class.",
-        epilog="\n".join(
-            [
-                "partitions:",
-                *(f"  {name:<14} {entry.summary}" for name, entry in PARTITIONS.items()),
-            ]
-        ),
+        epilog="\n".join(["partitions:", *partitions]),
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="data set")
     parser.add_argument("--label", default="", metavar="COLUMN", help=LABEL)
@@ -92,7 +89,10 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _make_report(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the facts to show, by their JSON keys; `counts` are the samples of each class that each client holds."""
+    """Return the facts to show, by their JSON keys.
+
+    `counts` are the samples of each class that each client holds.
+    """
     name = data.named(args.dataset, args.label)
     info = data.info(name)
     alpha = args.alpha if partition(args.partition).needs_alpha else None
@@ -111,15 +111,16 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
         )
     labels = dataset.train_y
     shares = split(setting, labels, args.seed, dataset.train_groups)
-    counts = np.stack(
-        [np.bincount(labels[index], minlength=info.num_classes) for index in shares.clients]
-    )
+    counts_of_clients = []
+    for samples in shares.clients:
+        counts_of_clients.append(np.bincount(labels[samples], minlength=info.num_classes))
+    counts = np.stack(counts_of_clients)
     sizes = counts.sum(axis=1)
     return {
-        **{
-            name: getattr(setting, name)
-            for name in ("dataset", "partition", "alpha", "num_clients")
-        },
+        "dataset": setting.dataset,
+        "partition": setting.partition,
+        "alpha": setting.alpha,
+        "num_clients": setting.num_clients,
         "seed": args.seed,
         "partition_hash": shares.hash,
         "samples": len(labels),
@@ -133,10 +134,14 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_plot(path: Path, clients: int) -> None:
-    """Raise UsageError or EnvironmentProblem if a picture cannot be drawn, before samples are dealt."""
+    """Raise UsageError or EnvironmentProblem if a picture cannot be drawn.
+
+    Samples are dealt only after this check.
+    """
     if path.suffix.lower() not in (".svg", ".png"):
+        suggestion = path.with_suffix(".svg")
         raise UsageError(
-            f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.with_suffix('.svg')}"
+            f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {suggestion}"
         )
     if clients > MOST_CLIENTS:
         raise UsageError(
@@ -147,23 +152,24 @@ def _check_plot(path: Path, clients: int) -> None:
 
 def _title(report: dict[str, Any]) -> str:
     """Return data set and partition in one line."""
+    title = data.info(report["dataset"]).title
     alpha = "" if report["alpha"] is None else f", alpha {report['alpha']:g}"
-    return (
-        f"{data.info(report['dataset']).title}: {report['partition']}{alpha}, seed {report['seed']}"
-    )
+    return f"{title}: {report['partition']}{alpha}, seed {report['seed']}"
 
 
 def _draw(report: dict[str, Any], path: Path) -> None:
-    """Draw the chart as in the papers: a bubble for each client and class, its area the number of samples."""
-    counts, sizes, distinct = report["counts"], report["sizes"], report["distinct_classes"]
-    samples, classes = (
-        f"{min(sizes):,} to {max(sizes):,} samples",
-        f"{min(distinct)} to {max(distinct)} classes",
-    )
+    """Draw the chart as in the papers: a bubble for each client and class.
+
+    Its area is the number of samples.
+    """
+    counts = report["counts"]
+    sizes = report["sizes"]
+    distinct = report["distinct_classes"]
+    samples = f"{min(sizes):,} to {max(sizes):,} samples"
+    classes = f"{min(distinct)} to {max(distinct)} classes"
+    subtitle = f"{len(sizes):,} clients, {samples} and {classes} each"
     panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
-    spec = picture(
-        _title(report), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]]
-    )
+    spec = picture(_title(report), [subtitle], [[panel]])
     content = drawn(spec, path.suffix.lower()[1:])
     try:
         with typed_file(path) as file:
@@ -175,31 +181,44 @@ def _draw(report: dict[str, Any], path: Path) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    out, counts = console(), np.array(report["counts"])
+    out = console()
+    counts = np.array(report["counts"])
     out.print(_title(report), style="bold")
-    # Split the classes evenly over as many tables as the width requires; three other columns come
-    # first.
-    classes = counts.shape[1]
-    column_width = max(len(str(counts.sum(axis=0).max())), len(str(classes - 1))) + 1
-    first_width = (
-        len("client ") + max(len("samples "), len(str(report["samples"])) + 1) + len("classes ")
-    )
-    for columns in np.array_split(
-        np.arange(classes), -(-classes // max(1, (out.width - first_width) // column_width))
-    ):
+    for columns in _columns_of_tables(counts, report["samples"], out.width):
         out.print(_table(counts, columns))
     if len(counts) > MOST_ROWS:
         out.print(f"... and {len(counts) - MOST_ROWS:,} more clients; --json has them all")
-    smallest, largest, distinct = report["smallest"], report["largest"], report["distinct_classes"]
+    smallest = report["smallest"]
+    largest = report["largest"]
+    distinct = report["distinct_classes"]
     lines = [
-        f"smallest: client {smallest['client']} with {smallest['samples']:,} samples; largest: client "
-        f"{largest['client']} with {largest['samples']:,}; mean {np.mean(report['sizes']):,.1f}",
-        f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; samples left over: "
-        f"{report['unused']:,}",
+        f"smallest: client {smallest['client']} with {smallest['samples']:,} samples; "
+        f"largest: client {largest['client']} with {largest['samples']:,}; "
+        f"mean {np.mean(report['sizes']):,.1f}",
+        f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; "
+        f"samples left over: {report['unused']:,}",
         f"partition hash {report['partition_hash']}",
-        "all training samples are shared out; a sweep first holds back its validation and auxiliary samples",
+        "all training samples are shared out; "
+        "a sweep first holds back its validation and auxiliary samples",
     ]
     out.print("\n".join(lines), soft_wrap=True)
+
+
+def _columns_of_tables(
+    counts: NDArray[np.int64], samples: int, width: int
+) -> list[NDArray[np.int64]]:
+    """Split the classes evenly over as many tables as the width requires.
+
+    Three other columns come first in each table.
+    """
+    classes = counts.shape[1]
+    largest = counts.sum(axis=0).max()
+    column_width = max(len(str(largest)), len(str(classes - 1))) + 1
+    samples_width = max(len("samples"), len(str(samples))) + 1
+    first_width = len("client ") + samples_width + len("classes ")
+    fitting = max(1, (width - first_width) // column_width)
+    tables = math.ceil(classes / fitting)
+    return np.array_split(np.arange(classes), tables)
 
 
 def _table(counts: NDArray[np.int64], columns: NDArray[np.int64]) -> Table:
@@ -208,12 +227,14 @@ def _table(counts: NDArray[np.int64], columns: NDArray[np.int64]) -> Table:
     from rich.table import Column, Table
 
     heads = ("client", "samples", "classes", *map(str, columns))
-    look: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}
-    table = Table(*(Column(head, justify="right", no_wrap=True) for head in heads), **look)
+    rich_columns = [Column(head, justify="right", no_wrap=True) for head in heads]
+    table = Table(*rich_columns, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for client, row in enumerate(counts[:MOST_ROWS]):
-        numbers = (str(count) if count else "." for count in row[columns])
-        table.add_row(str(client), str(row.sum()), str((row > 0).sum()), *numbers)
+        numbers = [str(count) if count else "." for count in row[columns]]
+        classes = int((row > 0).sum())
+        table.add_row(str(client), str(row.sum()), str(classes), *numbers)
     table.add_section()
     totals = counts.sum(axis=0)
-    table.add_row("all", str(totals.sum()), str((totals > 0).sum()), *map(str, totals[columns]))
+    classes = int((totals > 0).sum())
+    table.add_row("all", str(totals.sum()), str(classes), *map(str, totals[columns]))
     return table

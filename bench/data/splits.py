@@ -1,9 +1,9 @@
-"""Splits of the training samples: each client's own, the server's auxiliary set, and the validation set.
+"""Splits of the training samples: clients' own, the server's auxiliary set, the validation set.
 
 A split depends on the setting and the seed alone, so that all algorithms of a comparison train on
-the same data. Every draw has its own generator, which ranks all training samples; those of lowest
-rank are taken from the eligible ones. So a larger share contains the smaller one, and changing one
-field of a setting does not affect the draws for the others.
+the same data. Every draw has its own generator, which ranks all training samples, and takes the
+eligible samples of lowest rank. So a larger share contains the smaller one, and changing one field
+of a setting does not affect the draws for other fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench import data
 from bench.data.dataset import Dataset, content_hash
 from bench.data.dealing import Positions
 from bench.data.partition import Wanted, partition
-from bench.data.table import DATASETS, DatasetInfo
+from bench.data.registry import DATASETS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.problems import SPLIT_FIELDS
 from search_spaces.setting import Setting
@@ -32,15 +32,21 @@ FIELDS = (*SPLIT_FIELDS, "partition_seed")  # of a setting, that determine its s
 class Split:
     """Positions in the training set, int64, ascending; no sample is in two parts.
 
-    Each of the first three has K arrays, one for each client.
+    Args:
+        clients: each client's training samples, K arrays.
+        local_tests: each client's own test samples, empty unless the setting keeps some.
+        local_validations: each client's own samples to select on, empty likewise.
+        auxiliary: the server's labelled samples.
+        validation: the server's samples to select on.
+        hash: SHA-256 of all parts, hexadecimal.
     """
 
-    clients: tuple[Positions, ...]  # each client's training samples
-    local_tests: tuple[Positions, ...]  # its own test samples, empty unless the setting keeps some
-    local_validations: tuple[Positions, ...]  # its own samples to select on, likewise
-    auxiliary: Positions  # the server's labelled samples
-    validation: Positions  # the samples to select on
-    hash: str  # SHA-256 of all parts, hexadecimal
+    clients: tuple[Positions, ...]
+    local_tests: tuple[Positions, ...]
+    local_validations: tuple[Positions, ...]
+    auxiliary: Positions
+    validation: Positions
+    hash: str
 
     def pooled(self) -> Split:
         """Return the same split, with one client that holds all clients' training samples."""
@@ -50,15 +56,21 @@ class Split:
 def split(
     setting: Setting, train_labels: Positions, seed: int, groups: Positions | None = None
 ) -> Split:
-    """Give the training samples to the clients and the server.
+    """Give the training samples to the clients and the server, in this order.
 
-    In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the
-    server; the validation share, of the samples kept, is taken from those that remain; the rest is
-    partitioned; each client holds back its local test and validation shares (`_own_counts`). Shares
-    are rounded half up.
-    `train_labels` are (N,), as are `groups`: the source or writer of each training sample, if the
-    data set records it (`Dataset.train_groups`). The draws are those of the setting's
-    `partition_seed`, if it has one, else those of `seed`.
+    1. `fraction` of each class is kept.
+    2. `auxiliary_per_class` of each class go to the server.
+    3. The validation share of the kept samples is taken from those that remain.
+    4. What then remains is partitioned.
+    5. Each client holds back its local test and validation shares (`_own_counts`).
+
+    Shares are rounded half up.
+
+    Args:
+        setting: whose fields are named above.
+        train_labels: (N,) labels.
+        seed: of the draws, unless the setting has a `partition_seed`.
+        groups: (N,) source or writer of each sample, if the data set records it.
 
     Raises:
         UsageError: the setting asks for more samples than there are, or names an unknown partition,
@@ -83,21 +95,22 @@ def split(
     parts = [clients, local_tests, [auxiliary], [validation]]
     if setting.local_validation_fraction:  # a later part, without which hashes stay as they were
         parts.append(local_validations)
+    hashes = "/".join(map(content_hash, parts))
     return Split(
         tuple(clients),
         tuple(local_tests),
         tuple(local_validations),
         auxiliary,
         validation,
-        sha256("/".join(map(content_hash, parts)).encode()).hexdigest(),
+        sha256(hashes.encode()).hexdigest(),
     )
 
 
 def _own_counts(setting: Setting, samples: int) -> tuple[int, int]:
     """Return how many of its samples a client keeps as its own tests, and to select on.
 
-    It always keeps one sample to train on. A client that keeps both has at least one of each. One
-    with too few samples for that keeps neither, and trains on all.
+    It always keeps one sample to train on. A client that keeps both has at least one of each. A
+    client with too few samples for that keeps neither, and trains on all.
     """
     tests = share_of(setting.local_test_fraction, samples)
     if not setting.local_validation_fraction:
@@ -125,7 +138,7 @@ class PublicSet:
 def public_set(
     setting: Setting, seed: int, load: Callable[[str], Dataset | None]
 ) -> PublicSet | None:
-    """Draw the public samples of a run; None if it has no such set, or `load` gives none.
+    """Draw the public samples of a run; None if it has no public set, or `load` returns none.
 
     Raises:
         UsageError: the data set has fewer samples than asked for.
@@ -155,18 +168,28 @@ def public_set(
 
 
 def split_like(setting: Setting) -> Setting:
-    """Return the setting with all fields that do not affect its split at their defaults: equal for equal splits."""
-    return type(setting)(**{name: getattr(setting, name) for name in FIELDS})
+    """Return the setting with all fields that do not affect its split at their defaults.
+
+    Settings with equal splits become equal.
+    """
+    values = {name: getattr(setting, name) for name in FIELDS}
+    return type(setting)(**values)
 
 
 def generator(seed: int, purpose: str) -> np.random.RandomState:
-    """Make the generator of one purpose: unrelated to those of other purposes and seeds, the same on every machine."""
-    words = np.frombuffer(sha256(f"{seed}/{purpose}".encode()).digest(), dtype="<u4")
-    return np.random.RandomState(words)
+    """Make the generator of one purpose and seed, the same on every machine.
+
+    It is unrelated to the generators of other purposes and seeds.
+    """
+    digest = sha256(f"{seed}/{purpose}".encode()).digest()
+    return np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
 
 
 def share_of(share: float, count: int) -> int:
-    """Round `share` of `count` half up, with the share taken as it is printed: 0.29 of 50 is 14.5, hence 15."""
+    """Round `share` of `count` half up.
+
+    The share is taken as it is printed: 0.29 of 50 is 14.5, hence 15.
+    """
     return floor(Fraction(repr(share)) * count + Fraction(1, 2))
 
 
@@ -177,7 +200,8 @@ def _ranks(seed: int, purpose: str, count: int) -> Positions:
 
 def _lowest(samples: Positions, ranks: Positions, count: int) -> Positions:
     """Return the `count` of `samples` that have the lowest ranks, ascending."""
-    return np.sort(samples[np.argsort(ranks[samples])[:count]])
+    by_rank = samples[np.argsort(ranks[samples])]
+    return np.sort(by_rank[:count])
 
 
 def _by_class(labels: Positions, samples: Positions) -> Iterable[tuple[int, Positions]]:
@@ -193,22 +217,25 @@ def _divide(
     pool = _take_fraction(setting, labels, seed)
     auxiliary = _auxiliary(setting, labels, pool, seed)
     remaining = np.setdiff1d(pool, auxiliary, assume_unique=True)
-    validation = _validation(setting, len(pool), remaining, _ranks(seed, "validation", len(labels)))
-    rest = np.setdiff1d(remaining, validation, assume_unique=True)
-    return auxiliary, validation, _partition(setting, labels, groups, rest, seed)
+    ranks = _ranks(seed, "validation", len(labels))
+    validation = _validation(setting, len(pool), remaining, ranks)
+    dealt = np.setdiff1d(remaining, validation, assume_unique=True)
+    return auxiliary, validation, _partition(setting, labels, groups, dealt, seed)
 
 
 def _take_fraction(setting: Setting, labels: Positions, seed: int) -> Positions:
     everything = np.arange(len(labels))
     if setting.fraction == 1:
         return everything
-    ranks, parts = _ranks(seed, "fraction", len(labels)), []
+    ranks = _ranks(seed, "fraction", len(labels))
+    parts = []
     for label, members in _by_class(labels, everything):
         count = share_of(setting.fraction, len(members))
         if not count:
             raise UsageError(
-                f"fraction must keep at least one sample of each class, got {setting.fraction:g}, which keeps none of "
-                f"the {len(members)} of class {label} of {setting.dataset}; use fraction={1 / len(members):.2g} or more"
+                f"fraction must keep at least one sample of each class, got {setting.fraction:g}, "
+                f"which keeps none of the {len(members)} of class {label} of {setting.dataset}; "
+                f"use fraction={1 / len(members):.2g} or more"
             )
         parts.append(_lowest(members, ranks, count))
     return np.sort(np.concatenate(parts))
@@ -218,13 +245,15 @@ def _auxiliary(setting: Setting, labels: Positions, pool: Positions, seed: int) 
     count = setting.auxiliary_per_class
     if not count:
         return pool[:0]
-    ranks, parts = _ranks(seed, "auxiliary", len(labels)), []
+    ranks = _ranks(seed, "auxiliary", len(labels))
+    parts = []
     for label, members in _by_class(labels, pool):
-        # One must be left, or no client could learn the class.
+        # A sample must be left, or no client could learn the class.
         if count >= len(members):
             raise UsageError(
-                f"auxiliary_per_class must be < {len(members)}, the samples of class {label} that fraction="
-                f"{setting.fraction:g} of {setting.dataset} has, got {count}; lower it or raise fraction"
+                f"auxiliary_per_class must be < {len(members)}, the samples of class {label} that "
+                f"fraction={setting.fraction:g} of {setting.dataset} has, got {count}; "
+                "lower it or raise fraction"
             )
         parts.append(_lowest(members, ranks, count))
     return np.sort(np.concatenate(parts))
@@ -234,8 +263,10 @@ def _validation(setting: Setting, total: int, remaining: Positions, ranks: Posit
     count = share_of(setting.validation_fraction, total)
     if count and count >= len(remaining):
         raise UsageError(
-            f"validation_fraction must leave samples to train on, got {setting.validation_fraction:g}: {count} of "
-            f"{total}, of which auxiliary_per_class={setting.auxiliary_per_class} leaves {len(remaining)}; lower either"
+            "validation_fraction must leave samples to train on, got "
+            f"{setting.validation_fraction:g}: {count} of {total}, of which "
+            f"auxiliary_per_class={setting.auxiliary_per_class} leaves {len(remaining)}; "
+            "lower either"
         )
     if setting.validation_rule == "last":
         return remaining[len(remaining) - count :]
@@ -249,8 +280,9 @@ def _partition(
     if entry.groups and (groups is None or data.info(setting.dataset).groups != entry.groups):
         suitable = ", ".join(name for name, info in DATASETS.items() if info.groups == entry.groups)
         raise UsageError(
-            f"partition {setting.partition} needs the {entry.groups} of each training sample, which {setting.dataset} "
-            f"does not record; use a data set that does ({suitable}), or another partition, such as lda"
+            f"partition {setting.partition} needs the {entry.groups} of each training sample, "
+            f"which {setting.dataset} does not record; use a data set that does ({suitable}), "
+            "or another partition, such as lda"
         )
     wanted = Wanted(
         labels[pool],

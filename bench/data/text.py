@@ -16,6 +16,7 @@ import json
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from bench.data import parquet
 from bench.data.dataset import PAD, Dataset
 from bench.data.download import DISTILBERT, Original
-from bench.data.files import FileSource
-from bench.data.table import DATASETS, TOKENS
+from bench.data.file_loaders import FileLoader
+from bench.data.registry import DATASETS, TOKENS
 
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
 TREE = re.compile(r"\(\d .*\)$")
@@ -42,8 +43,12 @@ Part = list[tuple[str, int]]  # texts, each with its label from 0
 
 
 @dataclass(frozen=True)
-class TextSource(FileSource):
-    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`."""
+class TextLoader(FileLoader):
+    """A `FileLoader` of texts.
+
+    Its files are the vocabulary, then one for each part. Tables with columns `text` and `label`
+    replace the parts.
+    """
 
     development: int = 0  # samples of the development part that ends the training part; 0 for none
 
@@ -53,21 +58,21 @@ class TextSource(FileSource):
 
     def parse(self, folder: Path) -> Dataset:
         """Read and split all texts."""
-        tables = self.tables(folder) or [[file.find(folder) or folder] for file in self.files[1:]]
+        files_of_parts = self.tables(folder)
+        if not files_of_parts:
+            files_of_parts = [[file.find(folder) or folder] for file in self.files[1:]]
         parts: list[Part] = []
-        for files in tables:
+        for files in files_of_parts:
             with self.reading(files[0], folder):
                 parts.append(self._part(files))
         if self.development and len(parts[1]) != self.development:
             raise ValueError(
                 f"{len(parts[1]):,} samples of {self.development:,} in the development part"
             )
-        rows = [row for part in parts for row in part]
+        rows = list(chain.from_iterable(parts))
         vocabulary = self.files[0].find(folder) or folder
-        ids, labels = (
-            tokens([text for text, _ in rows], vocabulary),
-            np.array([label for _, label in rows], np.int64),
-        )
+        ids = tokens([text for text, _ in rows], vocabulary)
+        labels = np.array([label for _, label in rows], np.int64)
         train_size = len(rows) - len(parts[-1])
         return Dataset.of(
             self.name,
@@ -76,16 +81,14 @@ class TextSource(FileSource):
         )
 
     def _part(self, files: list[Path]) -> Part:
-        rows: Part
+        rows: Part = []
         if files[0].suffix == ".jsonl":
-            # Not `splitlines`, which also splits at separators that a text may contain.
-            lines = [
-                line
-                for file in files
-                for line in file.read_text(encoding="utf-8").split("\n")
-                if line.strip()
-            ]
-            rows = [(row["text"], row["label"]) for row in map(json.loads, lines)]
+            for file in files:
+                # Not `splitlines`, which also splits at separators that a text may contain.
+                for line in file.read_text(encoding="utf-8").split("\n"):
+                    if line.strip():
+                        row = json.loads(line)
+                        rows.append((row["text"], row["label"]))
         elif files[0].suffix == ".parquet":
             columns = parquet.read(files, ("text", "label"))
             rows = list(zip(columns["text"], columns["label"], strict=True))
@@ -100,21 +103,22 @@ class TextSource(FileSource):
 
 
 @dataclass(frozen=True)
-class AgNews(TextSource):
-    """The `Source` of AG News: titles and first sentences of news.
+class AgNews(TextLoader):
+    """The `Loader` of AG News: titles and first sentences of news.
 
     A text is the title, a space and the description.
     """
 
     def texts(self, file: Path) -> Part:
         """Read rows of class, title and description."""
-        rows = csv.reader(file.read_bytes().decode("utf-8").splitlines(keepends=True), strict=True)
+        lines = file.read_bytes().decode("utf-8").splitlines(keepends=True)
+        rows = csv.reader(lines, strict=True)
         return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
 
 
 @dataclass(frozen=True)
-class Sst5(TextSource):
-    """The `Source` of SST-5: whole sentences of film reviews, from the published parse trees.
+class Sst5(TextLoader):
+    """The `Loader` of SST-5: whole sentences of film reviews, from the published parse trees.
 
     The training part is the official one, followed by the development set, so that `validation_rule
     = last` can hold that set out.
@@ -122,19 +126,19 @@ class Sst5(TextSource):
 
     def texts(self, file: Path) -> Part:
         """Read the sentences of trees."""
-        trees = [tree for tree in file.read_bytes().decode("utf-8").split("\n") if tree]
-        for tree in trees:
+        rows = []
+        for tree in filter(None, file.read_bytes().decode("utf-8").split("\n")):
             if not TREE.match(tree) or tree.count("(") != tree.count(")"):
                 raise ValueError(repr(tree[:60]))
-        return [
-            (" ".join(BRACKETS.get(word, word) for word in LEAF.findall(tree)), int(tree[1]))
-            for tree in trees
-        ]
+            words = [BRACKETS.get(word, word) for word in LEAF.findall(tree)]
+            rows.append((" ".join(words), int(tree[1])))
+        return rows
 
 
 def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
-    """Return (N, L) ids of N texts, int32, L the tokens of the longest, at most `TOKENS`; shorter ones end with `PAD`.
+    """Return (N, L) ids of N texts, int32.
 
+    L is the number of tokens of the longest text, at most `TOKENS`; shorter texts end with `PAD`.
     `vocabulary`: a file with one piece per line.
     """
     from tokenizers import BertWordPieceTokenizer
@@ -149,18 +153,17 @@ def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
 
 
 _NEWS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
-_NEWS_FILES = tuple(
-    Original(
+
+
+def _news_file(part: str, md5: str) -> Original:
+    return Original(
         f"ag_news_csv/{part}.csv",
         md5,
-        also=tuple(f"{place}/{part}.csv" for place in ("AG_NEWS", "datasets/AG_NEWS", "ag_news")),
+        also=(f"AG_NEWS/{part}.csv", f"datasets/AG_NEWS/{part}.csv", f"ag_news/{part}.csv"),
         url=f"{_NEWS}/{part}.csv",
     )
-    for part, md5 in (
-        ("train", "b1a00f826fdfbd249f79597b59e1dc12"),
-        ("test", "d52ea96a97a2d943681189a97654912d"),
-    )
-)
+
+
 _TREES_FILES = tuple(
     Original(f"sst5/trees/{part}.txt", also=(f"trees/{part}.txt", f"sst/trees/{part}.txt"))
     for part in ("train", "dev", "test")
@@ -173,7 +176,11 @@ _TREES = Original(
 AG_NEWS = AgNews(
     info=DATASETS["ag_news"],
     form="lines of class, title, description, or a table of text and label",
-    files=(VOCABULARY, *_NEWS_FILES),
+    files=(
+        VOCABULARY,
+        _news_file("train", "b1a00f826fdfbd249f79597b59e1dc12"),
+        _news_file("test", "d52ea96a97a2d943681189a97654912d"),
+    ),
     repository="fancyzhx/ag_news",
 )
 SST5 = Sst5(

@@ -35,10 +35,10 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset, whole_numbers
-from bench.data.digits5 import load_arrays
 from bench.data.download import COMPRESSED, Original
-from bench.data.files import FileSource
-from bench.data.table import DATASETS
+from bench.data.file_loaders import FileLoader
+from bench.data.pickled import load_arrays, with_text_keys
+from bench.data.registry import DATASETS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +50,8 @@ ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True)
-class Vision(FileSource):
-    """The `Source` of a data set that is in `torchvision.datasets`, which reads USPS and SVHN.
+class Vision(FileLoader):
+    """The `Loader` of a data set that is in `torchvision.datasets`, which reads USPS and SVHN.
 
     Args:
         parts: arguments of its class there for the training and the test part, to which the first
@@ -62,7 +62,7 @@ class Vision(FileSource):
     parts: tuple[dict[str, Any], dict[str, Any]] = ({"train": True}, {"train": False})
 
     def parse(self, folder: Path) -> Dataset:
-        """Read the tables if they replace the files, else the files."""
+        """Read the tables if they replace the files, otherwise the files."""
         tables = self.tables(folder)
         if tables:
             train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
@@ -72,13 +72,12 @@ class Vision(FileSource):
 
     def published(self, folder: Path) -> list[tuple[Images, Labels]]:
         """Read the training and the test part from the published files."""
-        files = (self.files[0], self.files[-1])
-        return [
-            self._part(folder, file, part) for file, part in zip(files, self.parts, strict=True)
-        ]
+        train = self._part(folder, self.files[0], self.parts[0])
+        test = self._part(folder, self.files[-1], self.parts[1])
+        return [train, test]
 
     def download(self, folder: Path) -> None:
-        """Have torchvision download all files to a temporary folder, and move the missing ones to `folder`."""
+        """Have torchvision download all files elsewhere, and move missing files to `folder`."""
         from torchvision import datasets
 
         with TemporaryDirectory(dir=folder, prefix=f".{self.name}-") as scratch:
@@ -98,15 +97,18 @@ class Vision(FileSource):
         with self.reading(place, folder):
             part = getattr(datasets, self.theirs)(place.parent, **arguments)
             pixels = np.asarray(part.data)
-            given = part.labels if hasattr(part, "labels") else part.targets
             if pixels.ndim == 3:
                 pixels = pixels[:, None]
-            return np.ascontiguousarray(pixels), whole_numbers(np.asarray(given), "label")
+            labels = part.labels if hasattr(part, "labels") else part.targets
+            return np.ascontiguousarray(pixels), whole_numbers(np.asarray(labels), "label")
 
 
 @dataclass(frozen=True)
 class Idx(Vision):
-    """The `Source` of images and labels in the idx format: files of both for the training part, then for the test."""
+    """The `Loader` of images and labels in the idx format.
+
+    There are files of both for the training part, then for the test part.
+    """
 
     first_label: int = 0  # number of the first class in the files
 
@@ -118,15 +120,17 @@ class Idx(Vision):
             with self.reading(place, folder):
                 arrays.append(read_idx(place))
         train_x, train_y, test_x, test_y = arrays
-        parts = ((train_x, train_y), (test_x, test_y))
-        return [(x[:, None], whole_numbers(y, "label") - self.first_label) for x, y in parts]
+        train_labels = whole_numbers(train_y, "label") - self.first_label
+        test_labels = whole_numbers(test_y, "label") - self.first_label
+        return [(train_x[:, None], train_labels), (test_x[:, None], test_labels)]
 
 
 @dataclass(frozen=True)
 class Cifar(Vision):
-    """The `Source` of CIFAR: pickled dictionaries of images and labels, or the `archive` of them, read as it is.
+    """The `Loader` of CIFAR: pickled dictionaries of images and labels.
 
-    The last of `files` is the test part, the others are the training part in turn.
+    The `archive` of these is read as it is. The last of `files` is the test part, the others are
+    the training part in turn.
     """
 
     labels: str = "labels"  # key in a dictionary
@@ -176,22 +180,23 @@ class Cifar(Vision):
                 content = opened.extractfile(member) if name in wanted else None
                 if content:
                     blobs[name] = content.read()
-        if missing := sorted(wanted - blobs.keys()):
+        missing = sorted(wanted - blobs.keys())
+        if missing:
             raise ValueError(f"no {', '.join(missing)} in it")
         return blobs
 
     def _batch(self, blob: bytes) -> tuple[Images, Labels]:
-        """Read (N, 3, 32, 32) pixels and (N,) labels of a dictionary, whose keys are text or bytes."""
-        content = load_arrays(blob)
-        named = {
-            key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()
-        }
-        pixels = np.ascontiguousarray(named["data"]).reshape(-1, *self.info.input_shape)
-        return pixels, whole_numbers(named[self.labels], "label")
+        """Read (N, 3, 32, 32) pixels and (N,) labels of a pickled dictionary."""
+        content = with_text_keys(load_arrays(blob))
+        pixels = np.ascontiguousarray(content["data"]).reshape(-1, *self.info.input_shape)
+        return pixels, whole_numbers(content[self.labels], "label")
 
 
 def read_idx(file: Path) -> NDArray[np.uint8]:
-    """Read an array of bytes in the idx format; raises ValueError if it is not one, or not whole."""
+    """Read an array of bytes in the idx format.
+
+    Raises ValueError if the file has another format, or is cut off.
+    """
     blob = file.read_bytes()
     if file.suffix == COMPRESSED:
         blob = gzip.decompress(blob)
@@ -204,11 +209,11 @@ def read_idx(file: Path) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True)
-class TinyImageNet(FileSource):
-    """The `Source` of Tiny-ImageNet."""
+class TinyImageNet(FileLoader):
+    """The `Loader` of Tiny-ImageNet."""
 
     def parse(self, folder: Path) -> Dataset:
-        """Read the archive, or what replaces it: its unpacked folder, else the tables."""
+        """Read the archive, or its unpacked folder, or the tables: the first that is here."""
         place = self.files[0].find(folder)
         if place:
             with zipfile.ZipFile(place) as archive:
@@ -223,7 +228,7 @@ class TinyImageNet(FileSource):
         return Dataset.of(self.name, train, test)
 
     def substitutes(self, folder: Path) -> list[Path]:
-        """List the files of the unpacked folder, else the tables; none if the archive is here."""
+        """List the files of the unpacked folder, or the tables; none if the archive is here."""
         if self._complete(folder):
             return []
         tree = self._tree(folder)
@@ -234,10 +239,11 @@ class TinyImageNet(FileSource):
         return [f"its unpacked folder with {ANNOTATIONS}", *super().accepted()]
 
     def _tree(self, folder: Path) -> Path | None:
-        """Find the unpacked folder, which has the annotations of the validation part; None if it is not here."""
+        """Find the unpacked folder, which has the annotations of the validation part."""
         names = Original(f"{self._base}/{NAMES}").find(folder)
-        tree = names.parent if names else None
-        return tree if tree and (tree / ANNOTATIONS).is_file() else None
+        if names and (names.parent / ANNOTATIONS).is_file():
+            return names.parent
+        return None
 
     @property
     def _base(self) -> str:
@@ -245,22 +251,30 @@ class TinyImageNet(FileSource):
         return self.files[0].path.removesuffix(".zip")
 
     def _images(self, names: list[str], read: Callable[[str], bytes]) -> Dataset:
-        """Read the data set from files, all given by name, each name beginning with that of their folder."""
+        """Read the data set from files.
+
+        Args:
+            names: of all files, each beginning with the name of their folder.
+            read: reads a file by its name.
+        """
         base = names[0].partition("/")[0]
         classes = sorted(read(f"{base}/{NAMES}").decode().split())
         labels = {wnid: label for label, wnid in enumerate(classes)}
-        rows = sorted(line.split() for line in read(f"{base}/{ANNOTATIONS}").decode().splitlines())
-        images = sorted(name for name in names if name.endswith(".JPEG"))
-        training = [name for name in images if name.startswith(f"{base}/train/")]
-        # Some sort the images into folders of their classes; the annotations hold there, too.
-        held_out = {
-            name.rpartition("/")[2]: name for name in images if name.startswith(f"{base}/val/")
-        }
-        return Dataset.of(
-            self.name,
-            self._decode(read, [(name, labels[name.split("/")[2]]) for name in training]),
-            self._decode(read, [(held_out[row[0]], labels[row[1]]) for row in rows]),
-        )
+        annotations = read(f"{base}/{ANNOTATIONS}").decode().splitlines()
+        train_images = []
+        path_of = {}  # file name -> path, of the validation part
+        for name in sorted(name for name in names if name.endswith(".JPEG")):
+            parts = name.split("/")
+            if name.startswith(f"{base}/train/"):
+                train_images.append((name, labels[parts[2]]))
+            # In some copies the images are in folders of their classes.
+            elif name.startswith(f"{base}/val/"):
+                path_of[parts[-1]] = name
+        test_images = []
+        for fields in sorted(line.split() for line in annotations):
+            test_images.append((path_of[fields[0]], labels[fields[1]]))
+        train = self._decode(read, train_images)
+        return Dataset.of(self.name, train, self._decode(read, test_images))
 
     def _decode(
         self, read: Callable[[str], bytes], images: list[tuple[str, int]]
@@ -283,7 +297,7 @@ def _files_of(tree: Path) -> list[Path]:
 def _relative_of_mnist(
     name: str, folder: str, *sums: tuple[str | None, str], repository: str = ""
 ) -> Idx:
-    """Return the source of four files that are named as MNIST's are.
+    """Return the loader of four files that are named as MNIST's are.
 
     Args:
         name: in `DATASETS`, which is that of the hub's configuration as well.
@@ -337,16 +351,12 @@ KMNIST = _relative_of_mnist(
 EMNIST_LETTERS = Idx(
     info=DATASETS["emnist_letters"],
     form=IDX_FORM,
-    files=tuple(
-        Original(
-            f"EMNIST/raw/emnist-letters-{part}-ubyte"
-        )  # only the checksum of the archive is published
-        for part in (
-            "train-images-idx3",
-            "train-labels-idx1",
-            "test-images-idx3",
-            "test-labels-idx1",
-        )
+    # Only the checksum of the archive is published.
+    files=(
+        Original("EMNIST/raw/emnist-letters-train-images-idx3-ubyte"),
+        Original("EMNIST/raw/emnist-letters-train-labels-idx1-ubyte"),
+        Original("EMNIST/raw/emnist-letters-test-images-idx3-ubyte"),
+        Original("EMNIST/raw/emnist-letters-test-labels-idx1-ubyte"),
     ),
     theirs="EMNIST",
     parts=({"split": "letters", "train": True}, {"split": "letters", "train": False}),
@@ -405,7 +415,8 @@ CIFAR100 = Cifar(
 )
 TINY_IMAGENET = TinyImageNet(
     info=DATASETS["tiny_imagenet"],
-    form="an archive of wnids.txt, val/val_annotations.txt and images of 64x64, or a table of images",
+    form="an archive of wnids.txt, val/val_annotations.txt and images of 64x64, "
+    "or a table of images",
     files=(
         Original(
             "tiny-imagenet-200.zip",

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from bench import states
+from bench import state_files
 from bench.engine.process import is_out_of_memory
 from bench.engine.pytree import leaves, num_bytes
 from bench.errors import UnusableState
-from bench.states import MANIFEST, STATE_VERSION
+from bench.state_files import MANIFEST, STATE_VERSION
 from leaderboards.rows.decoded import SMALLEST, TIMES
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 from leaderboards.rows.schema import digest
@@ -49,7 +49,7 @@ class StateFolder:
         """
         self._check_folder()
         try:
-            manifest = states.manifest_of(self.path)
+            manifest = state_files.manifest_of(self.path)
             if manifest is None:
                 return None
             if manifest.get("version") != STATE_VERSION:
@@ -60,7 +60,7 @@ class StateFolder:
                 {key: value for key, value in manifest.items() if key != "digest"}
             ):
                 raise ValueError("it has changed since it was written")
-            states.files_of(manifest)
+            state_files.files_of(manifest)
         except (OSError, ValueError, RecursionError) as error:
             raise self.unusable(self.path / MANIFEST, str(error)) from error
         return manifest
@@ -110,7 +110,7 @@ class StateFolder:
         }
         with atomic_file(self.path / MANIFEST) as file:
             file.write(json.dumps(manifest | {"digest": digest(manifest)}).encode())
-        states.remove(self.path, kept={MANIFEST, *named})
+        state_files.remove(self.path, kept={MANIFEST, *named})
 
     def load(
         self, manifest: Mapping[str, Any], device: torch.device
@@ -135,7 +135,7 @@ class StateFolder:
         """
         self._check_folder()
         with suppress(OSError):
-            states.remove(self.path)
+            state_files.remove(self.path)
 
     def _write(self, name: str, tree: Any) -> str:
         """Write a file; returns its SHA-256."""

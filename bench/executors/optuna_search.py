@@ -17,7 +17,7 @@ from bench.executors.factories import make_sampler
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
 from bench.planning.search import Search, run_specs_of
-from bench.states import STATE_VERSION, saved_runs
+from bench.state_files import STATE_VERSION, saved_runs
 from leaderboards import Store, canonical_json
 from leaderboards.selection import (
     CLIENT_RULES,

@@ -132,7 +132,7 @@ def _fit(
     samples: int = 1,
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
-    trainable.own_data = dict(own.known)
+    trainable.own_data = dict(own.defined)
     root = Path(execution.out) / "state"
     name = f".tune-{uuid.uuid4().hex[:8]}"
     # Tune's files are pickles: others must not write them.

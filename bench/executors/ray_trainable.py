@@ -45,7 +45,7 @@ class FederatedTrainable(tune.Trainable):
     algorithm: str = ""
     method: tuple[Entry, Any] | None = None  # the algorithm, if it was given as an object
     defaults: Mapping[str, Any] = {}
-    own_data: Mapping[str, Any] = {}  # `own.known` of the sweep's driver
+    own_data: Mapping[str, Any] = {}  # `own.defined` of the sweep's driver
     trial: Trial
 
     @classmethod
@@ -62,7 +62,7 @@ class FederatedTrainable(tune.Trainable):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.method:
             given[self.algorithm] = self.method
-        own.known.update(self.own_data)
+        own.defined.update(self.own_data)
         run_specs, execution = self.resolve(config)
         if execution.notice_file:
             write_warnings(execution.notice_file)

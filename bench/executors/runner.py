@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench import states
+from bench import state_files
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Events, Observer, Quiet, Watched, watched
@@ -117,7 +117,7 @@ def remove_leftovers(out: Path) -> None:
 
     Another sweep may use newer ones.
     """
-    for path in part_of(out, states.FOLDER).glob(".*"):
+    for path in part_of(out, state_files.FOLDER).glob(".*"):
         if path.is_symlink() or not LEFTOVER.fullmatch(path.name):
             continue
         with suppress(OSError):  # gone meanwhile, or another user's

@@ -48,7 +48,7 @@ def version(name: str, input_shape: tuple[int, ...]) -> int | None:
     source = source_version(base)
     if source is None:
         return None
-    from bench.models.plugins import examined
+    from bench.models.outside import examined
 
     frozen = examined(name, input_shape).frozen
     return source if frozen is None else zlib.crc32(frozen.to_bytes(4, "big"), source)
@@ -104,7 +104,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     if entry.features and entry.body_parameters:
         added = entry.batchnorm_parameters if form.batchnorm else 0
         return entry.features, entry.body_parameters(input_shape[0]) + added
-    from bench.models.plugins import examined
+    from bench.models.outside import examined
 
     facts = examined(name, input_shape)
     return facts.features, facts.trainable
@@ -125,7 +125,7 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
     if form.base in MODELS:
         body = _own_body(form, input_shape)
     else:
-        from bench.models.plugins import body_of
+        from bench.models.outside import body_of
 
         body = body_of(name, input_shape)
     projection = PROJECTION if form.head else None

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 
-from bench.data import MissingData, files
+from bench.data import MissingData, file_loaders
 from bench.data.partition import PARTITIONS, Wanted
 from bench.data.vision import CIFAR10
 from bench.errors import EnvironmentProblem, UsageError
@@ -66,7 +66,7 @@ def preparation(folder: Path, repetitions: int) -> Record:
                 mock.patch.dict(os.environ, XDG_CACHE_HOME=place),
             ):
                 prepared.append(timed(lambda: CIFAR10.read(folder)))
-                if not (CIFAR10.place() / files.META).is_file():
+                if not (CIFAR10.place() / file_loaders.META).is_file():
                     raise EnvironmentProblem(
                         f"{place} cannot keep the prepared copy; "
                         "set TMPDIR to a folder with 200 MB free"

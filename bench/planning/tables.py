@@ -14,7 +14,7 @@ from bench.planning.run_spec import RunSpec
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import unknown
 from leaderboards.problems import base_model
-from leaderboards.published import Candidate, PrintedCell, printed_cells
+from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from search_spaces import (
     PAPERS,
     SPACES,
@@ -82,12 +82,13 @@ def title_of(place: TablePlace) -> str:
     return f"{name} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
 
 
-def candidates_of(place: TablePlace) -> list[Candidate]:
+def counterparts_of(place: TablePlace) -> list[Counterpart]:
     """List the configurations that a printed number may be of.
 
-    If an algorithm's run has further rows, such as of another prediction, each is a candidate too.
+    If an algorithm's run has further rows, such as of another prediction, each is a counterpart
+    too.
     """
-    candidates = []
+    counterparts = []
     for run_spec in place.run_specs:
         setting = run_spec.setting.as_dict()
         values = setting | dict(run_spec.hyperparameters)
@@ -96,8 +97,8 @@ def candidates_of(place: TablePlace) -> list[Candidate]:
         for row in _rows_of(run_spec):
             further = [] if row == run_spec.algorithm else [row]
             label = " ".join([*tried, *further])
-            candidates.append(Candidate(place.printed, row, hp_json, setting, label))
-    return candidates
+            counterparts.append(Counterpart(place.printed, row, hp_json, setting, label))
+    return counterparts
 
 
 def _rows_of(run_spec: RunSpec) -> list[str]:

@@ -12,8 +12,7 @@ from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.problems import REFERENCES, Cell, differing, sortable
-from leaderboards.tables import Cell as TableCell
-from leaderboards.tables import Table, state_of
+from leaderboards.tables import ResultTable, TableCell, state_of
 from leaderboards.tables.model import EXCLUDED
 from leaderboards.tables.model import number as number_text
 from leaderboards.tables.over_cells import (
@@ -30,7 +29,7 @@ Key = tuple[str, str, str, str]  # algorithm, hyper-parameters, setting, metric
 
 
 def board_section(
-    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> dict[str, Any]:
     """Return the leaderboard: `common` values, `hidden` columns, `filters` and `rows`.
 
@@ -84,7 +83,7 @@ def _filters(groups: Sequence[Group], records: Sequence[Record]) -> Iterator[dic
 
 
 def matrix_sections(
-    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
     """Return `group` and `matrices`: for each metric `places`, the columns, and `lines`."""
     sections = []
@@ -95,7 +94,7 @@ def matrix_sections(
     return sections
 
 
-def _matrix(table: Table, metric: Number) -> dict[str, Any]:
+def _matrix(table: ResultTable, metric: Number) -> dict[str, Any]:
     columns = [column for column, head in table.results if head.metric.name == metric.name]
     lines: list[Row] = []
     excluded = False
@@ -121,7 +120,7 @@ def short_text(cell: TableCell) -> str:
 
 
 def difference_sections(
-    groups: Sequence[Group], tables: Mapping[str, Table], metrics: Sequence[Number]
+    groups: Sequence[Group], tables: Mapping[str, ResultTable], metrics: Sequence[Number]
 ) -> list[dict[str, Any]]:
     """Return `group` and `plots`, one for each metric, of groups with others than `fedavg`."""
     sections = []
@@ -175,7 +174,7 @@ def _forest(drawn: Sequence[Gain], metric: Number) -> list[Row]:
 
 def _all_rows(
     groups: Sequence[Group],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, ResultTable],
     metrics: Sequence[Number],
     names: Mapping[str, Sequence[str]],
 ) -> Iterator[Row]:
@@ -185,7 +184,7 @@ def _all_rows(
             yield from _rows(group, cell, names, places, metrics)
 
 
-def _cells_by_record(table: Table) -> dict[Key, TableCell]:
+def _cells_by_record(table: ResultTable) -> dict[Key, TableCell]:
     """Return the cells of a table by algorithm, configuration, setting and metric."""
     places = {}
     for row in table.rows:

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.planning.tables import candidates_of, places_of, title_of
+from bench.planning.tables import counterparts_of, places_of, title_of
 from bench.report.charts import Charts
 from bench.report.leaderboard import (
     board_section,
@@ -146,18 +146,18 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
         if (cell.dataset, cell.algorithm) in stored
     }
     titles = []
-    candidates = []  # of each table
+    counterparts = []  # of each table
     for paper, table_name in printed:
         places = places_of(paper, table_name)
         titles.append(title_of(places[0]))
-        candidates.append(list(chain.from_iterable(map(candidates_of, places))))
+        counterparts.append(list(chain.from_iterable(map(counterparts_of, places))))
     if not titles:
         return []
     # All tables at once, because the rows are read once for all of them.
-    answers = iter(replications(list(chain.from_iterable(candidates)), results.source))
+    answers = iter(replications(list(chain.from_iterable(counterparts)), results.source))
     sections = []
-    for title, candidates_of_table in zip(titles, candidates, strict=True):
-        beside_ours = list(islice(answers, len(candidates_of_table)))
+    for title, counterparts_of_table in zip(titles, counterparts, strict=True):
+        beside_ours = list(islice(answers, len(counterparts_of_table)))
         if any(answer.state != "missing" for answer in beside_ours):
             table = replication_sheet(beside_ours, title).table
             widths = []

@@ -12,7 +12,7 @@ from bench.stored.groups import number as value_text
 from bench.terminal.words import counted
 from leaderboards.numbers import Number
 from leaderboards.stats.seeds import INTERVAL_FROM
-from leaderboards.tables import Cell, Sheet, Table
+from leaderboards.tables import ResultTable, Sheet, TableCell
 from leaderboards.tables.model import number
 from leaderboards.tables.over_cells import BASELINE, over_cells
 
@@ -30,7 +30,7 @@ _CELL = {"width": 188, "height": 78}  # pixels
 
 def winners_section(
     groups: Sequence[Group],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, ResultTable],
     metrics: Sequence[Number],
     labels: Sequence[str],
     charts: Charts,
@@ -73,7 +73,7 @@ def lines_of(sheet: Sheet) -> dict[str, Any]:
 
 def _add_map(
     group: Group,
-    table: Table,
+    table: ResultTable,
     metrics: Sequence[Number],
     labels: Sequence[str],
     charts: Charts,
@@ -94,7 +94,7 @@ def _add_map(
     return charts.add(spec, f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
 
 
-def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
+def _winner(table: ResultTable, column: int, metric: Number) -> dict[str, Any]:
     """Return a cell's best `algorithm`, its `numbers`, the `verdict`, and if it is `separable`.
 
     The algorithm is empty if none is ranked.
@@ -126,7 +126,7 @@ def _winner(table: Table, column: int, metric: Number) -> dict[str, Any]:
     }
 
 
-def _verdict(ranked: Sequence[Cell]) -> str:
+def _verdict(ranked: Sequence[TableCell]) -> str:
     """Say how many of the others a test excludes from being best; `ranked` begins with the best."""
     others = ranked[1:]
     if not others:

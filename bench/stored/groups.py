@@ -30,7 +30,7 @@ class Group(Problem):
 
     @property
     def models(self) -> str:
-        """The model, and the clients' own if they have such."""
+        """The model, and the clients' models if they have their own."""
         return problems.model_words(self.setting)
 
     @property
@@ -71,7 +71,9 @@ class Group(Problem):
 
 def field_words(problem: Problem, name: str) -> str:
     """Describe a field of a problem: `lr 0.1`, or `no lr`."""
-    return f"{name} {number(problem.setting[name])}" if name in problem.setting else f"no {name}"
+    if name not in problem.setting:
+        return f"no {name}"
+    return f"{name} {number(problem.setting[name])}"
 
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
@@ -92,7 +94,7 @@ def is_reference(record: Record) -> bool:
 
 
 def on_clients(records: Iterable[Record]) -> bool:
-    """Tell whether records are selected by accuracy on clients' own samples; False of none."""
+    """Tell whether all records are selected on clients' own samples; False if there are none."""
     return {record["selected_on"] for record in records} == {CLIENTS}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leaderboards.rows.store import Folders
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
-Record = Mapping[str, Any]  # a row of the leaderboard; likewise
+Record = Mapping[str, Any]  # a row of the leaderboard; empty values are None
 # The accuracies of pictures and the page.
 _ON_TEST_SET = ("selected_accuracy", "best_accuracy", "final_accuracy")
 _ON_CLIENTS = ("selected_client_accuracy", "amp", "best_client_accuracy")
@@ -46,8 +46,8 @@ class Results:
     Args:
         source: the store that they come from.
         runs: one per run key, in the order of their end.
-        records: the rows of the leaderboard, each with `runs`, those of its configuration that it
-            counts, in any status, by seed, and `run_of_seed`, the finished ones among them.
+        records: the rows of the leaderboard. `runs` of a row are the runs of its configuration that
+            it counts, in any status, sorted by seed; `run_of_seed` maps a seed to the finished run.
             Replicates of a partition are one run there, with their means and the curve of the
             first. `seeds` has metric -> seed -> value of the numbers in `COMPARED`.
     """
@@ -95,12 +95,14 @@ def read(
         members.setdefault(_configuration(run), []).append(run)
     table = leaderboard(frame, tuned=tuned, chosen_by=chosen_by)
     table = with_seeds(table, frame, COMPARED, tuned)
-    rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
+    table = table.drop(columns=hyperparameter_columns(table.columns))  # `hp_json` has them
     board = []
-    for record in rows:
-        group = sorted(members[_configuration(record)], key=lambda run: run["seed"])
-        finished = {run["seed"]: run for run in group if run["status"] == "finished"}
-        board.append(_with_tuned(record | {"runs": tuple(group), "run_of_seed": finished}, tuned))
+    for record in records(table):
+        own_runs = sorted(members[_configuration(record)], key=lambda run: run["seed"])
+        finished = {run["seed"]: run for run in own_runs if run["status"] == "finished"}
+        record["runs"] = tuple(own_runs)
+        record["run_of_seed"] = finished
+        board.append(_with_tuned(record, tuned))
     return Results(source, tuple(runs), tuple(board))
 
 
@@ -132,7 +134,8 @@ def source_of(
     folders = Folders(outs)
     names = ", ".join(map(str, outs))
     if folders.runs().empty:
-        folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
+        named_folders = [out for out in outs if not out.is_file() and not out.suffix]
+        folder = named_folders[0] if named_folders else default_out()
         command = shell_command(
             "bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder
         )
@@ -153,7 +156,8 @@ def source_of(
     source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by, defaults))
     if source.runs().empty:
         if chosen(folders.runs(), tuned, confirmed_at, chosen_by, defaults).empty:
-            where = "".join(f" with {name}={typed(value)}" for name, value in confirmed_at.items())
+            values = [f" with {name}={typed(value)}" for name, value in confirmed_at.items()]
+            where = "".join(values)
             raise UsageError(
                 f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, "
                 "or none selected"
@@ -182,10 +186,11 @@ def shown_accuracies(records: Sequence[Record], stated: Sequence[str] | None) ->
 
     Args:
         records: rows of the leaderboard.
-        stated: names of the board's metrics, the primary one first; None if it states none. Then
-            the accuracy of the round that validation selects comes first, which does not look at
-            the test samples; without a validation split it is that of the best round. Accuracies on
-            clients' own tests precede the others if all records are selected on clients.
+        stated: names of the board's metrics, the primary one first; None if it states none.
+
+    If the board states none, the accuracy of the round that validation selects comes first, which
+    does not look at the test samples. Without a validation split, that of the best round does. If
+    all records are selected on clients, accuracies on clients' own tests come before all others.
     """
     names = {number.short: number.name for number in ACCURACIES}
     names |= {number.name: number.name for number in ACCURACIES}
@@ -235,17 +240,17 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         setting = settings[row["setting_json"]]
         params = values[row["algorithm"], row["hp_json"]]
         worth = worth_saying(row["algorithm"], params, names)
+        differing_fields = fields[setting["dataset"]]
         shown = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
-        shown += [
-            (name, setting[name])
-            for name in setting
-            if name in fields[setting["dataset"]] and name not in _MAIN
-        ]
-        shown += [(name, params[name]) for name in params if name in worth]
+        for name, value in setting.items():
+            if name in differing_fields and name not in _MAIN:
+                shown.append((name, value))
+        shown += [(name, value) for name, value in params.items() if name in worth]
         place = [str(setting[name]) for name in _PLACE]
-        words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in shown)]
+        values_shown = [f"{name}={typed(value)}" for name, value in shown]
+        words = [row["algorithm"], *place, *values_shown, f"seed {row['seed']}"]
         order = (*place, row["algorithm"], [sortable(value) for _, value in shown], row["seed"])
-        yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
+        yield Named(row, printable(" ".join(words)), order)
 
 
 def worth_saying(

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from bench import data, states
+from bench import data, state_files
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, Unfit
 from bench.execution import Execution, default_out
 from bench.executors.progress import Events, Observer, make_display, work_of
@@ -307,7 +307,7 @@ def _announce(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> None:
     saved = 0
     if not plan.options.force:
         for run_spec in run_specs:
-            saved += (out / states.FOLDER / run_spec.key / states.MANIFEST).exists()
+            saved += (out / state_files.FOLDER / run_spec.key / state_files.MANIFEST).exists()
     if saved:
         line += f" ({saved} from where it was saved)"
     if plan.searches:

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bench import states
-from bench.states import MANIFEST
+from bench import state_files
+from bench.state_files import MANIFEST
 from bench.sync.place import MANIFEST_BYTES, Place
 from leaderboards import Store, StoreError
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
@@ -31,7 +31,7 @@ class MirroredStates:
 
     def __init__(self, out: Path, place: Place) -> None:
         self._out = out
-        self._folder = out / states.FOLDER
+        self._folder = out / state_files.FOLDER
         self._place = place
         self._store = Store(out)
         self._writer = hashlib.sha256(f"{platform.node()}:{out}".encode()).hexdigest()[:12]
@@ -51,7 +51,7 @@ class MirroredStates:
         count = 0
         problems = []
         for key in sorted({*wanted} - finished - {*self._local_keys()}):
-            part_of(self._out, states.FOLDER).mkdir(parents=True, exist_ok=True)
+            part_of(self._out, state_files.FOLDER).mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._folder / f"{key}.lock", timeout=0)
             with suppress(Timeout), lock:  # a locked run is at work here
                 if key not in self._local_keys():
@@ -85,18 +85,18 @@ class MirroredStates:
     def _local_keys(self) -> list[str]:
         """List the runs with a state here, or with a link, which the run refuses."""
         keys = []
-        for folder in states.folders(self._out):
+        for folder in state_files.folders(self._out):
             has_state = folder.is_symlink() or (folder / MANIFEST).exists()
-            if has_state and states.KEY.fullmatch(folder.name):
+            if has_state and state_files.KEY.fullmatch(folder.name):
                 keys.append(folder.name)
         return keys
 
     def _remote_files(self) -> dict[str, dict[str, int]]:
         """List the files of the mirror's states: run key -> name below its folder -> bytes."""
         by_key: dict[str, dict[str, int]] = {}
-        for name, size in self._place.files(states.FOLDER).items():
+        for name, size in self._place.files(state_files.FOLDER).items():
             key, _, rest = name.partition("/")
-            if states.KEY.fullmatch(key) and rest.count("/") == 1:
+            if state_files.KEY.fullmatch(key) and rest.count("/") == 1:
                 by_key.setdefault(key, {})[rest] = size
         return by_key
 
@@ -108,11 +108,11 @@ class MirroredStates:
         folder = self._folder / key
         target = f"{self._writer}/{MANIFEST}"
         try:
-            manifest = states.manifest_of(folder)
+            manifest = state_files.manifest_of(folder)
             text = json.dumps(manifest).encode()
             if self._written.get(key) == text and target in remote:
                 return False
-            sums = states.files_of(manifest)
+            sums = state_files.files_of(manifest)
             files = {
                 name: self._push_file(folder / name, digest, remote)
                 for name, digest in sums.items()
@@ -170,7 +170,7 @@ class MirroredStates:
         folder = self._folder / key
         try:
             content: dict[str, Any] = json.loads(text)
-            for name, digest in states.files_of(content["manifest"]).items():
+            for name, digest in state_files.files_of(content["manifest"]).items():
                 blob = _blob(name, digest)
                 stored = f"{writer}/{blob}"
                 expected = {"blob": blob, "sha256": digest, "bytes": remote[stored]}
@@ -185,7 +185,7 @@ class MirroredStates:
                 manifest.write(json.dumps(content["manifest"]).encode())
         except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
             with suppress(OSError, StoreError):
-                states.remove(folder)
+                state_files.remove(folder)
             return False
         return True
 

@@ -14,7 +14,7 @@ from bench.terminal.words import folded
 from leaderboards.tables import flat
 
 if TYPE_CHECKING:
-    from leaderboards.tables import Cell, Sheet, Table
+    from leaderboards.tables import ResultTable, Sheet, TableCell
 
 ONE_COLUMN = 3  # columns of values that fit in one column of a two-column page
 _FORMULA = tuple("=+-@\t\r\n")  # characters that a spreadsheet's formula may begin with
@@ -41,12 +41,12 @@ _LATEX = {
 }
 
 
-def markdown(tables: Sequence[Table]) -> str:
+def markdown(tables: Sequence[ResultTable]) -> str:
     """Format tables as GitHub Markdown, the best of a column in bold."""
     return "\n".join(_markdown(table) for table in tables)
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: ResultTable) -> str:
     tuned = table.shows_hyperparameters
     names = ["algorithm", "hyper-parameters"] if tuned else ["algorithm"]
     header = [*names, *(f"{head.label} {head.title}".strip() for head in table.heads)]
@@ -80,7 +80,7 @@ def _markdown_code(text: str) -> str:
     return f"`{plain}`" if plain else ""
 
 
-def latex(tables: Sequence[Table]) -> str:
+def latex(tables: Sequence[ResultTable]) -> str:
     """Format tables as LaTeX with booktabs, the best of a column in bold.
 
     A table is shrunk to the available width, a wide one to the width of both columns of a page.
@@ -88,7 +88,7 @@ def latex(tables: Sequence[Table]) -> str:
     return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *map(_latex, tables)])
 
 
-def _latex(table: Table) -> str:
+def _latex(table: ResultTable) -> str:
     tuned = table.shows_hyperparameters
     caption = f"{table.title}. {table.captions[0]}."
     names = ["algorithm", "hyper-parameters"] if tuned else ["algorithm"]
@@ -118,7 +118,7 @@ def _latex(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _latex_groups(table: Table, name_columns: int) -> list[str]:
+def _latex_groups(table: ResultTable, name_columns: int) -> list[str]:
     """Format the line above the header that spans each place's columns, and its rules.
 
     There is none for a single place.
@@ -146,12 +146,12 @@ def _latex_text(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text.replace("--", "\0"))
 
 
-def comma_separated(tables: Sequence[Table]) -> str:
+def comma_separated(tables: Sequence[ResultTable]) -> str:
     """Format every cell of the tables as a line of CSV."""
     return lines(cell_records(tables))
 
 
-def cell_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def cell_records(tables: Sequence[ResultTable]) -> list[dict[str, Any]]:
     """List every cell of the tables, with the rest of its setting at the end.
 
     Numbers are as stored; accuracies are fractions.
@@ -192,7 +192,7 @@ def sheets_as_json(sheets: Sequence[Sheet]) -> str:
     return _json([_document(sheet.table, list(sheet.records)) for sheet in sheets])
 
 
-def as_json(tables: Sequence[Table]) -> str:
+def as_json(tables: Sequence[ResultTable]) -> str:
     """Format tables as JSON: title, captions, notes, setting, and every cell.
 
     Numbers are as stored.
@@ -207,7 +207,7 @@ def as_json(tables: Sequence[Table]) -> str:
     return _json(documents)
 
 
-def _document(table: Table, cells: Sequence[Any], **more: Any) -> dict[str, Any]:
+def _document(table: ResultTable, cells: Sequence[Any], **more: Any) -> dict[str, Any]:
     return {
         "title": table.title,
         "captions": table.captions,
@@ -221,7 +221,7 @@ def _json(documents: Sequence[Any]) -> str:
     return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _emphasised(cell: Cell, best: str, escape: Callable[[str], str]) -> str:
+def _emphasised(cell: TableCell, best: str, escape: Callable[[str], str]) -> str:
     """Escape the cell's text; that of the best goes into the template `best`, such as `**{}**`."""
     text = escape(cell.text())
     return best.replace("{}", text) if cell.best else text

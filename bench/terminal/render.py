@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    from leaderboards.tables import Cell, Sheet, Table
+    from leaderboards.tables import ResultTable, Sheet, TableCell
 
 STYLES = ("table", "md", "latex", "csv", "json")
 _BEST = "*"  # behind the best mean of a column, in text without styles
@@ -60,7 +60,7 @@ def note_superseded(
         sys.stderr.write(f"{algorithm}: {left_out}: {rule}\n")
 
 
-def render(tables: Sequence[Table], style: str) -> None:
+def render(tables: Sequence[ResultTable], style: str) -> None:
     """Print `tables` in one of `STYLES`."""
     if style == "table":
         _print_text(tables)
@@ -84,7 +84,7 @@ def render_sheets(sheets: Sequence[Sheet], style: str) -> None:
         sys.stdout.write(sheets_as_json(sheets))
 
 
-def _print_text(tables: Sequence[Table]) -> None:
+def _print_text(tables: Sequence[ResultTable]) -> None:
     """Print with rich: on a terminal with styles, at its width; elsewhere with signs, as text."""
     from rich.console import Console
 
@@ -100,7 +100,7 @@ def _print_text(tables: Sequence[Table]) -> None:
         sys.stdout.write(f"{line.rstrip()}\n")
 
 
-def _print_through(console: Console, tables: Sequence[Table]) -> None:
+def _print_through(console: Console, tables: Sequence[ResultTable]) -> None:
     from rich.text import Text
 
     def say(text: str, style: str = "dim") -> None:
@@ -126,7 +126,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             say(line)
 
 
-def _column_chunks(table: Table, console: Console) -> Iterator[list[int]]:
+def _column_chunks(table: ResultTable, console: Console) -> Iterator[list[int]]:
     """Split the columns of a table into chunks that fit the width; no number is ever cut."""
 
     def fits(columns: list[int]) -> bool:
@@ -147,7 +147,7 @@ def _natural_width(grid: Grid, console: Console) -> int:
     return console.measure(grid, options=console.options.update(width=10_000)).maximum
 
 
-def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
+def _grid(table: ResultTable, columns: Sequence[int], console: Console) -> Grid:
     """Make the rich table of some columns, the label of a place above the first of its columns."""
     from rich import box
     from rich.table import Table as Grid
@@ -176,7 +176,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
     return grid
 
 
-def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
+def _aligned(column: Sequence[TableCell], console: Console) -> list[Text]:
     """Format the cells of a column with aligned decimal points."""
     from rich.text import Text
 
@@ -192,5 +192,5 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     return aligned
 
 
-def _number(cell: Cell) -> str:
+def _number(cell: TableCell) -> str:
     return cell.text().split()[0] if cell.state == "value" else ""

@@ -19,7 +19,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS, build
-from bench import data, states
+from bench import data, state_files
 from bench.data.splits import public_set, split
 from bench.engine.arithmetic import arithmetic
 from bench.engine.simulation import Simulation, choose_backend
@@ -70,7 +70,7 @@ class Run:
         self._saved_round = 0
         self.store = Store(Path(execution.out), execution.data_hashes)
         self.folder = StateFolder(
-            Path(execution.out) / states.FOLDER / run_spec.key, run_spec.named_by
+            Path(execution.out) / state_files.FOLDER / run_spec.key, run_spec.named_by
         )
         # Any thread may end the run.
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)
@@ -87,7 +87,7 @@ class Run:
 
     def open(self) -> None:
         """Claim the run, after waiting for another sweep's claim, and load its data and state."""
-        part_of(Path(self.execution.out), states.FOLDER).mkdir(parents=True, exist_ok=True)
+        part_of(Path(self.execution.out), state_files.FOLDER).mkdir(parents=True, exist_ok=True)
         if not self._claim():
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():

@@ -11,13 +11,14 @@ Files are named by their content:
     OUT/leaderboard.parquet                   made from the rows by `Store.rebuild`
 
 No file is ever changed, so nothing is locked, and two folders are merged by copying the files that
-one of them lacks. Of several rows of one run key and environment, a reader keeps a finished one
-before a stopped before a failed one, then one of `--force` or with tracked data, then the one
-written last, then the smaller name. Compaction writes a segment, which names the files that it
-replaces, and then deletes them; a reader that misses a file lists again. A stored row also has
-`written`, `forced` and `tracked`, the names of its files in OUT/tracked.
+one of them lacks. If several rows have one run key and environment, readers use the finished row,
+then the stopped, then the failed one. Among rows of one status, a row of `--force` or with tracked
+data counts, otherwise the row written last, and among equals the smaller name. Compaction writes a
+segment, which names the files that it replaces, and then deletes them; a reader that misses a file
+lists again. A stored row also has `written`, `forced` and `tracked`, the names of its files in
+OUT/tracked.
 
 `segments` reads and writes files, `store` writes and reads runs, `verify` finds the faults of a
-folder. Names without a hash and segments with a random hash are of earlier versions; they are read
-as they are, and copied under a name of the first kind.
+folder. Names without a hash and segments with a random hash are of earlier versions; such files are
+read as they are, and copied under a name of the first kind.
 """

@@ -1,8 +1,8 @@
 """Checks of rows: columns, types, ranges, identity; and of a row against its curve.
 
-`row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` is what of
-this can be checked of a whole table at once; every reader does. `curve_problems` compares a row
-with its curve, when folders are validated or merged.
+`row_problems` checks all of a row, before it is stored and in `verify`. `table_problems` makes
+those checks that a whole table allows at once; every reader calls it. `curve_problems` compares a
+row with its curve, when folders are validated or merged.
 """
 
 from __future__ import annotations
@@ -100,15 +100,14 @@ def _value_problems(column: Column, value: Any, finished: bool) -> Iterator[str]
     elif not _TYPES[column.type](value):
         yield f"{column.name} must be of type {column.type}, got {value!r} ({type(value).__name__})"
     else:
-        values = value.values() if isinstance(value, Mapping) else [value]
-        yield from (
-            f"{column.name} {why}, got {value!r}"
-            for v in values
-            if (why := _out_of_range(column, v))
-        )
+        parts = value.values() if isinstance(value, Mapping) else [value]
+        for part in parts:
+            problem = _range_problem(column, part)
+            if problem:
+                yield f"{column.name} {problem}, got {value!r}"
 
 
-def _out_of_range(column: Column, value: Any) -> str:
+def _range_problem(column: Column, value: Any) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return ""
     if not math.isfinite(value):
@@ -127,16 +126,15 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
     if row["status"] == "failed" and not row["error"]:
         yield "error is empty in a failed row: say why it failed"
     yield from _json_problems("hp_json", row["hp_json"], {})
-    yield from _json_problems(
-        "setting_json", row["setting_json"], {name: row[name] for name in SETTING_COLUMNS}
-    )
+    setting = {name: row[name] for name in SETTING_COLUMNS}
+    yield from _json_problems("setting_json", row["setting_json"], setting)
 
 
 def table_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield the position and the fault of rows, one for each column with faults.
 
-    The rules are those of `check_row`: numbers must be finite and in their range, texts one of
-    those allowed, and nothing empty that must not be. Each distinct text of JSON is read once.
+    The rules are those of `check_row`: numbers are finite and in their range, texts are allowed
+    ones, and no required value is empty. Each distinct text of JSON is read once.
     Columns that the table lacks are not checked.
     """
     import pyarrow.compute as pc
@@ -174,16 +172,12 @@ def _column_problems(
         if column.unit == "fraction":
             yield pc.greater(values, 1), "must be a fraction in [0, 1]"
     if column.name in _ALLOWED:
-        allowed = pa.array(_ALLOWED[column.name])
-        yield (
-            pc.invert(pc.is_in(values, allowed)),
-            f"must be one of {', '.join(_ALLOWED[column.name])}",
-        )
+        allowed = _ALLOWED[column.name]
+        is_allowed = pc.is_in(values, pa.array(allowed))
+        yield pc.invert(is_allowed), f"must be one of {', '.join(allowed)}"
     if column.name == "run_key":
-        yield (
-            pc.invert(pc.match_substring_regex(values, f"^{_RUN_KEY}$")),
-            "must be 64 lower-case hexadecimal digits",
-        )
+        is_key = pc.match_substring_regex(values, f"^{_RUN_KEY}$")
+        yield pc.invert(is_key), "must be 64 lower-case hexadecimal digits"
 
 
 def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
@@ -194,9 +188,11 @@ def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
     for name, columns in (("hp_json", ()), ("setting_json", SETTING_COLUMNS)):
         if name not in rows.column_names:
             continue
-        fields = [name, *(column for column in columns if column in rows.column_names)]
-        places = rows.select(fields).append_column("place", pa.array(np.arange(rows.num_rows)))
-        for distinct in places.group_by(fields).aggregate([("place", "min")]).to_pylist():
+        present = [column for column in columns if column in rows.column_names]
+        fields = [name, *present]
+        positions = pa.array(np.arange(rows.num_rows))
+        groups = rows.select(fields).append_column("place", positions).group_by(fields)
+        for distinct in groups.aggregate([("place", "min")]).to_pylist():
             at = distinct.pop("place_min")
             text = distinct.pop(name)
             for problem in _json_problems(name, text, distinct):
@@ -206,7 +202,7 @@ def _distinct_json_problems(rows: pa.Table) -> Iterator[tuple[int, str]]:
 def curve_problems(row: Mapping[str, Any], curve: Curve) -> Iterator[str]:
     """Yield the numbers of a row that its curve contradicts, and the curve's wrong fractions.
 
-    Numbers that the row lacks, because it does not have them or they are empty, are no faults.
+    A number that is empty or missing in the row is no fault.
     """
     for name, value in numbers_of(curve).items():
         stored = row.get(name)
@@ -243,24 +239,25 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator
             "hp_json has a hyper-parameter named json: "
             "its column would be hp_json, which holds all of them"
         )
-    differ = [
-        key
-        for key in columns
-        if key not in values or columns_json[key] != canonical_json({key: values[key]})
-    ]
+    differ = []
+    for key in columns:
+        if key not in values or columns_json[key] != canonical_json({key: values[key]}):
+            differ.append(key)
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {_cut(text)}"
 
 
 def _cut(text: Any) -> Any:
     """Cut a text that is too long for a message."""
-    return f"{text[:_LONGEST]} …" if isinstance(text, str) and len(text) > _LONGEST else text
+    if isinstance(text, str) and len(text) > _LONGEST:
+        return f"{text[:_LONGEST]} …"
+    return text
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return value == printable(value)
-    if isinstance(value, int):  # a boolean is one, too
+    if isinstance(value, int):  # so is a boolean
         return -(2**63) <= value < 2**63
     return isinstance(value, float | None)
 
@@ -272,17 +269,13 @@ def _point_problems(curve: Iterable[CurvePoint]) -> Iterator[str]:
         if len(point) != len(names):
             yield f"a point is ({', '.join(names)}), got {point!r}"
             continue
-        step, metric, value = point
-        if (
-            not _is_int(step)
-            or step < 0
-            or not isinstance(metric, str)
-            or not (value is None or _is_float(value))
-        ):
+        at, metric, value = point
+        is_round = _is_int(at) and at >= 0
+        if not is_round or not _is_text(metric) or not (value is None or _is_float(value)):
             yield f"a point is (int >= 0, str, float or None), got {point!r}"
-        elif (step, metric) in seen:
-            yield f"two points for round {step} and metric {metric!r}"
-        seen.add((step, metric))
+        elif (at, metric) in seen:
+            yield f"two points for round {at} and metric {metric!r}"
+        seen.add((at, metric))
 
 
 def _is_int(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Files of a result folder, regular and whole ones; checks that a parquet file is ours.
+"""Files of a result folder: reading regular ones, writing whole ones, checks of our parquet files.
 
 A result folder may be somebody else's. The folder itself is named by the user and may be a link;
 below it no link is followed. Links, pipes and devices are not read (`open_regular`), folders that
@@ -40,10 +40,11 @@ _DAY = 24 * 60 * 60
 # The system names no file in these.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
-_LAST_TIME = (
-    253_370_764_800_000_000  # microseconds from 1970 to the year 9999, the last that Python knows
-)
+# Microseconds from 1970 to the year 9999, the last that Python knows.
+_LAST_TIME = 253_370_764_800_000_000
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
+# Flags of `os.open`, which Windows lacks.
+_NO_LINK_NO_WAIT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a pipe",
@@ -116,8 +117,7 @@ def open_regular(path: Path) -> BufferedReader:
     """
     _check_regular(path, path.lstat())
     # It may be replaced meanwhile.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    file = os.fdopen(os.open(path, flags), "rb")
+    file = os.fdopen(os.open(path, os.O_RDONLY | _NO_LINK_NO_WAIT), "rb")
     try:
         _check_regular(path, os.fstat(file.fileno()))
     except StoreError:
@@ -143,13 +143,7 @@ def append_line(path: Path, line: str) -> None:
 
     Raises OSError if it is no regular file, or cannot be written.
     """
-    flags = (
-        os.O_WRONLY
-        | os.O_APPEND
-        | os.O_CREAT
-        | getattr(os, "O_NOFOLLOW", 0)
-        | getattr(os, "O_NONBLOCK", 0)
-    )
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_LINK_NO_WAIT
     with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
@@ -337,22 +331,24 @@ def read_table(
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
-        columns: names to read; the file may lack those that are not `schema.REQUIRED`. None is all.
+        columns: names to read, None is all; the file may lack all but `schema.REQUIRED`.
         keys: run keys; row groups that cannot hold any of them are skipped. The result may hold
             other keys, too.
         dictionaries: text columns to read as dictionary arrays, which repeat no value.
 
     Raises:
-        BrokenFileError: it is not a parquet file, is cut short, was not written as `kind`, or a
-            column has another type than its, stands there twice, or holds what has no Python value.
+        BrokenFileError: it is not a parquet file, is cut short, or was not written as `kind`; or a
+            column has a wrong type, is there twice, or holds what has no Python value.
         StoreError: its schema version is newer than this package's.
         StoreError: memory does not suffice to read it.
         OSError: it cannot be opened, or the file system fails.
     """
     with _opened(path, kind, dictionaries) as (file, repeated):
-        groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
+        groups = list(range(file.num_row_groups))
+        if keys is not None:
+            groups = list(_groups_with(file, sorted(keys)))
         names = None if columns is None else [*columns]
-        table = file.read_row_groups([*groups], columns=names, use_threads=False)
+        table = file.read_row_groups(groups, columns=names, use_threads=False)
         if repeated:
             check_size(table, path.lstat().st_size)
             table = plain(table, dictionaries)
@@ -368,7 +364,7 @@ def _opened(
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file and check its kind.
 
-    Errors of the file system have an `errno`, those of the content have none. The columns that are
+    Errors of the file system have an `errno`, errors of the content have none. The columns that are
     named beside the file are read as they are stored, because they may decode to too much.
     """
     import pyarrow as pa
@@ -381,7 +377,8 @@ def _opened(
         source = pa.BufferReader(opened.read(size)) if whole else pa.PythonFile(opened, "r")
         metadata = pq.read_metadata(source)
         repeated = expanding(metadata, size)
-        encoded = [*repeated, *(name for name in dictionaries if name in metadata.schema.names)]
+        encoded = [name for name in dictionaries if name in metadata.schema.names]
+        encoded += repeated
         with pq.ParquetFile(
             source, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
         ) as file:
@@ -482,7 +479,7 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
 def _check_values(path: Path, table: pa.Table) -> None:
     """Raise BrokenFileError if a column holds a value that no row may have.
 
-    That is a time far off, a map with one key twice, or an empty value where none may be.
+    No row may have a time far off, a map with one key twice, or some columns empty.
     """
     import pyarrow as pa
 
@@ -511,9 +508,9 @@ def _time_problem(column: pa.ChunkedArray) -> str:
 def _map_problem(column: pa.ChunkedArray) -> str:
     for chunk in column.chunks:
         keys = chunk.keys.to_pylist()
-        offsets = chunk.offsets.to_pylist()
-        if any(len({*keys[begin:end]}) < end - begin for begin, end in pairwise(offsets)):
-            return "one key twice"
+        for begin, end in pairwise(chunk.offsets.to_pylist()):
+            if len({*keys[begin:end]}) < end - begin:
+                return "one key twice"
         if chunk.keys.null_count or chunk.items.null_count:
             return "an empty key or value"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.numbers import LARGEST, NUMBERS, Curve, numbers_of
@@ -28,18 +29,19 @@ def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table
     """Make a table of a checked curve of the run `row`; values that are not finite become empty."""
     import pyarrow as pa
 
-    rounds, metrics, values = zip(*curve, strict=True) if curve else ((), (), ())
-    numbers = [value if value is not None and math.isfinite(value) else None for value in values]
-    columns = [
-        [row["run_key"]] * len(curve),
-        [row["algorithm"]] * len(curve),
-        rounds,
-        metrics,
-        numbers,
-    ]
-    schema = curves_schema()
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    columns: dict[str, list[Any]] = {
+        "run_key": [row["run_key"]] * len(curve),
+        "algorithm": [row["algorithm"]] * len(curve),
+        "round": [],
+        "metric": [],
+        "value": [],
+    }
+    for at, metric, value in curve:
+        finite = value is not None and math.isfinite(value)
+        columns["round"].append(at)
+        columns["metric"].append(metric)
+        columns["value"].append(value if finite else None)
+    return pa.table(columns, schema=curves_schema())
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -68,7 +70,9 @@ def lacking_numbers(table: pa.Table, names: Collection[str]) -> pa.Array:
     import pyarrow.compute as pc
 
     lacking = pa.repeat(False, table.num_rows)
-    for name in [name for name in READ_OFF_CURVES if name in names]:
+    for name in READ_OFF_CURVES:
+        if name not in names:
+            continue
         if name not in table.column_names:
             lacking = pa.repeat(True, table.num_rows)
         elif not NUMBERS[name].optional and table[name].null_count:
@@ -85,7 +89,9 @@ def fill_numbers(rows: pa.Table, curves: Iterable[tuple[int, Curve]]) -> pa.Tabl
 
     columns = [name for name in rows.column_names if name in READ_OFF_CURVES]
     computed = {at: numbers_of(curve, columns) for at, curve in curves}
-    for name in columns if computed else ():
+    if not computed:
+        return rows
+    for name in columns:
         values = rows[name].to_pylist()
         for at, numbers in computed.items():
             if values[at] is None:
@@ -99,23 +105,23 @@ def fill_numbers(rows: pa.Table, curves: Iterable[tuple[int, Curve]]) -> pa.Tabl
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """Convert `table` to a frame.
 
-    Integers and booleans are nullable, so that an empty value makes no floats of others.
-
+    Integers and booleans are nullable, so that an empty value makes no floats of the other values.
     Text is made `printable`, because anyone may have written the file.
     """
     import pandas as pd
     import pyarrow as pa
 
-    table = pa.Table.from_arrays(
-        [_printable(column) for column in table.columns], schema=table.schema
-    )
-    mapper = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get
+    columns = [_printable(column) for column in table.columns]
+    table = pa.Table.from_arrays(columns, schema=table.schema)
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
-    frame: pd.DataFrame = table.drop_columns(maps).to_pandas(types_mapper=mapper)
-    dicts = pd.DataFrame(
-        {name: _dicts(table[name]) for name in maps}, index=frame.index, dtype=object
-    )
-    return pd.concat([frame, dicts], axis=1)[table.column_names] if maps else frame
+    frame: pd.DataFrame = table.drop_columns(maps).to_pandas(types_mapper=nullable.get)
+    if not maps:
+        return frame
+    values = {name: _dicts(table[name]) for name in maps}
+    dicts = pd.DataFrame(values, index=frame.index, dtype=object)
+    combined: pd.DataFrame = pd.concat([frame, dicts], axis=1)[table.column_names]
+    return combined
 
 
 def _printable(column: Any) -> Any:
@@ -125,7 +131,8 @@ def _printable(column: Any) -> Any:
 
     if not pa.types.is_string(column.type):
         return column
-    if not re.search(CONTROL, " ".join(column.unique().drop_null().to_pylist())):
+    texts = column.unique().drop_null().to_pylist()
+    if not re.search(CONTROL, " ".join(texts)):
         return column
     return pc.replace_substring_regex(column, CONTROL, REPLACED)
 
@@ -137,12 +144,10 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
         # All keys and values become Python objects at once, which saves most of the time.
         keys = _printable(chunk.keys).to_pylist()
         values = _printable(chunk.items).to_pylist()
-        ends = chunk.offsets.to_pylist()
-        parts = zip(ends, ends[1:], chunk.is_valid().to_pylist(), strict=False)
-        dicts += [
-            dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None
-            for begin, end, valid in parts
-        ]
+        ranges = pairwise(chunk.offsets.to_pylist())
+        for (begin, end), valid in zip(ranges, chunk.is_valid().to_pylist(), strict=True):
+            items = zip(keys[begin:end], values[begin:end], strict=True)
+            dicts.append(dict(items) if valid else None)
     return dicts
 
 
@@ -154,7 +159,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def by_run(curves: pd.DataFrame) -> dict[str, dict[str, dict[int, float]]]:
-    """Arrange points as run key -> metric -> round -> value, without those `curve_of` omits."""
+    """Arrange points as run key -> metric -> round -> value; `curve_of` omits the same points."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     filled = curves[curves["value"].abs() <= LARGEST]
     columns = (filled[name].tolist() for name in ("run_key", "metric", "round", "value"))

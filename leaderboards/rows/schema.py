@@ -2,14 +2,15 @@
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`)
 and the documentation come from them; columns of numbers come from `leaderboards.numbers`.
-Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has `written`, the
-time of storing, `forced`, whether it replaces all earlier rows of its key and environment
-(`leaderboards.rows`), and `tracked`, the names of its files in the folder `tracked`, separated by
-spaces, or nothing.
+Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row has three more columns:
 
-What is stored can grow. A column that is added later must be a number that curves tell, or one that
-may be empty: files written before it lack it. A column of a file that is not listed here is
-ignored.
+- `written`: the time of storing;
+- `forced`: whether it replaces all earlier rows of its key and environment (`leaderboards.rows`);
+- `tracked`: the names of its files in the folder `tracked`, separated by spaces, or nothing.
+
+What is stored can grow. A column that is added later must be a number that curves tell, or must be
+allowed to be empty, because files written before lack it. A column of a file that is not listed
+here is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CERTIFIED = (
     "a model from outside always passes a check that its runs can be repeated"
 )
 
-Group = Literal["identity", "results", "cost", "state", "provenance"]
+ColumnGroup = Literal["identity", "results", "cost", "state", "provenance"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Column:
     type: str
     unit: str
     meaning: str
-    group: Group
+    group: ColumnGroup
     nullable: bool = False
 
     @property
@@ -71,8 +72,8 @@ class Column:
 
 
 def number_column(number: Number) -> Column:
-    """Return the column of a number: a result if it is read off the curve, else a cost."""
-    group: Group = "results" if number.rule else "cost"
+    """Return the column of a number: a result if it is read off the curve, otherwise a cost."""
+    group: ColumnGroup = "results" if number.rule else "cost"
     meaning = ", ".join(filter(None, (number.quantity, number.of)))
     kind = "int64" if number.whole else "float64"
     return Column(number.name, kind, number.unit.name, meaning, group, number.optional)
@@ -383,7 +384,7 @@ def run_key(
 ) -> str:
     """Compute the identity of a run, 64 lower-case hexadecimal digits.
 
-    Runs that must give equal numbers have equal ones.
+    Runs that must give equal numbers have equal keys.
 
     The caller must cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are
     different keys.

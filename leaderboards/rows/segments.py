@@ -1,9 +1,9 @@
 """The files of rows in a folder: an index, the choice of rows that count, and compaction.
 
-A segment states which files it replaces. Anyone can write that, so a statement is a claim: a name
-is believed only of a file whose run and environment, with which it begins, the segment has a row
-of; and the file itself, wherever it is met, gives way only if a row there is at least as good
-(`Claims`).
+A segment states which files it replaces. Anyone can write that, so a statement is a claim
+(`Claims`). The name of a file begins with its run and environment, and the claim to it is believed
+only if the segment has a row of these. The file itself gives way only if that row is at least as
+good.
 """
 
 from __future__ import annotations
@@ -118,13 +118,17 @@ class Folder:
         starts = None if keys is None else {key[:16] for key in keys}
         tables = [_index_schema().empty_table()]
         for path in self.paths() if paths is None else paths:
-            if starts is None or path.name[:16] in starts or not ROW_NAME.fullmatch(path.name):
-                if path.name not in self._indexes or not HASHED_NAME.fullmatch(path.name):
-                    self._indexes[path.name] = index_of(path)
-                tables.append(self._indexes[path.name])
+            name = path.name
+            # A file of other names than a row's may hold any run.
+            if starts is not None and name[:16] not in starts and ROW_NAME.fullmatch(name):
+                continue
+            if name not in self._indexes or not HASHED_NAME.fullmatch(name):
+                self._indexes[name] = index_of(path)
+            tables.append(self._indexes[name])
         index = pa.concat_tables(tables)
         if keys is not None:
-            index = index.filter(pc.is_in(index["run_key"], pa.array([*keys], pa.string())))
+            wanted = pa.array([*keys], pa.string())
+            index = index.filter(pc.is_in(index["run_key"], wanted))
         return index.sort_by([("file", "ascending"), ("holder", "ascending")])
 
     def _names(self) -> list[str]:
@@ -154,9 +158,12 @@ class Claims:
         self.unfounded: dict[Path, set[str]] = {}
         self._index = folder.index(paths=segments)
         for path in segments:
-            rows = folder.index(paths=[path]).select(["run_key", "environment", "file"]).to_pylist()
-            stems = {f"{str(row['run_key'])[:16]}-{row['environment']}" for row in rows}
-            claimed = {*_stated_names(path), *(row["file"] for row in rows)}
+            index = folder.index(paths=[path])
+            stems = set()
+            claimed = set(_stated_names(path))
+            for row in index.select(["run_key", "environment", "file"]).to_pylist():
+                stems.add(f"{str(row['run_key'])[:16]}-{row['environment']}")
+                claimed.add(row["file"])
             founded = {
                 name for name in claimed if SEGMENT_NAME.fullmatch(name) or name[:_STEM] in stems
             }
@@ -182,9 +189,10 @@ class Claims:
 def _stated_names(path: Path) -> list[str]:
     """Read the names of files that a segment states to replace.
 
-    Raises BrokenFileError if they are no such list.
+    Raises BrokenFileError if the statement is no list of names.
     """
-    stated = read_table(path, "runs", []).schema.metadata.get(_REPLACES.encode(), b"[]")
+    metadata = read_table(path, "runs", []).schema.metadata
+    stated = metadata.get(_REPLACES.encode(), b"[]")
     try:
         names = json.loads(stated)
     except (ValueError, RecursionError):
@@ -199,17 +207,17 @@ def _stated_names(path: Path) -> list[str]:
 def _with_results(index: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of an index, each with `results`, a digest, and `final_accuracy`."""
     stored = read_rows(index, RESULTS)
+    rows: list[dict[str, Any]]
     rows = index.append_column("final_accuracy", stored["final_accuracy"]).to_pylist()
-    return [
-        row | {"results": results}
-        for row, results in zip(rows, results_digests(stored), strict=True)
-    ]
+    for row, results in zip(rows, results_digests(stored), strict=True):
+        row["results"] = results
+    return rows
 
 
 def _as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether readers need `other` no more beside `row`, of the same run."""
     if row["status"] != other["status"]:
-        statuses = (*_BEST_FIRST, row["status"], other["status"])  # one that is unknown comes last
+        statuses = (*_BEST_FIRST, row["status"], other["status"])  # unknown statuses come last
         return statuses.index(row["status"]) < statuses.index(other["status"])
     later = _age(row) >= _age(other)
     if row["status"] == "finished" and row["results"] != other["results"]:
@@ -218,7 +226,7 @@ def _as_good(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _age(row: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Return a sort key of when a row was written; one that does not state it comes first."""
+    """Return a sort key of when a row was written; a row that does not state it comes first."""
     return row["written"] is not None, row["written"]
 
 
@@ -235,7 +243,7 @@ def shared_name(path: Path) -> str:
 def curve_path(path: Path) -> Path:
     """Return the path of the curves of a file of rows.
 
-    Raises StoreError if their folder is a link.
+    Raises StoreError if the folder of curves is a link.
     """
     return part_of(path.parent.parent, "curves") / path.name
 
@@ -247,17 +255,17 @@ def index_of(path: Path) -> pa.Table:
     import pyarrow.compute as pc
 
     stored = runs_schema(stored=True)
-    wanted = pa.schema([*(stored.field(name) for name in _INDEXED), pa.field("file", pa.string())])
+    fields = [stored.field(name) for name in _INDEXED]
+    wanted = pa.schema([*fields, pa.field("file", pa.string())])
     table = fit(read_table(path, "runs", wanted.names), wanted)
     files = pc.fill_null(table["file"], shared_name(path))
-    if pc.all(pc.match_substring_regex(files, f"^({ROW_NAME.pattern})$"), min_count=0).as_py():
+    are_row_names = pc.match_substring_regex(files, f"^({ROW_NAME.pattern})$")
+    if pc.all(are_row_names, min_count=0).as_py():
         environments = pc.utf8_slice_codeunits(files, 17, 25)
     else:
-        rows = read_table(path, "runs", _ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
-        environments = pa.array(
-            [environment_key(row) if row["versions"] is not None else "" for row in rows]
-        )
+        environments = pa.array(_environments(path))
     forced = pc.fill_null(table["forced"], False)
+    has_tracked = pc.or_(pc.is_valid(table[TRACKED]), pc.is_valid(table["tracked"]))
     columns = {
         "run_key": table["run_key"],
         "dataset": table["dataset"],
@@ -268,14 +276,18 @@ def index_of(path: Path) -> pa.Table:
         "written": pc.coalesce(table["written"], table["finished"]),
         "forced": forced,
         "tracked": table["tracked"],
-        "preferred": pc.or_(
-            forced, pc.or_(pc.is_valid(table[TRACKED]), pc.is_valid(table["tracked"]))
-        ),
+        "preferred": pc.or_(forced, has_tracked),
         "file": files,
         "holder": pa.array([str(path)] * table.num_rows, pa.string()),
         "row": pa.array(np.arange(table.num_rows)),
     }
     return pa.table(columns, schema=_index_schema())
+
+
+def _environments(path: Path) -> list[str]:
+    """Compute the environment key of each row of a file; empty for a row without versions."""
+    rows = read_table(path, "runs", _ENVIRONMENT).to_pylist(maps_as_pydicts="strict")
+    return [environment_key(row) if row["versions"] is not None else "" for row in rows]
 
 
 def _index_schema() -> pa.Schema:
@@ -312,20 +324,19 @@ def counted(index: pa.Table) -> pa.Table:
 def one_for_each_key(index: pa.Table) -> pa.Table:
     """Select one row for each run key from rows that count.
 
-    That is the latest one of `--force`, else the earliest finished one, else the latest.
+    It is the latest row of `--force`. Without one it is the earliest finished row, and without a
+    finished row the latest.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     done = pc.equal(index["status"], "finished")
-    forced = index.filter(index["forced"]).sort_by(
-        [("written", "descending"), ("file", "ascending")]
-    )
-    earliest = index.filter(done).sort_by([("finished", "ascending"), ("file", "ascending")])
-    latest = index.filter(pc.invert(done)).sort_by(
-        [("finished", "descending"), ("file", "ascending")]
-    )
-    return _first_of_each(pa.concat_tables([forced, earliest, latest]), ["run_key"]).sort_by("file")
+    by_file = ("file", "ascending")
+    forced = index.filter(index["forced"]).sort_by([("written", "descending"), by_file])
+    earliest = index.filter(done).sort_by([("finished", "ascending"), by_file])
+    latest = index.filter(pc.invert(done)).sort_by([("finished", "descending"), by_file])
+    in_order = pa.concat_tables([forced, earliest, latest])
+    return _first_of_each(in_order, ["run_key"]).sort_by("file")
 
 
 def _best_first(index: pa.Table) -> pa.Table:
@@ -333,7 +344,8 @@ def _best_first(index: pa.Table) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    index = index.append_column("rank", pc.index_in(index["status"], pa.array(_BEST_FIRST)))
+    ranks = pc.index_in(index["status"], pa.array(_BEST_FIRST))
+    index = index.append_column("rank", ranks)
     order = [
         ("run_key", "ascending"),
         ("environment", "ascending"),
@@ -372,30 +384,41 @@ def judge(index: pa.Table) -> tuple[set[tuple[str, int]], list[list[dict[str, An
     ordered = _best_first(index)
     identity = pc.binary_join_element_wise(ordered["run_key"], ordered["environment"], "-")
     counts = identity.value_counts()
-    shared = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    is_shared = pc.greater(counts.field("counts"), 1)
+    shared = counts.field("values").filter(is_shared)
     rivals = ordered.filter(pc.is_in(identity, shared))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _with_results(rivals):
         groups.setdefault((row["run_key"], row["environment"]), []).append(row)
     outdated = set[tuple[str, int]]()
     disagreeing = []
-    for best, *others in groups.values():
-        forced: dict[str | None, Any] = {}  # copy of the data -> time of its last forced row
-        for row in (best, *others):
-            if row["forced"] and row["status"] == "finished":
-                copy = row["dataset_hash"]
-                forced[copy] = max(row["written"], forced.get(copy, row["written"]))
+    for rows in groups.values():
+        best, *others = rows
+        forced_at = _last_forced(rows)
         results_by_copy = {best["dataset_hash"]: {best["results"]: best}}
         for row in others:
-            distinct = results_by_copy.setdefault(row["dataset_hash"], {})
-            replaced = row["written"] < forced.get(row["dataset_hash"], row["written"])
+            copy = row["dataset_hash"]
+            distinct = results_by_copy.setdefault(copy, {})
+            replaced = row["written"] < forced_at.get(copy, row["written"])
             needed = row["status"] == best["status"] == "finished" and not replaced
             if needed and row["results"] not in distinct:
                 distinct[row["results"]] = row
             else:
                 outdated.add((row["holder"], row["row"]))
-        disagreeing += [[*rows.values()] for rows in results_by_copy.values() if len(rows) > 1]
+        for distinct in results_by_copy.values():
+            if len(distinct) > 1:
+                disagreeing.append(list(distinct.values()))
     return outdated, disagreeing
+
+
+def _last_forced(rows: Iterable[Mapping[str, Any]]) -> dict[str | None, Any]:
+    """Return when the last forced row was written, by copy of the data."""
+    forced_at: dict[str | None, Any] = {}
+    for row in rows:
+        if row["forced"] and row["status"] == "finished":
+            copy = row["dataset_hash"]
+            forced_at[copy] = max(row["written"], forced_at.get(copy, row["written"]))
+    return forced_at
 
 
 def results_digests(rows: pa.Table) -> list[str]:
@@ -415,14 +438,16 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    schema = runs_schema()
-    names = schema.names if columns is None else list(columns)
-    schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
+    whole = runs_schema()
+    names = whole.names if columns is None else list(columns)
+    schema = pa.schema([whole.field(name) for name in names], metadata=whole.metadata)
     holders = index["holder"].unique()
     files = [read_table(Path(holder), "runs", names) for holder in holders.to_pylist()]
     tables = [fit(file, schema) for file in files]
-    starts = pa.array(np.cumsum([0, *(table.num_rows for table in tables)]))
-    places = pc.add(starts.take(pc.index_in(index["holder"], holders)), index["row"])
+    sizes = [table.num_rows for table in tables]
+    starts = pa.array(np.cumsum([0, *sizes]))
+    start_of_row = starts.take(pc.index_in(index["holder"], holders))
+    places = pc.add(start_of_row, index["row"])
     rows = pa.concat_tables([schema.empty_table(), *tables]).take(places)
     lacking_by_file = [lacking_numbers(file, names) for file in files]
     lacking = pa.chunked_array(lacking_by_file, pa.bool_()).take(places)
@@ -434,30 +459,34 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
 def _curves_at(index: pa.Table, positions: list[int]) -> Iterator[tuple[int, Curve]]:
     """Yield the curve of the row at each of the positions in an index that has one."""
     for start in range(0, len(positions), _RUNS):
-        part = positions[start : start + _RUNS]
-        some = index.take(part)
-        points, _ = read_curves(some)
+        batch = positions[start : start + _RUNS]
+        batch_index = index.take(batch)
+        points, _ = read_curves(batch_index)
         curves = curves_of_rows(points)
-        for at, row in zip(part, row_names(some), strict=True):
-            if row in curves:
-                yield at, curves[row]
+        for position, row_name in zip(batch, row_names(batch_index), strict=True):
+            if row_name in curves:
+                yield position, curves[row_name]
 
 
 def row_names(index: pa.Table) -> list[tuple[str, str]]:
     """Return what tells each row of an index from all others: (name of its own file, run key)."""
-    return list(zip(index["file"].to_pylist(), index["run_key"].to_pylist(), strict=True))
+    files = index["file"].to_pylist()
+    return list(zip(files, index["run_key"].to_pylist(), strict=True))
 
 
 def curves_of_rows(points: pa.Table) -> dict[tuple[str, str], Curve]:
     """Arrange points of `read_curves` as a curve for each row that has one, by `row_names`."""
-    # Texts as numbers of their dictionaries: Python's own text of each point would take most of the
-    # time.
-    texts = [
-        points[name].unify_dictionaries().combine_chunks() for name in ("file", "run_key", "metric")
-    ]
-    files, keys, metrics = (text.dictionary.to_pylist() for text in texts)
-    columns = [text.indices.to_numpy().tolist() for text in texts]
-    columns += [points[name].to_numpy().tolist() for name in ("round", "value")]
+    # Texts are compared as numbers of their dictionaries: Python's own text of each point would
+    # take most of the time.
+    texts = []
+    columns = []
+    for name in ("file", "run_key", "metric"):
+        encoded = points[name].unify_dictionaries().combine_chunks()
+        texts.append(encoded.dictionary.to_pylist())
+        columns.append(encoded.indices.to_numpy().tolist())
+    for name in ("round", "value"):
+        columns.append(points[name].to_numpy().tolist())
+    files, keys, metrics = texts
     grouped: dict[tuple[int, int], list[tuple[int, str, float | None]]] = {}
     for file, key, metric, at, value in zip(*columns, strict=True):
         grouped.setdefault((file, key), []).append((at, metrics[metric], value))
@@ -478,7 +507,9 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     import pyarrow.compute as pc
 
     texts = pa.dictionary(pa.int32(), pa.string())
-    fields = [pa.field(f.name, texts if f.type == pa.string() else f.type) for f in curves_schema()]
+    fields = []
+    for field in curves_schema():
+        fields.append(field.with_type(texts) if field.type == pa.string() else field)
     schema = pa.schema([*fields, pa.field("file", texts)])
     tables = [schema.empty_table()]
     missing: dict[Path, int] = {}
@@ -499,10 +530,13 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
             path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file")
         )
         if "file" in table.column_names:
-            table = table.filter(pc.is_in(table["file"].cast(pa.string()), pa.array(files)))
+            wanted = pc.is_in(table["file"].cast(pa.string()), pa.array(files))
+            table = table.filter(wanted)
         else:
-            table = table.filter(pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys)))
-            table = table.append_column("file", pa.array(files[:1] * table.num_rows, pa.string()))
+            wanted = pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys))
+            table = table.filter(wanted)
+            file_of_points = pa.array(files[:1] * table.num_rows, pa.string())
+            table = table.append_column("file", file_of_points)
         tables.append(fit(table, schema))
     return pa.concat_tables(tables), missing
 
@@ -536,9 +570,8 @@ def compact(out: Path) -> Compacted:
 def compact_if_many(out: Path) -> Compacted | None:
     """Compact the folder at the end of a sweep, if it has more than `ENOUGH` files of one row."""
     folder = Folder(out)
-    singles = [
-        path for path in folder.steady(folder.paths) if not SEGMENT_NAME.fullmatch(path.name)
-    ]
+    paths = folder.steady(folder.paths)
+    singles = [path for path in paths if not SEGMENT_NAME.fullmatch(path.name)]
     return compact(out) if len(singles) > ENOUGH else None
 
 
@@ -546,25 +579,27 @@ def _compact(folder: Folder) -> Compacted:
     import pyarrow as pa
 
     paths = folder.paths()
-    # Files without a curve are left out: such a row must not replace another that has one.
-    named = [
-        path for path in paths if ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)
-    ]
-    taken = [path for path in named if curve_path(path).exists()]
-    index = folder.index(paths=taken)
+    packed = []
+    for path in paths:
+        is_ours = ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)
+        # A row without a curve must not replace another row that has its curve.
+        if is_ours and curve_path(path).exists():
+            packed.append(path)
+    index = folder.index(paths=packed)
     outdated, _ = judge(index)
-    if len(taken) > 1 or outdated:
-        rows = index.select(["holder", "row", "file"]).to_pylist()
+    if len(packed) > 1 or outdated:
+        rows = index.select(["holder", "row"]).to_pylist()
         needed = [(row["holder"], row["row"]) not in outdated for row in rows]
         index = index.filter(pa.array(needed, pa.bool_()))
-        segments = [path for path in taken if SEGMENT_NAME.fullmatch(path.name)]
-        replaces = Claims(folder, segments).names | {shared_name(path) for path in taken}
+        segments = [path for path in packed if SEGMENT_NAME.fullmatch(path.name)]
+        replaces = Claims(folder, segments).names | set(map(shared_name, packed))
         _write_segment(folder.out, index, replaces.difference(index["file"].to_pylist()))
-        for path in taken:  # rows first: readers ignore a curve without its row
+        for path in packed:  # rows first: readers ignore a curve without its row
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
     remaining = folder.paths()
-    orphans = Claims(folder, folder.segments()).names - {path.name for path in remaining}
+    claimed = Claims(folder, folder.segments()).names
+    orphans = claimed - {path.name for path in remaining}
     for path in part_of(folder.out, "curves").glob("[!.]*.parquet"):
         if path.name in orphans:  # of a compaction that was killed
             path.unlink(missing_ok=True)
@@ -584,11 +619,12 @@ def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> Non
         rows = rows.append_column(name, index[name])
     file = pa.field("file", pa.string(), nullable=False)
     metadata = {**file_metadata("runs"), _REPLACES: json.dumps(sorted(replaces))}
-    runs = pa.schema([*runs_schema(stored=True), file], metadata=metadata)
-    curves = curves_schema().append(file)
-    row_groups = (fit(rows.slice(at, _ROWS), runs) for at in range(0, rows.num_rows, _ROWS))
-    point_groups = (fit(points, curves) for points in _point_groups(index))
-    write_by_content(out, "packed", (runs, curves), row_groups, point_groups)
+    schema = pa.schema([*runs_schema(stored=True), file], metadata=metadata)
+    points_schema = curves_schema().append(file)
+    starts = range(0, rows.num_rows, _ROWS)
+    row_groups = (fit(rows.slice(start, _ROWS), schema) for start in starts)
+    point_groups = (fit(points, points_schema) for points in _point_groups(index))
+    write_by_content(out, "packed", (schema, points_schema), row_groups, point_groups)
 
 
 def _point_groups(index: pa.Table) -> Iterator[pa.Table]:
@@ -605,5 +641,6 @@ def _points_in_order(index: pa.Table) -> pa.Table:
     import pyarrow.compute as pc
 
     points, _ = read_curves(index)
-    places = pc.index_in(points["file"].cast(pa.string()), value_set=index["file"].combine_chunks())
+    files = points["file"].cast(pa.string())
+    places = pc.index_in(files, value_set=index["file"].combine_chunks())
     return points.take(pc.sort_indices(places))

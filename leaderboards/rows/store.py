@@ -64,8 +64,8 @@ class Store:
 
     Args:
         out: the folder.
-        data_hashes: data set -> hash of one copy of it. Rows of another copy are not read; rows
-            without a hash are.
+        data_hashes: data set -> hash of a copy of it. Rows of another copy are not read; rows
+            without a hash are read.
     """
 
     def __init__(self, out: Path | str, data_hashes: Mapping[str, str] | None = None) -> None:
@@ -83,9 +83,9 @@ class Store:
     ) -> Path:
         """Store one run: its curve first, then its row.
 
-        Nothing is written if its key and environment already have a finished row, and this one is
-        not finished, or has equal results and tracks no more. Different results of one environment
-        are all kept; `validate` reports them.
+        Nothing is written if its key and environment already have a finished row which makes this
+        row unnecessary: this row is not finished, or has equal results and tracks no more.
+        Different results of one environment are all kept; `validate` reports them.
 
         Args:
             row: every column of `leaderboards.COLUMNS`; see `check_row`. Numbers that it lacks are
@@ -93,8 +93,8 @@ class Store:
             curve: points `(round, metric, value)`.
             replace: whether a finished row replaces all rows that this environment stored for the
                 key before.
-            tracked: names of the row's files in the folder `tracked`. Of a stored row of the key,
-                this row names the others, too, unless they have the same ending.
+            tracked: names of the row's files in the folder `tracked`. The row also names files of
+                stored rows of the key that have another ending.
 
         Returns:
             The file that holds the run's row.
@@ -114,17 +114,19 @@ class Store:
         forced = replace and row["status"] == "finished"
         written = datetime.now(UTC)
         names = {Path(name).suffix: name for name in tracked}
-        if forced:  # it counts before the others, even if another machine's clock is ahead
-            with suppress(StoreError):  # a broken file of others is no reason to lose this row
-                index = self._folder.steady(lambda: self._folder.index([row["run_key"]]))
+        if forced:  # the row counts before older rows, even if another machine's clock is ahead
+            key = row["run_key"]
+            with suppress(StoreError):  # a broken file of other rows must not lose this row
+                index = self._folder.steady(lambda: self._folder.index([key]))
                 for time in index["written"].drop_null().to_pylist():
                     written = max(written, time + timedelta(microseconds=1))
-                names = self.tracked([row["run_key"]]).get(row["run_key"], {}) | names
+                names = self.tracked([key]).get(key, {}) | names
         listed = " ".join(sorted(names.values())) or None
         table = run_table({**row, "written": written, "forced": forced, "tracked": listed})
         if not self._swept:
-            for folder in (self.out, part_of(self.out, "runs"), part_of(self.out, "curves")):
-                sweep_leftovers(folder)
+            sweep_leftovers(self.out)
+            sweep_leftovers(part_of(self.out, "runs"))
+            sweep_leftovers(part_of(self.out, "curves"))
             self._swept = True
         if not forced:
             superseding = self._folder.steady(lambda: self._superseding_file(row, table))
@@ -138,31 +140,27 @@ class Store:
     def tracked(self, keys: Collection[str] | None = None) -> dict[str, dict[str, str]]:
         """Return run key -> ending -> name of the tracked file, for the keys whose rows name any.
 
-        Of several rows of a key, that of `runs` counts, then the one written last.
+        If several rows of a key name files with one ending, the row of `runs` counts, then the row
+        written last.
         """
         if not self.begun:
             return {}
         index = self._folder.steady(lambda: counted(self._folder.index(keys)))
         chosen = one_for_each_key(index)
         names: dict[str, dict[str, str]] = {}
-        for rows in (index.sort_by("written"), chosen):  # what comes later counts
-            for key, text in zip(
-                rows["run_key"].to_pylist(), rows["tracked"].to_pylist(), strict=True
-            ):
-                own = [
-                    name
-                    for name in (text or "").split()
-                    if TRACKED_NAME.fullmatch(name) and name[:16] == str(key)[:16]
-                ]
-                if own:
-                    names.setdefault(key, {}).update({Path(name).suffix: name for name in own})
+        for rows in (index.sort_by("written"), chosen):  # the chosen rows come last, and count
+            keys_of_rows = rows["run_key"].to_pylist()
+            for key, listed in zip(keys_of_rows, rows["tracked"].to_pylist(), strict=True):
+                for name in (listed or "").split():
+                    if TRACKED_NAME.fullmatch(name) and name[:16] == str(key)[:16]:
+                        names.setdefault(key, {})[Path(name).suffix] = name
         return names
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
-        """Return run key -> `finished`, `failed` or `stopped`, for those of `keys` with a row.
+        """Return run key -> `finished`, `failed` or `stopped`, for the `keys` that have a row.
 
-        None is all keys. A key with several rows is finished if one of them is, else it has the
-        latest status. Few columns are read.
+        None is all keys. A key with several rows is finished if one of them is; otherwise it has
+        the latest status. Few columns are read.
         """
         if not self.begun:
             return {}
@@ -189,7 +187,8 @@ class Store:
     ) -> pd.DataFrame:
         """Read all runs, one row per run key.
 
-        That is the latest row of `--force`, else the first finished one, else the latest.
+        It is the latest row of `--force`. Without one it is the first finished row, and without a
+        finished row the latest.
 
         Args:
             replicates: return a row for each environment of a run key instead.
@@ -238,7 +237,9 @@ class Store:
         from leaderboards.board import leaderboard
 
         path = self.out / BOARD
-        board = leaderboard(self.runs() if runs is None else runs, tuned=tuned, chosen_by=chosen_by)
+        if runs is None:
+            runs = self.runs()
+        board = leaderboard(runs, tuned=tuned, chosen_by=chosen_by)
         table = pa.Table.from_pandas(board, preserve_index=False)
         metadata = {**(table.schema.metadata or {}), **file_metadata("leaderboard")}
         write_table(table.replace_schema_metadata(metadata), path)
@@ -259,9 +260,9 @@ class Store:
         for at, problem in table_problems(rows):
             path = Path(index["holder"][at].as_py())
             key = index["run_key"][at].as_py()[:16]
-            which = shell_command("bench.boards", "validate", self.out)
+            command = shell_command("bench.boards", "validate", self.out)
             raise StoreError(
-                path, f"{path}: run {key}: {problem}; `{which}` tells all and what to do"
+                path, f"{path}: run {key}: {problem}; `{command}` tells all and what to do"
             )
         return rows
 
@@ -281,20 +282,16 @@ class Store:
             return None
         if row["status"] != "finished":
             return Path(index["holder"][0].as_py())
+        (own_results,) = results_digests(table)
+        own_endings = _endings(table["tracked"][0].as_py())
         stored = read_rows(index)
-        (own,) = results_digests(table)
-        tracked_kinds = _endings(table["tracked"][0].as_py())
-        for holder, accuracy, tracked, results in zip(
-            index["holder"].to_pylist(),
-            stored[TRACKED].to_pylist(),
-            index["tracked"].to_pylist(),
-            results_digests(stored),
-            strict=True,
-        ):
-            lacks_accuracy = accuracy is None and row[TRACKED] is not None
-            lacks_tracked = not tracked_kinds <= _endings(tracked)
-            if results == own and not lacks_accuracy and not lacks_tracked:
-                return Path(holder)
+        stored_results = results_digests(stored)
+        stored_accuracies = stored[TRACKED].to_pylist()
+        for at, other in enumerate(index.select(["holder", "tracked"]).to_pylist()):
+            lacks_accuracy = stored_accuracies[at] is None and row[TRACKED] is not None
+            lacks_tracked = not own_endings <= _endings(other["tracked"])
+            if stored_results[at] == own_results and not lacks_accuracy and not lacks_tracked:
+                return Path(other["holder"])
         return None
 
 
@@ -310,7 +307,8 @@ def _on_copies(index: pa.Table, data_hashes: Mapping[str, str]) -> pa.Table:
     for dataset, digest in data_hashes.items():
         same_set = pc.equal(index["dataset"], dataset)
         other_copy = pc.fill_null(pc.not_equal(index["dataset_hash"], digest), False)
-        index = index.filter(pc.invert(pc.and_(same_set, other_copy)))
+        left_out = pc.and_(same_set, other_copy)
+        index = index.filter(pc.invert(left_out))
     return index
 
 
@@ -336,20 +334,19 @@ class RowFile:
             rows = fit(table, runs_schema())
             for at, problem in table_problems(rows):
                 raise BrokenFileError(self.out, f"{self.out}: run {rows['run_key'][at]}: {problem}")
-        except BrokenFileError as error:  # it may be named by mistake: advise against deleting it
+        except BrokenFileError as error:  # the file may be named by mistake, so do not advise `rm`
             raise BrokenFileError(
                 self.out, error.problem, "name a result folder, or a file of rows"
             ) from error
         lacking = lacking_numbers(table, names).to_pylist()
-        statuses = rows["status"].to_pylist()
-        keys = {}
-        for at, (lacks, status) in enumerate(zip(lacking, statuses, strict=True)):
-            if lacks and status != "failed":
-                keys[at] = rows["run_key"][at].as_py()
-        if not keys:
+        keys_lacking = {}  # position -> run key
+        for at, status in enumerate(rows["status"].to_pylist()):
+            if lacking[at] and status != "failed":
+                keys_lacking[at] = rows["run_key"][at].as_py()
+        if not keys_lacking:
             return to_pandas(rows)
-        curves = by_run(self.curves(keys.values()))
-        curve_at = [(at, curves[key]) for at, key in keys.items() if key in curves]
+        curves = by_run(self.curves(keys_lacking.values()))
+        curve_at = [(at, curves[key]) for at, key in keys_lacking.items() if key in curves]
         return to_pandas(fill_numbers(rows, curve_at))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
@@ -365,14 +362,14 @@ class RowFile:
 class Folders:
     """Several folders or files of rows, each read once, as if they were one `Store`.
 
-    If several have a run key, of the rows that count in each the latest of `--force` does, else the
-    one that finished first.
+    If several have a run key, the latest row of `--force` counts among the rows that count in each.
+    Without one, the row that finished first counts.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.stores = [
-            RowFile(path) if path.is_file() else Store(path) for path in dict.fromkeys(folders)
-        ]
+        self.stores: list[RowFile | Store] = []
+        for path in dict.fromkeys(folders):
+            self.stores.append(RowFile(path) if path.is_file() else Store(path))
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does, with a column `out`: the folder of each.
@@ -386,12 +383,14 @@ class Folders:
         """Read the curves of the rows that `runs` returns, as `Store.curves` does."""
         import pandas as pd
 
-        chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]
-        parts = []
+        chosen = self._runs
+        if keys is not None:
+            chosen = chosen[chosen["run_key"].isin(set(keys))]
+        frames = []
         for store in self.stores:
-            own = chosen.loc[chosen["out"] == str(store.out), "run_key"]
-            parts.append(store.curves(set(own)))
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+            own_keys = chosen.loc[chosen["out"] == str(store.out), "run_key"]
+            frames.append(store.curves(set(own_keys)))
+        return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
     def only(self, runs: pd.DataFrame) -> Folders:
         """Return the same folders with only `runs`, which are some of their rows."""
@@ -410,15 +409,20 @@ class Folders:
         runs = pd.concat(frames, ignore_index=True)
         done = runs["status"] == "finished"
         seconds = runs["finished"].astype("int64")
-        forced = {
-            str(store.out): store.forced() for store in self.stores if isinstance(store, Store)
-        }
-        written = []
-        for out, key in zip(runs["out"], runs["run_key"], strict=True):
-            time = forced.get(out, {}).get(key)
-            written.append(-time.timestamp() if time else 0.0)
-        order = runs.assign(
-            _written=written, _done=~done, _time=seconds.where(done, -seconds)
-        ).sort_values(["_written", "_done", "_time"], kind="stable")
+        time_order = seconds.where(done, -seconds)  # finished: first; others: last
+        order = runs.assign(_written=self._forced(runs), _done=~done, _time=time_order)
+        order = order.sort_values(["_written", "_done", "_time"], kind="stable")
         selected = order.drop_duplicates("run_key").index.sort_values()
         return runs.loc[selected].reset_index(drop=True)
+
+    def _forced(self, runs: pd.DataFrame) -> list[float]:
+        """Return minus the time at which each forced row was written, 0 for other rows."""
+        forced = {}
+        for store in self.stores:
+            if isinstance(store, Store):
+                forced[str(store.out)] = store.forced()
+        times = []
+        for out, key in zip(runs["out"], runs["run_key"], strict=True):
+            time = forced.get(out, {}).get(key)
+            times.append(-time.timestamp() if time else 0.0)
+        return times

@@ -55,7 +55,7 @@ _AT_ONCE = 1_000  # rows that are Python objects, with their points, at a time
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fault:
     """A fault of a result folder.
 
     `file` is relative to the folder; `next_step` is what to do about it.
@@ -70,24 +70,29 @@ class Finding:
 
 
 @dataclass
-class Checked:
-    """Counts and faults of the files and rows that were read.
+class FolderCheck:
+    """Counts and faults of the files and rows of a folder.
 
-    `files` counts files of rows and of curves, `points` those of the curves that were compared with
-    their rows; `index` is the index (`Folder`) of the rows in sound files; `broken` has the paths
-    of the other files; `without_curve` has the finished rows of the index that have none.
+    Args:
+        files: number of files of rows and of curves.
+        rows: number of rows.
+        points: number of points of the curves that were compared with their rows.
+        faults: what is wrong.
+        index: of the rows in sound files (`Folder`).
+        broken: paths of the other files.
+        without_curve: the finished rows of the index that have no curve.
     """
 
     files: int = 0
     rows: int = 0
     points: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     index: pa.Table = None
     broken: set[Path] = field(default_factory=set)
     without_curve: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, path: Path, kind: str) -> pa.Table | None:
-        """Read a file; return None and add a finding if it cannot be used."""
+        """Read a file; return None and add a fault if it cannot be used."""
         self.files += 1
         try:
             names = [*(column.name for column in FILE_COLUMNS[kind]), "file"]
@@ -96,18 +101,18 @@ class Checked:
             )
         except StoreError as error:
             problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
-            self.findings.append(Finding(f"{kind}/{path.name}", problem, step))
+            self.faults.append(Fault(f"{kind}/{path.name}", problem, step))
             self.broken.add(path)
             return None
 
 
-def validate(out: Path) -> Checked:
+def validate(out: Path) -> FolderCheck:
     """Find all faults of a result folder."""
     folder = Folder(out)
     return folder.steady(lambda: _validated(folder))
 
 
-def examine(out: Path) -> Checked:
+def examine(out: Path) -> FolderCheck:
     """Find the files and the rows of a folder that must not be merged.
 
     Rows that their curves contradict are among them.
@@ -116,80 +121,84 @@ def examine(out: Path) -> Checked:
     return folder.steady(lambda: _examined(folder))
 
 
-def disagreements(index: pa.Table) -> list[Finding]:
-    """Return a finding for each run key and environment with different finished results.
+def disagreements(index: pa.Table) -> list[Fault]:
+    """Return a fault for each run key and environment with different finished results.
 
     It names all of these rows.
     """
     _, disagreeing = judge(index)
-    return [_disagreement(sorted(rows, key=lambda row: row["written"])) for rows in disagreeing]
+    faults = []
+    for rows in disagreeing:
+        in_order = sorted(rows, key=lambda row: row["written"])
+        faults.append(_disagreement(in_order))
+    return faults
 
 
-def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
+def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Fault:
     path = Path(rows[0]["holder"])
     key = rows[0]["run_key"][:16]
-    results = [
-        f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})"
-        for row in rows
-    ]
+    results = []
+    for row in rows:
+        written = f"{row['finished']:%Y-%m-%d %H:%M}"
+        results.append(f"{row['holder']} ({row['final_accuracy']}, {written})")
     command = shell_command("bench.sweep", "reproduce", key, "--out", path.parent.parent)
-    return Finding(
+    return Fault(
         f"runs/{path.name}",
         f"{len(rows)} results of run {key} in one environment disagree: {', '.join(results)}",
         f"`{command}` shows which one is right; run it again with --force",
     )
 
 
-def _validated(folder: Folder) -> Checked:
+def _validated(folder: Folder) -> FolderCheck:
     checked = _examined(folder)
-    checked.findings += disagreements(checked.index)
-    files = [*(folder.out / "curves").glob("*"), *(folder.out / "runs").glob("*")]
-    for path in sorted(files):
+    checked.faults += disagreements(checked.index)
+    runs = folder.out / "runs"
+    curves = folder.out / "curves"
+    for path in sorted([*curves.glob("*"), *runs.glob("*")]):
         if path.suffix != ".parquet" and not path.name.startswith("."):
-            checked.findings.append(
-                Finding(f"{path.parent.name}/{path.name}", "not a parquet file", "move it away")
-            )
-    checked.findings += _leaderboard_problems(folder.out)
-    claims = Claims(folder, (path for path in folder.segments() if path not in checked.broken))
-    checked.findings += _claim_problems(folder, claims, checked.broken)
-    if not checked.findings:  # else rows may be unreadable
-        checked.findings += _copy_problems(checked.index)
+            name = f"{path.parent.name}/{path.name}"
+            checked.faults.append(Fault(name, "not a parquet file", "move it away"))
+    checked.faults += _leaderboard_problems(folder.out)
+    sound_segments = [path for path in folder.segments() if path not in checked.broken]
+    claims = Claims(folder, sound_segments)
+    checked.faults += _claim_problems(folder, claims, checked.broken)
+    if not checked.faults:  # with faults, rows may be unreadable
+        checked.faults += _copy_problems(checked.index)
     # A killed compaction leaves curves of files that a segment has replaced; the next one deletes
     # them.
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
-        orphan = path.name not in claims.names and not (folder.out / "runs" / path.name).exists()
-        if orphan and path not in checked.broken:
+        is_orphan = path.name not in claims.names and not (runs / path.name).exists()
+        if is_orphan and path not in checked.broken:
             step = "delete it, or bring back the row's file"
-            checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
+            checked.faults.append(Fault(f"curves/{path.name}", "a curve without a row", step))
     for row in checked.without_curve:
         name = Path(row["holder"]).name
-        step = f"bring back curves/{name}, or {_again(name)}"
-        checked.findings.append(
-            Finding(f"runs/{name}", f"run {row['run_key'][:16]} has no curve", step)
-        )
+        problem = f"run {row['run_key'][:16]} has no curve"
+        step = f"bring back curves/{name}, or {_how_to_repeat(name)}"
+        checked.faults.append(Fault(f"runs/{name}", problem, step))
     return checked
 
 
-def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Finding]:
-    """Find segments that claim to replace rows which they lack, or have worse."""
+def _claim_problems(folder: Folder, claims: Claims, broken: Collection[Path]) -> Iterator[Fault]:
+    """Find segments that claim to replace rows, but have no such rows, or worse ones."""
     step = "nothing follows the claim; ask who made the file, or move it and its curves away"
     for path, names in claims.unfounded.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         problem = (
             f"claims to replace {min(names)}{others}, and has no row of that run and environment"
         )
-        yield Finding(f"runs/{path.name}", problem, step)
+        yield Fault(f"runs/{path.name}", problem, step)
     for path in folder.paths():
         claimed = path not in broken and path.name in claims.names
         if claimed and not claims.cover(folder.index(paths=[path])):
-            yield Finding(
+            yield Fault(
                 f"runs/{path.name}", "a segment claims to replace it, and has no row as good", step
             )
 
 
-def _examined(folder: Folder) -> Checked:
+def _examined(folder: Folder) -> FolderCheck:
     """Read all rows and curves, and compare them."""
-    checked = Checked()
+    checked = FolderCheck()
     sound = []
     for path in folder.paths():
         table = checked.read(path, "runs")
@@ -198,14 +207,13 @@ def _examined(folder: Folder) -> Checked:
         sound.append(path)
         checked.rows += table.num_rows
         curves_hash = table.schema.metadata.get(CURVES_HASH, b"").decode()
-        checked.findings += _hash_problems(path, curves_hash)
+        checked.faults += _hash_problems(path, curves_hash)
         for start in range(0, table.num_rows, _AT_ONCE):
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
                 label = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
-                problems = [f"{label}: {problem}" for problem in _row_problems(row, path.name)]
-                checked.findings += [
-                    Finding(f"runs/{path.name}", problem, _again(path.name)) for problem in problems
-                ]
+                for problem in _row_problems(row, path.name):
+                    step = _how_to_repeat(path.name)
+                    checked.faults.append(Fault(f"runs/{path.name}", f"{label}: {problem}", step))
     for path in sorted(part_of(folder.out, "curves").glob("[!.]*.parquet")):
         checked.read(path, "curves")
     checked.index = folder.index(paths=sound)
@@ -214,21 +222,19 @@ def _examined(folder: Folder) -> Checked:
     return checked
 
 
-def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
+def _hash_problems(path: Path, stated: str) -> Iterator[Fault]:
     """Find changes in a file of rows, or its curves, since it was written.
 
     `stated`: recorded hash of the curves.
     """
     if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
-    for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
+    stated_in_name = path.stem.rpartition("-")[2]
+    for file, digest in ((path, stated_in_name), (curve_path(path), stated)):
         if is_regular(file) and not content_hash(file).startswith(digest):
+            problem = "changed since it was written: another hash"
             step = f"{remedy(file)}; its runs are then run again"
-            yield Finding(
-                f"{file.parent.name}/{file.name}",
-                "changed since it was written: another hash",
-                step,
-            )
+            yield Fault(f"{file.parent.name}/{file.name}", problem, step)
 
 
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
@@ -236,38 +242,39 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
     name = row.get("file", file)
     row = {column.name: row.get(column.name) for column in COLUMNS}
     problems = list(row_problems(row))
-    yield from problems
-    if not problems:
-        parts = (json.loads(row["hp_json"]), json.loads(row["setting_json"]))
-        key = run_key(row["algorithm"], row["algorithm_version"], *parts, row["seed"])
-        if key != row["run_key"]:
-            yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
-        stem = f"{row['run_key'][:16]}-{environment_key(row)}"
-        if ROW_NAME.fullmatch(name) and not name.startswith(stem):
-            yield (
-                f"it is named {name}, but its key and environment are {stem}: "
-                "by name it is not found"
-            )
+    if problems:
+        yield from problems
+        return
+    hyperparameters = json.loads(row["hp_json"])
+    setting = json.loads(row["setting_json"])
+    key = run_key(row["algorithm"], row["algorithm_version"], hyperparameters, setting, row["seed"])
+    if key != row["run_key"]:
+        yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
+    stem = f"{row['run_key'][:16]}-{environment_key(row)}"
+    if ROW_NAME.fullmatch(name) and not name.startswith(stem):
+        yield (
+            f"it is named {name}, but its key and environment are {stem}: by name it is not found"
+        )
 
 
-def _leaderboard_problems(out: Path) -> list[Finding]:
+def _leaderboard_problems(out: Path) -> list[Fault]:
     path = out / "leaderboard.parquet"
     try:
         if os.path.lexists(path):
             read_table(path, "leaderboard", [])
     except StoreError as error:
         problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
-        return [Finding(path.name, problem, "delete it; the next sweep rebuilds it")]
+        return [Fault(path.name, problem, "delete it; the next sweep rebuilds it")]
     return []
 
 
-def _copy_problems(index: pa.Table) -> list[Finding]:
+def _copy_problems(index: pa.Table) -> list[Fault]:
     """Find data sets of which the rows that tables read were trained on several copies."""
     step = (
         "tables mark them; keep each copy's runs in a folder of their own, "
         "or give the sweep's command again with the copy that is to stay"
     )
-    return [Finding("runs", phrase, step) for phrase in copies_read(index)]
+    return [Fault("runs", phrase, step) for phrase in copies_read(index)]
 
 
 def copies_read(index: pa.Table) -> list[str]:
@@ -279,13 +286,12 @@ def copies_read(index: pa.Table) -> list[str]:
     return list(copies_named(runs[runs["status"] == "finished"]))
 
 
-def _compare_with_curves(index: pa.Table, checked: Checked) -> None:
+def _compare_with_curves(index: pa.Table, checked: FolderCheck) -> None:
     """Find rows that their curves contradict, and note finished rows without a curve."""
     import pyarrow as pa
 
-    sound = [
-        curve_path(Path(holder)) not in checked.broken for holder in index["holder"].to_pylist()
-    ]
+    paths = [curve_path(Path(holder)) for holder in index["holder"].to_pylist()]
+    sound = [path not in checked.broken for path in paths]
     index = index.filter(pa.array(sound, pa.bool_()))
     points, _ = read_curves(index)
     checked.points += points.num_rows
@@ -295,17 +301,18 @@ def _compare_with_curves(index: pa.Table, checked: Checked) -> None:
         if name not in curves and row["status"] == "finished":
             checked.without_curve.append(row)
         elif name in curves and row["status"] != "failed":
-            problem = "; ".join(curve_problems(numbers, curves[name]))
-            if problem:
+            contradictions = list(curve_problems(numbers, curves[name]))
+            if contradictions:
                 file = Path(row["holder"]).name
-                problem = f"run {row['run_key'][:16]} contradicts its curve: {problem}"
-                checked.findings.append(Finding(f"runs/{file}", problem, _again(file)))
+                run = f"run {row['run_key'][:16]}"
+                problem = f"{run} contradicts its curve: {'; '.join(contradictions)}"
+                checked.faults.append(Fault(f"runs/{file}", problem, _how_to_repeat(file)))
 
 
-def _again(name: str) -> str:
-    """Return how to repeat a run whose row is in the file `name`.
+def _how_to_repeat(name: str) -> str:
+    """Say how to repeat a run whose row is in the file `name`.
 
-    A segment holds other runs as well.
+    A segment holds other runs as well, so it must not be deleted.
     """
     if ROW_NAME.fullmatch(name):
         return "delete its row and curve, and give the sweep's command again"

@@ -1,1 +1,4 @@
-"""Statistics over seeds: intervals of one mean, paired tests and shared ranks in a cell, aggregates over cells."""
+"""Statistics over seeds.
+
+Intervals of one mean, paired tests and shared ranks in a cell, aggregates over cells.
+"""

@@ -20,14 +20,14 @@ from leaderboards.stats.seeds import (
 
 @dataclass(frozen=True)
 class FromBest:
-    """An algorithm's distance from the best of the others.
+    """An algorithm's distance from the best of the other algorithms.
 
     Args:
         algorithm: its name.
         difference: its mean minus the best mean of the others, each over all of its seeds, in the
-            unit of the values; 0 without others.
-        interval: of the true difference; those of all algorithms of the cell hold at once with
-            95 %. None if too few common seeds bound it.
+            unit of the values; 0 if there are no others.
+        interval: of the true difference; the intervals of all algorithms of the cell hold at once
+            with 95 %. None if too few common seeds bound it.
         excluded: whether it is excluded from being the best: another one is better, at 5 % over
             the whole cell.
     """
@@ -88,7 +88,9 @@ def from_best(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tup
     for place, name in enumerate(names):
         rivals = np.delete(candidates, place)
         own = np.delete(lowest[place], place)
-        low = min(0.0, own[rivals].min()) if rivals.any() else max(0.0, own.min())
+        low = max(0.0, own.min())
+        if rivals.any():
+            low = min(0.0, own[rivals].min())
         high = max(0.0, highest[place])
         interval = None
         if math.isfinite(low) and math.isfinite(high):
@@ -107,14 +109,16 @@ def _by_seed(values: Mapping[str, Seeds]) -> np.ndarray:
     columns = {seed: column for column, seed in enumerate(seeds)}
     table = np.full((len(values), len(seeds)), np.nan)
     for row, own in enumerate(values.values()):
-        table[row, [columns[seed] for seed in own]] = finite(own.values())
+        own_columns = [columns[seed] for seed in own]
+        table[row, own_columns] = finite(own.values())
     return table
 
 
 def _pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean differences and half-widths of their limits, both (algorithms, algorithms).
 
-    Both are as if nothing were known, 0 and infinite, where two have fewer than 3 common seeds.
+    They are 0 and infinite where two algorithms have fewer than 3 common seeds, which tells
+    nothing.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 

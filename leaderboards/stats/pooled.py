@@ -1,4 +1,6 @@
-"""Methods against a reference over all cells at once: one test, with partitions as the units that are independent.
+"""Methods against a reference over all cells at once.
+
+One test compares all methods, and partitions are its independent units.
 
 Cells of one partition (an alpha and a seed at several participations, for instance) are not
 independent of each other, because they share data, splits and first weights. So a partition is one
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 
@@ -25,9 +27,8 @@ _TIE = 1e-9  # relative: statistics closer than this are equal but for rounding
 FAR = 1e4  # spreads from the difference: what is rejected nowhere nearer has no interval
 HALVINGS = 40  # of the range in which an interval ends
 
-Values = Mapping[
-    Hashable, Mapping[str, Mapping[Hashable, float]]
-]  # cell -> method -> cluster -> value
+# Cell -> method -> cluster -> value.
+Values = Mapping[Hashable, Mapping[str, Mapping[Hashable, float]]]
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,16 @@ class PooledDifference:
 
     @property
     def separable(self) -> bool:
-        """Return whether the method and the reference differ at 5 %, with all methods considered."""
+        """Return whether method and reference differ at 5 %, corrected for all methods."""
         return self.p <= SIGNIFICANCE
 
 
 def pooled_differences(
     values: Values, reference: str, flips: int = FLIPS
 ) -> tuple[PooledDifference, ...]:
-    """Compare methods with a reference over cells, by sign flips of clusters (Westfall and Young 1993, max-T).
+    """Compare methods with a reference over cells, by sign flips of clusters.
+
+    Source: Westfall and Young 1993, max-T.
 
     With d_cp the difference of a method from the reference in cell c and cluster p, n_c the number
     of clusters in cell c, and C the number of its cells, cluster k contributes
@@ -70,11 +73,10 @@ def pooled_differences(
         u_k = Σ_{c with k} d_ck / (n_c C),   D = Σ_k u_k,   T = D / √(Σ_k u_k²).
 
     Let s_k = ±1 be independent, and T(s) = Σ_k s_k u_k / √(Σ_k u_k²). A method's p is the share of
-    flips s for which
-    the largest |T(s)| of all methods is at least its own |T|. With at most 13 clusters all flips are taken, else a
-    sample, to which the observed one is added. A method's interval has the differences δ that this
-    test does not reject if δ is subtracted from its own d_cp: it excludes 0 if and only if p is at
-    most 0.05.
+    flips s for which the largest |T(s)| of all methods is at least its own |T|. With at most 13
+    clusters all flips are taken, otherwise a sample, to which the observed flip is added. A
+    method's interval has the differences δ that this test does not reject if δ is subtracted from
+    its own d_cp: it excludes 0 if and only if p is at most 0.05.
 
     The test assumes that a cluster's differences are symmetric about their mean, not that they are
     normal or of equal spread.
@@ -91,23 +93,25 @@ def pooled_differences(
     Raises:
         ValueError: a value is not finite.
     """
-    methods = list(
-        dict.fromkeys(name for cell in values.values() for name in cell if name != reference)
-    )
-    clusters = sorted(
-        {cluster for cell in values.values() for cluster in cell.get(reference, {})}, key=repr
-    )
-    found = {name: _contributions(values, name, reference, clusters) for name in methods}
-    parts = {name: part for name, part in found.items() if part is not None}
-    if not parts:
+    methods = dict.fromkeys(chain.from_iterable(values.values()))  # in order of appearance
+    methods.pop(reference, None)
+    clusters_by_cell = [cell.get(reference, {}) for cell in values.values()]
+    clusters = sorted(set().union(*clusters_by_cell), key=repr)
+    if not clusters:
         return ()
     signs = _signs(len(clusters), flips)
-    flipped = {name: _Flipped.of(part, signs) for name, part in parts.items()}
+    flipped = {}
+    for name in methods:
+        part = _contributions(values, name, reference, clusters)
+        if part is not None:
+            flipped[name] = _Flipped.of(part, signs)
     observed = {name: method.statistics(0.0) for name, method in flipped.items()}
     results = []
     for name, method in flipped.items():
         others = [statistics for other, statistics in observed.items() if other != name]
-        largest = np.max(others, axis=0) if others else np.zeros(len(signs))
+        largest = np.zeros(len(signs))
+        if others:
+            largest = np.max(others, axis=0)
         results.append(_difference(name, method, largest))
     return tuple(results)
 
@@ -128,7 +132,8 @@ class _Contributions:
 
     def scale(self, shift: float) -> float:
         """Return √(Σ u_k²) if `shift` were subtracted from every single difference."""
-        return math.sqrt(float(np.square(self.sums - shift * self.weights).sum()))
+        shifted = self.sums - shift * self.weights
+        return math.sqrt(float(np.square(shifted).sum()))
 
 
 @dataclass(frozen=True)
@@ -151,22 +156,33 @@ class _Flipped:
         return _Flipped(part, signs @ part.sums, signs @ part.weights)
 
     def statistics(self, shift: float) -> np.ndarray:
-        """Return |T(s)| of each flip, (F,), if `shift` were subtracted from every difference; 0 if nothing differs."""
+        """Return |T(s)| of each flip, (F,), if `shift` were subtracted from every difference.
+
+        It is 0 if nothing differs.
+        """
         scale = self.part.scale(shift)
         if scale == 0:
             return np.zeros(len(self.sums))
         return np.abs(self.sums - shift * self.weights) / scale
 
     def p(self, shift: float, largest: np.ndarray) -> float:
-        """Return p of the hypothesis that the difference is `shift`; `largest` are the other methods' statistics."""
+        """Return p of the hypothesis that the difference is `shift`.
+
+        `largest`: the largest statistic of the other methods under each flip, (F,).
+        """
         own = self.statistics(shift)
-        return float(np.mean(np.maximum(own, largest) >= own[0] * (1 - _TIE)))
+        observed = own[0] * (1 - _TIE)
+        as_large = np.maximum(own, largest) >= observed
+        return float(np.mean(as_large))
 
 
 def _contributions(
     values: Values, method: str, reference: str, clusters: Sequence[Hashable]
 ) -> _Contributions | None:
-    """Return what each cluster contributes to a method's difference; None if it has no cell with the reference."""
+    """Return what each cluster contributes to a method's difference.
+
+    None if the method has no cell in common with the reference.
+    """
     places = {cluster: place for place, cluster in enumerate(clusters)}
     sums = np.zeros(len(clusters))
     weights = np.zeros(len(clusters))
@@ -192,9 +208,10 @@ def _contributions(
 
 
 def _signs(clusters: int, flips: int) -> np.ndarray:
-    """Return sign flips (F, K), the observed one, all +1, first: all if they are few, else a sample.
+    """Return sign flips (F, K), of which the first is the observed one, all +1.
 
-    A flip and its opposite have the same |T|, so that the first cluster keeps its sign where all are taken.
+    If they are few, all are taken, otherwise a sample. A flip and its opposite have the same |T|,
+    so the first cluster keeps its sign where all are taken.
     """
     if clusters <= EXACT_UP_TO:
         rows = [(1, *rest) for rest in product((1, -1), repeat=clusters - 1)]
@@ -219,7 +236,10 @@ def _difference(name: str, method: _Flipped, largest: np.ndarray) -> PooledDiffe
 
 
 def _interval(method: _Flipped, largest: np.ndarray) -> Interval | None:
-    """Return the range of differences that are not rejected; None if even those far away are not."""
+    """Return the range of differences that are not rejected.
+
+    None if even a difference far away is not rejected.
+    """
     difference = float(method.part.sums.sum())
     spread = method.part.scale(difference)
     if spread == 0:  # the same difference in every cluster

@@ -18,9 +18,8 @@ Seeds = Mapping[int, float]  # seed -> value
 K = TypeVar("K", bound=Hashable)
 CONFIDENCE = 0.95
 SIGNIFICANCE = 1 - CONFIDENCE
-INTERVAL_FROM = (
-    3  # values; with fewer, an interval would say more about the formula than about the runs
-)
+# Values; with fewer, an interval would say more about the formula than about the runs.
+INTERVAL_FROM = 3
 
 ROUNDING = 1e-9  # relative: differences closer to each other than this differ only by rounding
 
@@ -34,9 +33,10 @@ class Interval:
 
 
 def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the lower and upper limits of Student's t interval (Student 1908, "The probable error of a mean").
+    """Compute the lower and upper limits of Student's t interval.
 
-    With t_q the quantile of n - 1 degrees of freedom:
+    Source: Student 1908, "The probable error of a mean". With t_q the quantile of n - 1 degrees of
+    freedom:
 
         mean ± t_0.975 std / √n
 
@@ -57,17 +57,17 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
-    mean, std, n = np.asarray(mean), np.asarray(std), np.asarray(n)
-    enough = n >= INTERVAL_FROM
-    degrees = np.where(enough, n - 1, 1)
-    half = np.where(
-        enough, stdtrit(degrees, (1 + CONFIDENCE) / 2) * std / np.sqrt(degrees + 1), np.nan
-    )
-    return mean - half, mean + half
+    centre = np.asarray(mean)
+    counts = np.asarray(n)
+    enough = counts >= INTERVAL_FROM
+    degrees = np.where(enough, counts - 1, 1)
+    quantile = stdtrit(degrees, (1 + CONFIDENCE) / 2)
+    half = np.where(enough, quantile * np.asarray(std) / np.sqrt(degrees + 1), np.nan)
+    return centre - half, centre + half
 
 
 def finite(values: Iterable[float]) -> np.ndarray:
-    """Convert the values to an array, (n,); raises ValueError if one is not finite."""
+    """Convert the values to an array, (n,); raises ValueError if a value is not finite."""
     array = np.array(list(values), dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(
@@ -104,12 +104,17 @@ class Comparison:
 
     @property
     def separable(self) -> bool:
-        """Return whether the two differ at 5 % after correction; False if not tested, or not yet corrected."""
+        """Return whether the two differ at 5 % after correction.
+
+        False if they were not tested, or if `p` is not corrected yet.
+        """
         return self.adjusted is not None and self.adjusted <= SIGNIFICANCE
 
 
 def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, ...]:
-    """Compare every other algorithm with `reference`, corrected as one family, in the order of `values`.
+    """Compare every other algorithm with `reference`, corrected as one family.
+
+    The comparisons are in the order of `values`.
 
     Args:
         values: algorithm -> seed -> value, finite, of one cell; diverged runs left out by the
@@ -141,7 +146,8 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
     0.25 at 3 seeds and below 5 % from 6. Costs that do not depend on the seed (exchanges, bytes)
     need no test.
 
-    Few seeds separate little: at n = 3, p < 0.05 takes |d̄| > 2.5 s, and among ten comparisons |d̄| > 8.1 s.
+    Few seeds separate little: at n = 3, p < 0.05 takes |d̄| > 2.5 s, and among ten comparisons
+    |d̄| > 8.1 s.
 
     Args:
         values: algorithm -> seed -> value, finite.
@@ -152,20 +158,22 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
         KeyError: `values` lacks one of the two.
         ValueError: a value is not finite.
     """
-    first, second = values[algorithm], values[reference]
-    seeds = sorted(first.keys() & second.keys())
+    first = values[algorithm]
+    second = values[reference]
+    common = sorted(first.keys() & second.keys())
+    unpaired = tuple(sorted(first.keys() ^ second.keys()))
     differences = _differences(
-        finite(first[seed] for seed in seeds), finite(second[seed] for seed in seeds)
+        finite(first[seed] for seed in common), finite(second[seed] for seed in common)
     )
-    n, interval, p = len(seeds), None, None
-    if n >= INTERVAL_FROM:
-        std = differences.std(ddof=1) if np.ptp(differences) else 0.0
-        low, high = t_limits(differences.mean(), std, n)
-        interval, p = Interval(float(low), float(high)), _p_value(differences)
+    n = len(common)
     mean = math.fsum(differences) / n if n else None
-    return Comparison(
-        algorithm, reference, n, tuple(sorted(first.keys() ^ second.keys())), mean, interval, p
-    )
+    if n < INTERVAL_FROM:
+        return Comparison(algorithm, reference, n, unpaired, mean, interval=None, p=None)
+    std = differences.std(ddof=1) if np.ptp(differences) else 0.0
+    low, high = t_limits(differences.mean(), std, n)
+    interval = Interval(float(low), float(high))
+    p = _p_value(differences)
+    return Comparison(algorithm, reference, n, unpaired, mean, interval, p)
 
 
 def corrected(family: Sequence[Comparison]) -> tuple[Comparison, ...]:
@@ -174,39 +182,48 @@ def corrected(family: Sequence[Comparison]) -> tuple[Comparison, ...]:
     The family is all that a reader compares at once: the algorithms of a column, or of a whole
     table.
     """
-    adjusted = iter(holm([test.p for test in family if test.p is not None]))
-    return tuple(
-        replace(test, adjusted=None if test.p is None else next(adjusted)) for test in family
-    )
+    tested = [test.p for test in family if test.p is not None]
+    adjusted = iter(holm(tested))
+    comparisons = []
+    for test in family:
+        own = None if test.p is None else next(adjusted)
+        comparisons.append(replace(test, adjusted=own))
+    return tuple(comparisons)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Adjust p-values by Holm's procedure (Holm 1979, "A simple sequentially rejective multiple test procedure").
+    """Adjust p-values by Holm's procedure.
 
-    Of m p-values, the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting those
-    of at most 0.05 keeps the chance of any false rejection at 5 %, however the tests depend on each
-    other. All are in [0, 1]; the adjusted ones are in the order of `p_values`.
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure". Of m p-values, the
+    i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting those of at most 0.05
+    keeps the chance of any false rejection at 5 %, however the tests depend on each other. All are
+    in [0, 1]; the adjusted ones are in the order of `p_values`.
     """
     p = np.array(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
+    still_tested = np.arange(len(p), 0, -1)  # m, m - 1, ..., 1
+    raised = np.maximum.accumulate(p[order] * still_tested)
     adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    adjusted[order] = np.minimum(1.0, raised)
     return tuple(adjusted.tolist())
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compute the differences by seed, (n,): made equal if they differ only by rounding, 0 if they are rounding."""
+    """Compute the differences by seed, (n,).
+
+    They are made equal if they differ only by rounding, and 0 if they are rounding.
+    """
     differences = first - second
-    rounding = ROUNDING * np.maximum(abs(first), abs(second)).max(initial=0.0)
+    sizes = np.maximum(abs(first), abs(second))
+    rounding = ROUNDING * sizes.max(initial=0.0)
     if len(differences) and np.ptp(differences) <= rounding:
         differences = np.full_like(differences, differences.mean())
     return np.where(abs(differences) <= rounding, 0.0, differences)
 
 
 def _p_value(differences: np.ndarray) -> float:
-    from scipy.special import (
-        stdtr,
-    )  # `scipy.stats.ttest_rel` takes a second to import, and a millisecond a call
+    # `scipy.stats.ttest_rel` takes a second to import, and a millisecond a call.
+    from scipy.special import stdtr
 
     n = len(differences)
     if not differences.any():
@@ -218,9 +235,10 @@ def _p_value(differences: np.ndarray) -> float:
 
 
 def rankable(seeds: Mapping[K, int]) -> set[K]:
-    """Select the algorithms of a cell that are ranked: those with at least 3 seeds, or all if there are none.
+    """Select the algorithms of a cell that are ranked.
 
-    No test can weigh one or two lucky seeds against three. `seeds` has the number of seeds of each.
+    These have at least 3 seeds; if no algorithm has so many, all are ranked. No test can weigh one
+    or two lucky seeds against three. `seeds` has the number of seeds of each.
     """
     enough = {name for name, count in seeds.items() if count >= INTERVAL_FROM}
     return enough or set(seeds)

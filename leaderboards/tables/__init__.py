@@ -1,6 +1,6 @@
 """Tables of a leaderboard: their layout and wording. Commands render them."""
 
 from leaderboards.tables.build import state_of, tables_of
-from leaderboards.tables.model import Cell, Head, Row, Sheet, Table, flat
+from leaderboards.tables.model import Head, ResultTable, Row, Sheet, TableCell, flat
 
-__all__ = ["Cell", "Head", "Row", "Sheet", "Table", "flat", "state_of", "tables_of"]
+__all__ = ["Head", "ResultTable", "Row", "Sheet", "TableCell", "flat", "state_of", "tables_of"]

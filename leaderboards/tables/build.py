@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.flags import FLAGS, flags_of
@@ -16,7 +17,7 @@ from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
 from leaderboards.stats.seeds import rankable
 from leaderboards.tables.captions import captions, labels_of, notes, title
-from leaderboards.tables.model import Cell, Head, Row, Table
+from leaderboards.tables.model import Head, ResultTable, Row, TableCell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ def tables_of(
     by: Sequence[str] = BY,
     intervals: bool = False,
     tuned: Sequence[str] = (),
-) -> list[Table]:
+) -> list[ResultTable]:
     """Make the tables of a leaderboard, one per data set, model and setting.
 
     A row is an algorithm with its selected configuration, which may differ between columns. Each
@@ -64,44 +65,53 @@ def tables_of_records(
     by: Sequence[str] = BY,
     intervals: bool = False,
     tuned: Sequence[str] = (),
-) -> list[Table]:
+) -> list[ResultTable]:
     """Make the tables of a leaderboard's rows, None for empty values; see `tables_of`."""
     records = [{**record, "chosen": _configuration(record, tuned)} for record in board_rows]
-    names = {
-        key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()
-    }
+    names = _worth_showing(records, defaults or {})
+    names = {algorithm: [*own_names, *tuned] for algorithm, own_names in names.items()}
     tables = []
     for problem in problems(records, by, tuned=tuned):
-        labels = labels_of(problem)
-        at_defaults = {} if all_configurations else _at_defaults(problem, defaults or {}, tuned)
-        compared = {place for (_, place), row in at_defaults.items() if not row["selected"]}
-        heads: tuple[Head, ...] = ()
-        for place, label in labels.items():
-            heads += tuple(Head(place, label, metric) for metric in metrics)
-            if place in compared:
-                heads += (Head(place, label, metrics[0], at_defaults=True),)
-        listed = list(_rows(problem, heads, names, all_configurations, at_defaults))
-        rows = _ranked_rows(listed)
-        common = _common_marks(rows)
-        rows = tuple(
-            replace(
-                row,
-                cells=tuple(
-                    replace(
-                        cell,
-                        marks=tuple(m for m in cell.marks if m not in common),
-                        interval=intervals,
-                    )
-                    for cell in row.cells
-                ),
-            )
-            for row in rows
-        )
+        at_defaults: dict[tuple[str, Place], Record] = {}
+        if not all_configurations:
+            at_defaults = _at_defaults(problem, defaults or {}, tuned)
+        heads = _heads(problem, metrics, at_defaults)
+        unranked = list(_rows(problem, heads, names, all_configurations, at_defaults))
+        ranked = _ranked_rows(unranked)
+        common = _common_marks(ranked)
+        rows = tuple(_with_own_marks(row, common, intervals) for row in ranked)
         above = captions(problem, metrics, common, intervals)
         below = notes(rows, heads)
         name = title(problem)
-        tables.append(Table(name, above, heads, rows, below, problem.setting, problem.by))
+        tables.append(ResultTable(name, above, heads, rows, below, problem.setting, problem.by))
     return tables
+
+
+def _heads(
+    problem: Problem,
+    metrics: Sequence[Number],
+    at_defaults: Mapping[tuple[str, Place], Record],
+) -> tuple[Head, ...]:
+    """Make the headings of a table: at each place the metrics, then the defaults where they ran."""
+    places_with_defaults = set()
+    for (_, place), record in at_defaults.items():
+        if not record["selected"]:
+            places_with_defaults.add(place)
+    heads = []
+    for place, label in labels_of(problem).items():
+        heads += [Head(place, label, metric) for metric in metrics]
+        if place in places_with_defaults:
+            heads.append(Head(place, label, metrics[0], at_defaults=True))
+    return tuple(heads)
+
+
+def _with_own_marks(row: Row, common: Collection[str], intervals: bool) -> Row:
+    """Leave out of a row's cells the marks that the captions explain for all cells."""
+    cells = []
+    for cell in row.cells:
+        marks = tuple(mark for mark in cell.marks if mark not in common)
+        cells.append(replace(cell, marks=marks, interval=intervals))
+    return replace(row, cells=tuple(cells))
 
 
 def _rows(
@@ -111,32 +121,27 @@ def _rows(
     all_configurations: bool,
     at_defaults: Mapping[tuple[str, Place], Record],
 ) -> Iterator[Row]:
+    """Yield a row for each algorithm, or for each of its configurations, not ranked yet."""
+
     def place_of(record: Record) -> Place:
         return _place_of(record, problem)
 
-    for contest in _grouped(
-        problem.records, lambda r: label_of(r["algorithm"], r["model"])
-    ).values():
-        algorithm, model = contest[0]["algorithm"], contest[0]["model"]
-        # Configurations are listed one by one if some place has finished ones but no selected one.
-        tried = _grouped([record for record in contest if record["n"]], place_of).values()
-        undecided = any(not any(record["selected"] for record in members) for members in tried)
-        listed = all_configurations or undecided
-        lines = (
-            _grouped(contest, lambda r: canonical_json(r["chosen"])) if listed else {"": contest}
-        )
-        for line in lines.values():
-            # Show each place's selected record, else one that says what went wrong.
-            record_at = {
-                place: min(
-                    members, key=lambda r: (not r["selected"], not r["failed"], r["hp_json"])
-                )
-                for place, members in _grouped(line, place_of).items()
-            }
+    for label, contest in _grouped(problem.records, _label_of_record).items():
+        algorithm = contest[0]["algorithm"]
+        model = contest[0]["model"]
+        listed = all_configurations or _undecided(contest, problem)
+        lines = [contest]
+        if listed:
+            by_configuration = _grouped(contest, lambda record: canonical_json(record["chosen"]))
+            lines = list(by_configuration.values())
+        for line in lines:
+            record_at = {}
+            for place, records in _grouped(line, place_of).items():
+                record_at[place] = min(records, key=_shown_first)
             cells = []
             for head in heads:
                 if head.at_defaults:
-                    record = at_defaults.get((label_of(algorithm, model), head.place))
+                    record = at_defaults.get((label, head.place))
                     cells.append(_default_cell(record, head.metric))
                 else:
                     cells.append(_cell(record_at.get(head.place), head.metric, listed))
@@ -146,6 +151,23 @@ def _rows(
             ]
             shown = _hyperparameters(configurations, names[algorithm])
             yield Row(algorithm, model, shown, tuple(cells))
+
+
+def _undecided(contest: Sequence[Record], problem: Problem) -> bool:
+    """Tell whether some place has finished configurations, but no selected one."""
+    finished = [record for record in contest if record["n"]]
+    places = {_place_of(record, problem) for record in finished}
+    decided = {_place_of(record, problem) for record in finished if record["selected"]}
+    return places != decided
+
+
+def _shown_first(record: Record) -> tuple[bool, bool, str]:
+    """Sort the records of a place: the selected one, then records that say what went wrong."""
+    return not record["selected"], not record["failed"], record["hp_json"]
+
+
+def _label_of_record(record: Record) -> str:
+    return label_of(record["algorithm"], record["model"])
 
 
 def _place_of(record: Record, problem: Problem) -> Place:
@@ -161,13 +183,9 @@ def _at_defaults(
         (label, place) -> row, where these ran; it is the selected one if they were chosen.
     """
     contests = _grouped(
-        problem.records,
-        lambda record: (
-            label_of(record["algorithm"], record["model"]),
-            _place_of(record, problem),
-        ),
+        problem.records, lambda record: (_label_of_record(record), _place_of(record, problem))
     )
-    found = {}
+    records_at_defaults = {}
     for key, records in contests.items():
         algorithm = records[0]["algorithm"]
         chosen = next((record["chosen"] for record in records if record["selected"]), None)
@@ -177,25 +195,28 @@ def _at_defaults(
         sought = {name: chosen[name] if name in tuned else own.get(name) for name in chosen}
         for record in records:
             if record["n"] and record["chosen"] == sought:
-                found[key] = record
-    return found
+                records_at_defaults[key] = record
+    return records_at_defaults
 
 
-def _cell(record: Record | None, metric: Number, listed: bool) -> Cell:
-    flags = flags_of(record) if record is not None and record["n"] else []
+def _cell(record: Record | None, metric: Number, listed: bool) -> TableCell:
+    state = state_of(record, metric)
+    if record is None or not record["n"]:
+        return TableCell(state, metric, record)
+    flags = flags_of(record)
     marks = tuple(key for key in flags if FLAGS[key].mark and (listed or key != "selected"))
-    return Cell(state_of(record, metric), metric, record, marks=marks)
+    return TableCell(state, metric, record, marks=marks)
 
 
-def _default_cell(record: Record | None, metric: Number) -> Cell:
-    """Make the cell of the default hyper-parameters, which says so if they are the chosen ones."""
+def _default_cell(record: Record | None, metric: Number) -> TableCell:
+    """Make the cell of the default hyper-parameters, which says so if they were chosen."""
     if record is not None and record["selected"]:
-        return Cell("missing", metric, words="as chosen")
+        return TableCell("missing", metric, words="as chosen")
     return _cell(record, metric, listed=False)
 
 
 def state_of(record: Record | None, metric: Number) -> str:
-    """Return the state of a cell (`Cell.state`).
+    """Return the state of a cell (`TableCell.state`).
 
     A column in which no run has a value was not asked for: `missing`.
     """
@@ -207,78 +228,87 @@ def state_of(record: Record | None, metric: Number) -> str:
         return "diverged"
     if record[f"{metric.name}_mean"] is not None:
         return "value"
-    sought = metric.name not in NUMBERS and not metric_of(
-        metric
-    )  # a target, which no run may have reached
-    return "unreached" if record.get(f"{metric.name}_count") or sought else "missing"
+    # A target, which no run may have reached, is neither one of `NUMBERS` nor read off one metric.
+    is_target = metric.name not in NUMBERS and not metric_of(metric)
+    return "unreached" if record.get(f"{metric.name}_count") or is_target else "missing"
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
-    """Find the marks that all cells with results share: the captions explain them once, above the table."""
-    marks = [
-        set(cell.marks) for row in rows for cell in row.cells if cell.state in ("value", "diverged")
-    ]
+    """Find the marks that all cells with results share.
+
+    The captions explain these once, above the table.
+    """
+    marks = []
+    for row in rows:
+        with_result = [cell for cell in row.cells if cell.state in ("value", "diverged")]
+        marks += [set(cell.marks) for cell in with_result]
     if not marks:
         return frozenset()
     return frozenset(set.intersection(*marks) & {"shortened", "mixed", "data", "personal"})
 
 
 def _ranked_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Rank the cells of each column and sort the rows: complete ones first, by mean position; reference rows last."""
+    """Rank the cells of each column and sort the rows.
+
+    Complete rows come first, by mean position; reference rows are the last. An algorithm's rows
+    stay together, in the order of their hyper-parameters; their best cells decide its position.
+    """
     references = [row.reference for row in rows]
-    columns = [
-        _ranked_column(column, references)
-        for column in zip(*(row.cells for row in rows), strict=True)
-    ]
-    # An algorithm's rows stay together, in the order of their hyper-parameters; their best cells
-    # decide its position.
+    cells_of_rows = [row.cells for row in rows]
+    columns = []
+    for column in zip(*cells_of_rows, strict=True):
+        columns.append(_ranked_column(column, references))
     rows_by_label: dict[str, list[Row]] = {}
     for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
         rows_by_label.setdefault(row.label, []).append(replace(row, cells=cells))
-    return tuple(
-        row for members in sorted(rows_by_label.values(), key=_sort_key) for row in members
-    )
+    in_order = sorted(rows_by_label.values(), key=_sort_key)
+    return tuple(chain.from_iterable(in_order))
 
 
-def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
-    """Rank the cells of a column by means, and mark those that a test excludes from being best.
+def _ranked_column(cells: Sequence[TableCell], references: Sequence[bool]) -> list[TableCell]:
+    """Rank the cells of a column by means, and mark cells that a test excludes from being best.
 
     Cells with a diverged run share the last rank.
     """
     metric = cells[0].metric
-    scores = {
-        i: score
-        for i, (cell, reference) in enumerate(zip(cells, references, strict=True))
-        if not reference and (score := _score(cell)) is not None
-    }
+    competitors = [i for i, reference in enumerate(references) if not reference]
+    scores = {}
+    for i in competitors:
+        score = _score(cells[i])
+        if score is not None:
+            scores[i] = score
     if metric.differs_by_seed:
-        # Those that miss the value count as well: a single seed is not ranked because three seeds
+        # Cells that miss the value count as well: a single seed is not ranked because three seeds
         # missed a target.
-        enough = rankable(
-            {i: cell.n for i, cell in enumerate(cells) if cell.is_rival and not references[i]}
-        )
+        enough = rankable({i: cells[i].n for i in competitors if cells[i].is_rival})
         scores = {i: score for i, score in scores.items() if i in enough}
     ordered = sorted(scores.values(), reverse=True)
     ranks = {i: 1 + ordered.index(score) for i, score in scores.items()}
+    if metric.better:
+        last = 1 + len(scores)
+        ranks |= {i: last for i in competitors if cells[i].is_diverged_rival}
     differ = len(set(scores.values())) > 1
     seeds = {str(i): cells[i].seeds for i in scores}
     excluded: set[int] = set()
     if metric.differs_by_seed and all(seeds.values()):
         distances = from_best(seeds, metric.higher_is_better)
-        excluded = {int(entry.algorithm) for entry in distances if entry.excluded}
+        excluded = {int(distance.algorithm) for distance in distances if distance.excluded}
     ranked = []
-    for i, (cell, reference) in enumerate(zip(cells, references, strict=True)):
+    for i, cell in enumerate(cells):
         rank = ranks.get(i)
-        if cell.is_diverged_rival and metric.better and not reference:
-            rank = 1 + len(scores)
         best = differ and i in scores and rank == 1
         ranked.append(replace(cell, rank=rank, best=best, excluded=i in excluded and not best))
     return ranked
 
 
-def _score(cell: Cell) -> float | None:
-    """Return the cell's mean, negated if lower is better; None if the cell does not compete, or neither is better."""
-    mean = cell.statistic("mean") if cell.competes and cell.metric.better else None
+def _score(cell: TableCell) -> float | None:
+    """Return the cell's mean, negated if lower is better.
+
+    None if the cell does not compete, or if neither higher nor lower is better.
+    """
+    if not cell.competes or not cell.metric.better:
+        return None
+    mean = cell.statistic("mean")
     return mean if mean is None or cell.metric.higher_is_better else -mean
 
 
@@ -290,39 +320,46 @@ def _sort_key(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
     """
     best_ranks = []
     scores = []
-    columns = list(zip(*(row.cells for row in rows), strict=True))
+    cells_of_rows = [row.cells for row in rows]
+    columns = list(zip(*cells_of_rows, strict=True))
     for cells in columns:
         with_mean = [cell for cell in cells if cell.rank is not None and cell.state == "value"]
         if with_mean:
             best_ranks.append(min(int(cell.rank or 0) for cell in with_mean))
         scores += [score for score in map(_score, cells) if score is not None]
+    lacking = len(columns) - len(best_ranks)
     mean_rank = sum(best_ranks) / max(1, len(best_ranks))
     mean_score = sum(scores) / max(1, len(scores))
-    lacking = len(columns) - len(best_ranks)
     return rows[0].reference, lacking, mean_rank, -mean_score, rows[0].label
 
 
 def _hyperparameters(
     configurations: Sequence[Mapping[str, Any] | None], names: Sequence[str]
 ) -> str:
-    """Format the hyper-parameters `names`: `mu=0.1`, or `mu=0.1|–|1` if they differ by place, from left to right.
+    """Format hyper-parameters: `mu=0.1`, or `mu=0.1|–|1` if they differ by place, left to right.
 
-    The configuration of a place in which nothing was run is None. Switches that are off everywhere
-    and empty values are left out; 0 is neither. A number with more than six digits, such as one
-    drawn by a search, is printed with four.
+    Switches that are off everywhere and empty values are left out; 0 is neither. A number with more
+    than six digits, such as one drawn by a search, is printed with four.
+
+    Args:
+        configurations: one for each place; None where nothing was run.
+        names: the hyper-parameters.
     """
     parts = []
     for name in names:
-        values = [
-            values[name] for values in configurations if values is not None and name in values
-        ]
+        values = []
+        texts = []
+        for configuration in configurations:
+            if configuration and name in configuration:
+                value = configuration[name]
+                values.append(value)
+                texts.append(_short_text(value))
+            else:
+                texts.append("–")
         if any(value is not None and value is not False for value in values):
-            texts = [
-                _short_text(values[name]) if values and name in values else "–"
-                for values in configurations
-            ]
             unequal = len(set(texts) - {"–"}) > 1
-            parts.append(f"{name}={'|'.join(texts) if unequal else _short_text(values[0])}")
+            text = "|".join(texts) if unequal else _short_text(values[0])
+            parts.append(f"{name}={text}")
     return " ".join(parts)
 
 
@@ -334,30 +371,31 @@ def _short_text(value: Any) -> str:
 def _worth_showing(
     records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Select the hyper-parameters worth showing, by algorithm: with several values, or not at a known default.
+    """Select the hyper-parameters worth showing, by algorithm.
 
-    For algorithms without known defaults, select all if no algorithm at all has several values.
+    These have several values, or not a known default. For algorithms without known defaults, select
+    all if no algorithm at all has several values.
     """
     tried: dict[str, dict[str, set[str]]] = {}
     for record in records:
-        names = tried.setdefault(record["algorithm"], {})
+        values_of = tried.setdefault(record["algorithm"], {})
         for name, value in json.loads(record["hp_json"]).items():
-            names.setdefault(name, set()).add(typed(value))
-    vary = any(len(values) > 1 for names in tried.values() for values in names.values())
-
-    def worth(algorithm: str, name: str, values: set[str]) -> bool:
-        if algorithm in defaults:
-            return values != {typed(defaults[algorithm].get(name))}
-        return len(values) > 1 or not vary
-
-    return {
-        algorithm: [
-            own_name(algorithm, name)
-            for name, values in names.items()
-            if worth(algorithm, name, values)
-        ]
-        for algorithm, names in tried.items()
-    }
+            values_of.setdefault(name, set()).add(typed(value))
+    counts = []
+    for values_of in tried.values():
+        counts += [len(values) for values in values_of.values()]
+    vary = max(counts, default=0) > 1
+    shown: dict[str, list[str]] = {}
+    for algorithm, values_of in tried.items():
+        shown[algorithm] = []
+        for name, values in values_of.items():
+            if algorithm in defaults:
+                worth_it = values != {typed(defaults[algorithm].get(name))}
+            else:
+                worth_it = len(values) > 1 or not vary
+            if worth_it:
+                shown[algorithm].append(own_name(algorithm, name))
+    return shown
 
 
 def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, list[Record]]:
@@ -368,10 +406,9 @@ def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, l
 
 
 def _configuration(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration of a record: its hyper-parameters, and the tuned fields of its setting."""
+    """Return a record's hyper-parameters, and the tuned fields of its setting."""
     setting = setting_of(record["setting_json"])
-    values = {
-        own_name(record["algorithm"], name): value
-        for name, value in json.loads(record["hp_json"]).items()
-    }
+    hyperparameters = json.loads(record["hp_json"])
+    algorithm = record["algorithm"]
+    values = {own_name(algorithm, name): value for name, value in hyperparameters.items()}
     return values | {name: setting[name] for name in tuned}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from leaderboards.flags import FLAGS, STATES
@@ -13,7 +14,7 @@ from leaderboards.problems import Place, Problem, Record, label_of
 from leaderboards.rows.schema import WHEN_DIVERGED
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import INTERVAL_FROM
-from leaderboards.tables.model import Head, Row, Table
+from leaderboards.tables.model import Head, ResultTable, Row, TableCell
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
@@ -43,36 +44,42 @@ _TITLE = (  # texts, and the fields that each needs
     ("α = {alpha:g}", ("alpha",)),
     ("participation {participation:g}", ("participation",)),
 )
-IN_TITLE = frozenset(name for _, names in _TITLE for name in names)
+IN_TITLE = frozenset(chain.from_iterable(names for _, names in _TITLE))
 
 
 def title(problem: Problem) -> str:
     """Write the title of a table: what all numbers of its problem have in common."""
     shared = _shared(problem)
-    line = " · ".join(
-        text.format(**shared)
-        for text, names in _TITLE
-        if all(shared.get(name) is not None for name in names)
-    )
+    parts = []
+    for text, names in _TITLE:
+        if None not in map(shared.get, names):
+            parts.append(text.format(**shared))
+    line = " · ".join(parts)
     return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
 
 
 def _shared(problem: Problem) -> dict[str, Any]:
-    """Return the fields that have one value in all cells of a problem, those side by side included."""
-    values = {name: {place[i] for place in problem.places} for i, name in enumerate(problem.by)}
-    return {
-        **problem.setting,
-        **{name: next(iter(seen)) for name, seen in values.items() if len(seen) == 1},
-    }
+    """Return the fields that have one value in all cells, those laid out side by side included."""
+    shared = dict(problem.setting)
+    for name, values in zip(problem.by, _values_by_field(problem), strict=True):
+        if len(values) == 1:
+            shared[name] = next(iter(values))
+    return shared
+
+
+def _values_by_field(problem: Problem) -> list[set[Any]]:
+    """Return the different values of each field that is laid out side by side."""
+    return [set(values) for values in zip(*problem.places, strict=True)]
 
 
 def labels_of(problem: Problem) -> dict[Place, str]:
     """Label each place with its values of the fields that vary between places."""
-    varying = [i for i in range(len(problem.by)) if len({place[i] for place in problem.places}) > 1]
-    return {
-        place: ", ".join(_field_text(problem.by[i], place[i]) for i in varying)
-        for place in problem.places
-    }
+    varying = [i for i, values in enumerate(_values_by_field(problem)) if len(values) > 1]
+    labels = {}
+    for place in problem.places:
+        texts = [_field_text(problem.by[i], place[i]) for i in varying]
+        labels[place] = ", ".join(texts)
+    return labels
 
 
 def _field_text(name: str, value: Any) -> str:
@@ -100,22 +107,15 @@ def captions(
     spread = _metrics_line(metrics, intervals)
     lines = [of_whose_models(spread, records, marked=True), f"local training: {training}"]
     if any(record["configurations"] for record in records):
-        tried = (
-            (label_of(record["algorithm"], record["model"]), record["configurations"])
-            for record in records
-        )
+        tried = [(_label(record), record["configurations"]) for record in records]
         lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
         lines.append(_diverged(records))
-    gaps = [
-        (
-            label_of(record["algorithm"], record["model"]),
-            NUMBERS["best_val_accuracy"].unit.scale * record["validation_gap"],
-        )
-        for record in records
-        if record.get("chosen_on")
-        and record["validation_gap"] is not None
-        and not record["diverged"]
-    ]
+    scale = NUMBERS["best_val_accuracy"].unit.scale
+    gaps = []
+    for record in records:
+        gap = record["validation_gap"]
+        if record.get("chosen_on") and gap is not None and not record["diverged"]:
+            gaps.append((_label(record), scale * gap))
     if gaps:
         text = "validation minus test accuracy in the round of the best validation accuracy, points"
         lines.append(f"{text}: {_extremes(gaps)}")
@@ -125,22 +125,26 @@ def captions(
     return tuple(line[0].upper() + line[1:] for line in lines if line)
 
 
-def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
-    """Say in a text on numbers `of the global model` which rows are of each client's own.
+def _label(record: Record) -> str:
+    return label_of(record["algorithm"], record["model"])
 
-    `marked`: whether the table marks its personal rows; their algorithms are named else.
+
+def of_whose_models(text: str, records: Sequence[Record], marked: bool = False) -> str:
+    """Say in a text on numbers `of the global model` which rows are of each client's own model.
+
+    `marked`: whether the table marks its personal rows; otherwise their algorithms are named.
     """
     personal = [record for record in records if record["personal"]]
     if not personal:
         return text
     if len(personal) == len(records):
         return text.replace(GLOBAL_MODEL, "of each client's own model")
-    labels = sorted({label_of(record["algorithm"], record["model"]) for record in personal})
+    labels = sorted(set(map(_label, personal)))
     which = f"rows with {FLAGS['personal'].mark}" if marked else ", ".join(labels)
     return text.replace(GLOBAL_MODEL, f"{GLOBAL_MODEL} ({which}: of each client's own)", 1)
 
 
-def records_of(tables: Sequence[Table]) -> list[Record]:
+def records_of(tables: Sequence[ResultTable]) -> list[Record]:
     """List the leaderboard's rows that tables show."""
     records: list[Record] = []
     for table in tables:
@@ -150,97 +154,126 @@ def records_of(tables: Sequence[Table]) -> list[Record]:
 
 
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
-    """Describe how clients train, and on how much data: `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`.
+    """Describe how clients train, and on how much data.
 
-    Fields in `differing` are mentioned too, if the setting has them.
+    An example is `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`. Fields in `differing` are
+    mentioned too, if the setting has them.
     """
-    texts = {
-        name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual
+    forms = {
+        name: form for name, form, usual in _LOCAL if name in setting and setting[name] != usual
     }
-    further = sorted((set(differing) & setting.keys()) - IN_TITLE - texts.keys())
-    values = [text.format(typed(setting[name])) for name, text in texts.items()]
-    return ", ".join([*values, *(f"{name} {typed(setting[name])}" for name in further)])
+    further = (set(differing) & setting.keys()) - IN_TITLE - forms.keys()
+    texts = [form.format(typed(setting[name])) for name, form in forms.items()]
+    texts += [f"{name} {typed(setting[name])}" for name in sorted(further)]
+    return ", ".join(texts)
 
 
 def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     """Write the lines below a table, which explain the words and marks that occur in it."""
-    cells = [cell for row in rows for cell in row.cells]
-    states = {cell.state for cell in cells if cell.words is None}
-    marks = set[str]().union(*(cell.marks for cell in cells))
-    few = [
-        cell
-        for row in rows
-        if not row.reference
-        for cell in row.cells
-        if cell.state == "value"
-        and 0 < len(cell.seeds) < INTERVAL_FROM
-        and cell.metric.differs_by_seed
-        and cell.metric.better
-    ]
-    several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
+    lines = [*_notes_on_seeds(rows, heads), *_notes_on_words(rows)]
+    if any("C = " in head.label for head in heads):
+        lines.append("C participation, the share of clients that train in a round")
+    lines += _notes_on_rows(rows, heads)
+    if any(head.at_defaults for head in heads):
+        lines.append(_AT_DEFAULTS)
+    return tuple(lines)
+
+
+def _cells_of(rows: Iterable[Row]) -> list[TableCell]:
+    return list(chain.from_iterable(row.cells for row in rows))
+
+
+def _notes_on_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
+    """Yield the remarks on numbers of seeds that hold."""
+    valued = [cell for cell in _cells_of(rows) if cell.state == "value"]
+    if any(cell.n == 1 for cell in valued):
+        yield "(1) a single seed, no spread"
+    competitors = [row for row in rows if not row.reference]
+    few = []  # cells of competitors with too few seeds for a test
+    for cell in _cells_of(competitors):
+        tested = cell.metric.differs_by_seed and cell.metric.better
+        if cell.state == "value" and tested and 0 < len(cell.seeds) < INTERVAL_FROM:
+            few.append(cell)
+    if any(cell.best for cell in few):
+        yield "best by mean alone: a test needs 3 seeds"
+    if any(cell.rank is None and cell.competes for cell in few):
+        yield "rows with fewer than 3 seeds are not ranked where others have 3"
+    if _has_unlike_seeds(competitors, heads):
+        yield "algorithms ran on different seeds: --reference compares seed by seed"
+
+
+def _has_unlike_seeds(rows: Sequence[Row], heads: Sequence[Head]) -> bool:
+    """Return whether the values of a row, or of a column, are of different seeds."""
     chosen = [column for column, head in enumerate(heads) if not head.at_defaults]
-    competitors = []
+    lines: list[Sequence[TableCell]] = []  # the cells of a row, or of a column
     for row in rows:
-        if not row.reference:
-            competitors.append([row.cells[column] for column in chosen])
-    unlike = any(
-        len({frozenset(cell.seeds) for cell in line if cell.state == "value" and cell.seeds}) > 1
-        for line in (*competitors, *zip(*competitors, strict=True))
-    )
-    lines = {
-        "(1) a single seed, no spread": any(
-            cell.state == "value" and cell.n == 1 for cell in cells
-        ),
-        "best by mean alone: a test needs 3 seeds": any(cell.best for cell in few),
-        "rows with fewer than 3 seeds are not ranked where others have 3": any(
-            cell.rank is None and cell.competes for cell in few
-        ),
-        "algorithms ran on different seeds: --reference compares seed by seed": unlike,
-        **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
-        **{
-            f"{word}{':' * word.isalpha()} {meaning}": state in states
-            for state, (word, meaning) in STATES.items()
-            if state != "diverged"
-        },
-        _DIVERGED_RUNS: "diverged" in states,
-        f"diverged: {WHEN_DIVERGED}": "diverged" in states,
-        _UNREACHED: "unreached" in states,
-        "C participation, the share of clients that train in a round": any(
-            "C = " in head.label for head in heads
-        ),
-        "hyper-parameters tried only at their default are not shown": any(
-            row.hyperparameters for row in rows
-        ),
-        "a|b: values by column, from left to right": any(
-            "|" in row.hyperparameters for row in rows
-        ),
-        "complete rows first, by average place of their means over all columns": several
-        and len(heads) > 1,
-        "reference rows (last) are not ranked": any(row.reference for row in rows),
-        _AT_DEFAULTS: any(head.at_defaults for head in heads),
-    }
-    return tuple(line for line, holds in lines.items() if holds)
+        lines.append([row.cells[column] for column in chosen])
+    lines += zip(*lines, strict=True)
+    for cells in lines:
+        with_seeds = [cell for cell in cells if cell.state == "value" and cell.seeds]
+        if len({frozenset(cell.seeds) for cell in with_seeds}) > 1:
+            return True
+    return False
+
+
+def _notes_on_words(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the meanings of the marks and of the words for states that occur."""
+    cells = _cells_of(rows)
+    marks = set(chain.from_iterable(cell.marks for cell in cells))
+    for key, flag in FLAGS.items():
+        if key in marks:
+            yield f"{flag.mark} {flag.meaning}"
+    states = {cell.state for cell in cells if cell.words is None}
+    for state, (word, meaning) in STATES.items():
+        if state in states and state != "diverged":
+            colon = ":" if word.isalpha() else ""
+            yield f"{word}{colon} {meaning}"
+    if "diverged" in states:
+        yield _DIVERGED_RUNS
+        yield f"diverged: {WHEN_DIVERGED}"
+    if "unreached" in states:
+        yield _UNREACHED
+
+
+def _notes_on_rows(rows: Sequence[Row], heads: Sequence[Head]) -> Iterator[str]:
+    """Yield the remarks on what rows show, and on their order, that hold."""
+    hyperparameters = [row.hyperparameters for row in rows]
+    if any(hyperparameters):
+        yield "hyper-parameters tried only at their default are not shown"
+    if any("|" in text for text in hyperparameters):
+        yield "a|b: values by column, from left to right"
+    ranked = {row.label for row in rows if row.is_ranked}
+    if len(ranked) > 1 and len(heads) > 1:
+        yield "complete rows first, by average place of their means over all columns"
+    if any(row.reference for row in rows):
+        yield "reference rows (last) are not ranked"
 
 
 def _metrics_line(metrics: Sequence[Number], intervals: bool) -> str:
     spread = "mean [95 % interval: Student's t, from 3 seeds on]" if intervals else "mean ± std"
     spread += " (n seeds)"
-    if len({(metric.quantity, metric.unit.shown) for metric in metrics}) == 1:
-        unit = f", {metrics[0].unit.shown}" if metrics[0].unit.shown else ""
-        of = "; ".join(f"{metric.short}: {metric.of}" for metric in metrics if metric.of)
-        return f"{metrics[0].quantity}{unit}, {spread}" + (f"; {of}" if of else "")
-    return "; ".join([spread, *map(measured, metrics)])
+    first = metrics[0]
+    if len({(metric.quantity, metric.unit.shown) for metric in metrics}) > 1:
+        return "; ".join([spread, *map(measured, metrics)])
+    unit = f", {first.unit.shown}" if first.unit.shown else ""
+    samples = [f"{metric.short}: {metric.of}" for metric in metrics if metric.of]
+    return "; ".join([f"{first.quantity}{unit}, {spread}", *samples])
 
 
 def measured(metric: Number) -> str:
-    """Describe what a column measures: `final: accuracy of the global model on the test set, last round, %`."""
-    return f"{metric.short}: {', '.join(part for part in (metric.quantity, metric.of, metric.unit.shown) if part)}"
+    """Describe what a column measures.
+
+    An example is `final: accuracy of the global model on the test set, last round, %`.
+    """
+    parts = (metric.quantity, metric.of, metric.unit.shown)
+    return f"{metric.short}: {', '.join(filter(None, parts))}"
 
 
 def _selection(records: Sequence[Record]) -> str:
     rules = {record["selected_on"] for record in records if record["n"]}
-    searched = sorted({choice for record in records if (choice := record.get("chosen_on"))})
-    other_seeds = "; results are of the seeds other than 0" * bool(searched)
+    choices = {record.get("chosen_on") for record in records}
+    searched = sorted(filter(None, choices))
+    other_seeds = "; results are of the seeds other than 0" if searched else ""
     if all(record["configurations"] <= 1 for record in records):
         return f"one configuration of each algorithm, nothing to select from{other_seeds}"
     if searched:
@@ -251,8 +284,10 @@ def _selection(records: Sequence[Record]) -> str:
         "clients": "configurations selected on the clients' own validation samples, "
         "by their mean over seeds",
         "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
-        "none": "no validation split to select on: of several configurations all are listed and none is ranked",
-        "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",
+        "none": "no validation split to select on: "
+        "of several configurations all are listed and none is ranked",
+        "mixed": "runs disagree about what to select on: "
+        "of several configurations all are listed and none is ranked",
     }
     return "; ".join(text for rule, text in texts.items() if rule in rules)
 
@@ -261,14 +296,16 @@ def _diverged(records: Sequence[Record]) -> str:
     """Write how many of the tried configurations diverged, by algorithm; empty if none did."""
     counts: dict[str, set[int]] = {}
     for record in records:
-        label = label_of(record["algorithm"], record["model"])
-        counts.setdefault(label, set()).add(record["configurations_diverged"])
+        counts.setdefault(_label(record), set()).add(record["configurations_diverged"])
     texts = [f"{name} {_range(group)}" for name, group in sorted(counts.items()) if any(group)]
     return f"of these, diverged (chosen only if all did): {', '.join(texts)}" if texts else ""
 
 
 def _ranges(values: Iterable[tuple[str, float]]) -> str:
-    """Write `fedavg 4, fedcad 3-6`, the least and largest value by algorithm; if many agree `6 of each algorithm`."""
+    """Write `fedavg 4, fedcad 3-6`, the least and largest value by algorithm.
+
+    If many algorithms agree, write `6 of each algorithm`.
+    """
     groups: dict[str, set[float]] = {}
     for name, value in values:
         groups.setdefault(name, set()).add(value)
@@ -277,7 +314,8 @@ def _ranges(values: Iterable[tuple[str, float]]) -> str:
     if count <= _MANY:
         return ", ".join(f"{name} {text}" for name, text in texts.items())
     others = [f"{name} {text}" for name, text in texts.items() if text != usual]
-    return f"{usual} of each algorithm" + f", but {', '.join(others)}" * bool(others)
+    exceptions = f", but {', '.join(others)}" if others else ""
+    return f"{usual} of each algorithm{exceptions}"
 
 
 def _range(values: Collection[float]) -> str:
@@ -287,5 +325,6 @@ def _range(values: Collection[float]) -> str:
 
 def _extremes(values: Sequence[tuple[str, float]]) -> str:
     """Write `-0.12 (fedavg) to 0.84 (fedcad)`: the smallest and the largest of all values."""
-    low, high = (min(values, key=lambda pair: pair[::-1]), max(values, key=lambda pair: pair[::-1]))
-    return " to ".join(dict.fromkeys(f"{value:.2f} ({name})" for name, value in (low, high)))
+    ordered = sorted((value, name) for name, value in values)
+    ends = [f"{value:.2f} ({name})" for value, name in (ordered[0], ordered[-1])]
+    return " to ".join(dict.fromkeys(ends))

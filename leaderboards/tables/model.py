@@ -1,4 +1,7 @@
-"""Parts of a table: cells with their numbers, states, ranks and marks, in rows under heads; no rendering."""
+"""Parts of a table: cells with numbers, states, ranks and marks, in rows under heads.
+
+Nothing is rendered here.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class Head:
         label: words that distinguish the place from the table's others; empty if it is the only
             one.
         metric: the number that is printed.
-        at_defaults: whether it is of the default hyper-parameters, beside the chosen ones; such a
-            column is not ranked or compared.
+        at_defaults: whether the column shows the default hyper-parameters beside the chosen ones;
+            it is then neither ranked nor compared.
     """
 
     place: Place
@@ -50,7 +53,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """The result of one algorithm, or of one of its configurations, in one column.
 
     Args:
@@ -78,8 +81,13 @@ class Cell:
     words: str | None = None
 
     def statistic(self, part: str) -> float | None:
-        """Return `mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions), or None."""
-        value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
+        """Return `mean`, `std`, `low` or `high` over seeds, or None.
+
+        It is as stored: accuracies are fractions.
+        """
+        if self.record is None:
+            return None
+        value = self.record[f"{self.metric.name}_{part}"]
         return None if value is None else float(value)
 
     @property
@@ -90,22 +98,26 @@ class Cell:
     @property
     def seeds(self) -> Mapping[int, float]:
         """Stored values by seed; empty unless the leaderboard was made `with_seeds`."""
-        by_metric = {} if self.record is None else self.record.get("seeds") or {}
+        if self.record is None:
+            return {}
+        by_metric = self.record.get("seeds") or {}
         return by_metric.get(self.metric.name) or {}
 
     @property
     def competes(self) -> bool:
-        """Return whether the cell is ranked and compared: of several configurations only the selected one is."""
+        """Return whether the cell is ranked and compared.
+
+        Of several configurations only the selected one is.
+        """
         return self.state == "value" and self.is_rival
 
     @property
     def is_pooled(self) -> bool:
-        """Return whether the cell counts in comparisons over cells: as `competes`, also if a run diverged."""
-        return (
-            self.state in ("value", "diverged")
-            and self.record is not None
-            and bool(self.record["selected"])
-        )
+        """Return whether the cell counts in comparisons over cells.
+
+        It does if it `competes`, and also if a run diverged.
+        """
+        return self.state in ("value", "diverged") and self._is_selected
 
     @property
     def is_diverged_rival(self) -> bool:
@@ -114,45 +126,49 @@ class Cell:
 
     @property
     def is_rival(self) -> bool:
-        """Return whether the cell is of a selected configuration that has the value, or missed it with some seeds."""
-        return (
-            self.state in ("value", "unreached")
-            and self.record is not None
-            and bool(self.record["selected"])
-        )
+        """Return whether the cell is of a selected configuration that may be ranked.
+
+        It has the value, or missed it with some seeds.
+        """
+        return self.state in ("value", "unreached") and self._is_selected
+
+    @property
+    def _is_selected(self) -> bool:
+        return self.record is not None and bool(self.record["selected"])
 
     def text(self) -> str:
         """Format the cell: `71.29 ± 0.31 (3)`, `DIVERGED 2/5`, or a word for the state."""
         if self.words is not None:
             return self.words
         marks = "".join(FLAGS[mark].mark for mark in self.marks)
-        if self.state == "unreached" and self.record is not None:
-            return f"{self.record[f'{self.metric.name}_count']} of {self.record['n']}{marks}"
-        if self.state == "diverged" and self.record is not None:
-            counts = f"{self.record['diverged_count']}/{self.record['n']}"
-            return f"{STATES['diverged'][0]} {counts}{marks}"
-        if self.state != "value" or self.record is None:
+        if self.record is None or self.state not in ("value", "unreached", "diverged"):
             return STATES[self.state][0] + marks
-        parts = ("mean", "low", "high") if self.interval else ("mean", "std")
-        values = [value for part in parts if (value := self.statistic(part)) is not None]
-        mean, *rest = (number(value, self.metric) for value in values)
-        spread = (
-            f" [{', '.join(rest)}]"
-            if self.interval and rest
-            else "".join(f" ± {text}" for text in rest)
-        )
+        n = self.record["n"]
+        if self.state == "unreached":
+            return f"{self.record[f'{self.metric.name}_count']} of {n}{marks}"
+        if self.state == "diverged":
+            return f"{STATES['diverged'][0]} {self.record['diverged_count']}/{n}{marks}"
         excluded = EXCLUDED if self.excluded else ""
-        return f"{mean}{spread} ({self.record['n']}){excluded}{marks}"
+        mean = number(self.statistic("mean"), self.metric)
+        return f"{mean}{self._spread_text()} ({n}){excluded}{marks}"
+
+    def _spread_text(self) -> str:
+        """Format the interval or the standard deviation; empty if there is none."""
+        if self.interval:
+            ends = [number(self.statistic(end), self.metric) for end in ("low", "high")]
+            return f" [{', '.join(ends)}]" if all(ends) else ""
+        std = number(self.statistic("std"), self.metric)
+        return f" ± {std}" if std else ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: an algorithm, its model, and the hyper-parameters that are worth showing."""
+    """A row of a table: an algorithm, its model, and hyper-parameters that are worth showing."""
 
     algorithm: str
     model: str
     hyperparameters: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
     @property
     def label(self) -> str:
@@ -164,9 +180,14 @@ class Row:
         """Return whether the row is a bound to compare the others with, not a competitor."""
         return self.algorithm in REFERENCES
 
+    @property
+    def is_ranked(self) -> bool:
+        """Return whether any cell of the row has a rank."""
+        return any(cell.rank for cell in self.cells)
+
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Results that differ only in the algorithm and in the fields that make columns.
 
     Args:
@@ -207,13 +228,17 @@ class Table:
             lines.append(f"{EXCLUDED} {WHEN_EXCLUDED}")
         return [*lines, *self.notes]
 
-    def _cells(self) -> Iterator[Cell]:
+    def _cells(self) -> Iterator[TableCell]:
         for row in self.rows:
             yield from row.cells
 
 
-def flat(table: Table) -> Iterator[dict[str, Any]]:
-    """Yield every cell of a table as a flat record with numbers as stored, for CSV, JSON and further computation."""
+def flat(table: ResultTable) -> Iterator[dict[str, Any]]:
+    """Yield every cell of a table as a flat record, for CSV, JSON and further computation.
+
+    Numbers are as stored.
+    """
+    fields = dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
             if head.at_defaults and cell.record is None:
@@ -222,10 +247,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             chosen = record.get("chosen")
             yield {
-                **{
-                    name: setting.get(name)
-                    for name in dict.fromkeys([*_SETTING_FIELDS, *BY, *table.by])
-                },
+                **{name: setting.get(name) for name in fields},
                 "algorithm": row.algorithm,
                 "variant": setting["model"] + row.model.removeprefix(base_model(row.model)),
                 "hyperparameters": None if chosen is None else canonical_json(chosen),
@@ -242,9 +264,12 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table whose cells are text; `records` are the numbers behind it as stored (accuracies are fractions)."""
+    """A table whose cells are text.
 
-    table: Table
+    `records` are the numbers behind it, as stored: accuracies are fractions.
+    """
+
+    table: ResultTable
     records: tuple[Mapping[str, Any], ...]
 
 
@@ -267,32 +292,29 @@ def sheet(
         notes: lines at the end.
         records: see `Sheet`.
     """
-    heads = tuple(Head((label,), label, Number(name, name, ANY)) for name, label in headings)
-    lines = tuple(
-        Row(
-            name,
-            "",
-            "",
-            tuple(
-                Cell(
-                    "value" if text else "missing", head.metric, words=text or STATES["missing"][0]
-                )
-                for text, head in zip(texts, heads, strict=True)
-            ),
-        )
-        for name, texts in rows.items()
+    heads = []
+    for name, group in headings:
+        heads.append(Head((group,), group, Number(name, name, ANY)))
+    lines = []
+    for name, texts in rows.items():
+        cells = []
+        for text, head in zip(texts, heads, strict=True):
+            state = "value" if text else "missing"
+            cells.append(TableCell(state, head.metric, words=text or STATES["missing"][0]))
+        lines.append(Row(name, model="", hyperparameters="", cells=tuple(cells)))
+    table = ResultTable(
+        title, tuple(captions), tuple(heads), tuple(lines), tuple(notes), setting={}, by=("place",)
     )
-    return Sheet(
-        Table(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)), tuple(records)
-    )
+    return Sheet(table, tuple(records))
 
 
 def number(value: float | None, metric: Number, sign: bool = False) -> str:
     """Format a stored value with its metric's scale and decimals; None becomes an empty text."""
     if value is None:
         return ""
-    shown = round(value * metric.unit.scale, metric.unit.decimals) + 0.0  # no -0
-    return f"{shown:{'+' if sign else ''}.{metric.unit.decimals}f}"
+    decimals = metric.unit.decimals
+    shown = round(value * metric.unit.scale, decimals) + 0.0  # no -0
+    return f"{shown:+.{decimals}f}" if sign else f"{shown:.{decimals}f}"
 
 
 def interval_text(interval: Interval | None, metric: Number) -> str:
@@ -305,6 +327,8 @@ def interval_text(interval: Interval | None, metric: Number) -> str:
 
 
 def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
-    """Return an interval as fields of a record: `low` and `high`, both None if there is no interval."""
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return {f"{prefix}low": low, f"{prefix}high": high}
+    """Return an interval as fields `low` and `high` of a record, both None without an interval."""
+    return {
+        f"{prefix}low": interval.low if interval else None,
+        f"{prefix}high": interval.high if interval else None,
+    }

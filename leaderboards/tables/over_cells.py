@@ -10,13 +10,29 @@ from typing import Any
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record
 from leaderboards.rows.schema import canonical_json
-from leaderboards.stats.aggregate import CellScores, Improvement, Standing, improvement, pooled
+from leaderboards.stats.aggregate import (
+    CellScores,
+    Improvement,
+    Standing,
+    improvement,
+    standings_of,
+)
 from leaderboards.stats.pooled import PooledDifference, Values, pooled_differences
 from leaderboards.tables.captions import of_whose_models, records_of
-from leaderboards.tables.model import Cell, Row, Sheet, Table, interval_text, limits, number, sheet
+from leaderboards.tables.model import (
+    ResultTable,
+    Row,
+    Sheet,
+    TableCell,
+    interval_text,
+    limits,
+    number,
+    sheet,
+)
 from leaderboards.tables.sheets import matching_label, p_text
 
-PooledCell = tuple[Mapping[str, Any], Mapping[str, Cell]]  # its setting, and its cells by label
+# The setting of a cell, and the table cells of its rivals by label.
+PooledCell = tuple[Mapping[str, Any], Mapping[str, TableCell]]
 
 _POOLED = (
     "difference: mean over cells of the mean difference in the cell",
@@ -42,7 +58,8 @@ _SCORE = (
 _BETTER = "P: probability that a run is better than one of the reference in the same cell"
 TIME = NUMBERS["seconds"]  # to be among the metrics of `with_seeds`, for `Gain.time`
 BASELINE = "fedavg"  # what pictures and pages compare with
-_ENDS = ("local", "centralized")  # their means are 0 and 1 of a normalised score
+_ZERO = "local"  # whose mean is 0 of a normalised score
+_ONE = "centralized"  # whose mean is 1
 
 
 @dataclass(frozen=True)
@@ -55,8 +72,8 @@ class Gain:
         runs: number of its runs.
         traffic: bytes sent and received in a run over the reference's, median over cells; None if
             that is unknown, or the reference sends nothing.
-        time: seconds of the shortest run over those of the reference's, likewise; None if the
-            tables' `seeds` have no seconds.
+        time: seconds of the shortest run over the seconds of the reference's shortest run, median
+            over cells; None if the tables' `seeds` have no seconds.
     """
 
     pooled: PooledDifference
@@ -66,7 +83,7 @@ class Gain:
     time: float | None
 
 
-def baseline(tables: Sequence[Table], reference: str) -> str | None:
+def baseline(tables: Sequence[ResultTable], reference: str) -> str | None:
     """Return the label that `reference` means in the tables; None if it has no row there."""
     labels: dict[str, None] = {}
     for table in tables:
@@ -74,7 +91,7 @@ def baseline(tables: Sequence[Table], reference: str) -> str | None:
     return matching_label(list(labels), reference)
 
 
-def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ...]:
+def gains(tables: Sequence[ResultTable], metric: Number, label: str) -> tuple[Gain, ...]:
     """Compare the algorithms with a reference over all cells, by one test for all of them.
 
     Runs that diverged count, with the accuracy of their last model.
@@ -92,31 +109,35 @@ def gains(tables: Sequence[Table], metric: Number, label: str) -> tuple[Gain, ..
         return ()
     cells = _pooled_cells(tables, metric)
     differences = pooled_differences(_values_by_cluster(cells), label)
-    found = []
-    for entry in differences:
-        own = [rows for _, rows in cells if entry.method in rows]
-        records = [rows[entry.method].record or {} for rows in own]
+    results = []
+    for difference in differences:
+        method = difference.method
+        with_method = [rivals for _, rivals in cells if method in rivals]
+        records = [rivals[method].record or {} for rivals in with_method]
         diverged = sum(int(record["diverged_count"]) for record in records)
         runs = sum(int(record["n"]) for record in records)
-        both = [(rows[entry.method], rows[label]) for rows in own if label in rows]
-        traffic = _ratio(both, _traffic)
-        time = _ratio(both, _shortest)
-        found.append(Gain(entry, diverged, runs, traffic, time))
+        pairs = [(rivals[method], rivals[label]) for rivals in with_method if label in rivals]
+        traffic = _ratio(pairs, _traffic)
+        time = _ratio(pairs, _shortest)
+        results.append(Gain(difference, diverged, runs, traffic, time))
     sign = -1 if metric.higher_is_better else 1
-    return tuple(sorted(found, key=lambda gain: sign * gain.pooled.difference))
+    return tuple(sorted(results, key=lambda gain: sign * gain.pooled.difference))
 
 
 def _ratio(
-    both: Sequence[tuple[Cell, Cell]], cost: Callable[[Record], float | None]
+    pairs: Sequence[tuple[TableCell, TableCell]], cost: Callable[[Record], float | None]
 ) -> float | None:
-    """Return costs in multiples of the reference's, median over cells without a diverged run."""
+    """Return costs in multiples of the reference's, median over cells without a diverged run.
+
+    `pairs`: the algorithm's cell and the reference's.
+    """
     ratios = []
-    for cell, other in both:
-        if cell.state == "value" and other.state == "value":
-            own = cost(cell.record or {})
-            whole = cost(other.record or {})
-            if own is not None and whole:
-                ratios.append(own / whole)
+    for cell, reference in pairs:
+        if cell.state == "value" and reference.state == "value":
+            own_cost = cost(cell.record or {})
+            reference_cost = cost(reference.record or {})
+            if own_cost is not None and reference_cost:
+                ratios.append(own_cost / reference_cost)
     return median(ratios) if ratios else None
 
 
@@ -133,18 +154,23 @@ def _shortest(record: Record) -> float | None:
 
 
 def over_cells(
-    tables: Sequence[Table], metric: Number, reference: str | None = None
+    tables: Sequence[ResultTable], metric: Number, reference: str | None = None
 ) -> Sheet | None:
     """Pool the cells of all tables.
 
-    None if fewer than two algorithms have values in all of two or more cells, and if neither
-    higher nor lower is better.
+    A cell counts if several algorithms have finished runs there, and one of them has a value.
+    Reference rows (`centralized`, `local`) and configurations that were not selected take no part.
+    An algorithm with a diverged run is the last of its cell. Where `local` and `centralized` have
+    means in every cell, scores are normalised by them.
 
-    A cell counts if several algorithms have finished runs there, and one of them a value. Reference
-    rows (`centralized`, `local`) and configurations that were not selected take no part; an
-    algorithm with a diverged run is the last of its cell. Where `local` and `centralized` have
-    means in every cell, scores are normalised by them. The tables must be of one leaderboard, made
-    `with_seeds`, with a column of the metric; `reference` is as for `against`.
+    Args:
+        tables: of one leaderboard, made `with_seeds`, with a column of the metric.
+        metric: the number that is compared.
+        reference: as for `against`.
+
+    Returns:
+        None if fewer than two algorithms have values in all of two or more cells, or if neither
+        higher nor lower is better.
     """
     if not metric.better:
         return None
@@ -155,72 +181,79 @@ def over_cells(
         values[key] = {label: list(cell.seeds.values()) for label, cell in rivals.items()}
         diverged[key] = {label for label, cell in rivals.items() if cell.state == "diverged"}
     scales = _scales(tables, metric, cells)
-    result = pooled(values, metric.higher_is_better, metric.differs_by_seed, diverged, scales)
-    if result.cells < 2 or len(result.standings) < 2:
+    standings = standings_of(
+        values, metric.higher_is_better, metric.differs_by_seed, diverged, scales
+    )
+    if standings.cells < 2 or len(standings.ranked) < 2:
         return None
-    names = [entry.algorithm for entry in result.standings]
+    names = [standing.algorithm for standing in standings.ranked]
     label = matching_label(names, reference) if reference else None
     better = _improvements(values, names, label, metric) if label else {}
     headings = ["average rank", "win rate"]
-    texts = {
-        entry.algorithm: [f"{entry.average_rank:.2f}", f"{100 * entry.win_rate:.0f} %"]
-        for entry in result.standings
-    }
+    texts = {}
+    for standing in standings.ranked:
+        win_rate = f"{100 * standing.win_rate:.0f} %"
+        texts[standing.algorithm] = [f"{standing.average_rank:.2f}", win_rate]
     notes = [*_RANKS]
-    if result.standings[0].iqm is not None:
+    if standings.ranked[0].iqm is not None:
         headings.append("score [95 %]")
         notes += _SCORE
-        for entry in result.standings:
-            texts[entry.algorithm].append(_score_text(entry))
+        for standing in standings.ranked:
+            texts[standing.algorithm].append(_score_text(standing))
     if better:
         headings.append(f"P(better than {label}) [95 %]")
         notes.append(_BETTER)
         for name in names:
             texts[name].append(_probability(better.get(name)))
-    notes += result.remarks
+    notes += standings.remarks
     if reference and not better:
         notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
     return sheet(
-        f"Over {result.cells} cells · {metric.short}",
+        f"Over {standings.cells} cells · {metric.short}",
         [f"{_description(metric, tables)}: all cells and seeds"],
         [(name, "") for name in headings],
         texts,
         notes,
-        [_standing_record(e, metric, label, better.get(e.algorithm)) for e in result.standings],
+        [
+            _standing_record(standing, metric, label, better.get(standing.algorithm))
+            for standing in standings.ranked
+        ],
     )
 
 
 def _improvements(
     values: CellScores, names: Sequence[str], label: str, metric: Number
 ) -> dict[str, Improvement]:
-    """Compare the algorithms `names`, which every cell has, with the one of that label."""
+    """Compare the algorithms `names`, which every cell has, with the algorithm `label`."""
     others = [name for name in names if name != label]
     return {name: improvement(values, name, label, metric.higher_is_better) for name in others}
 
 
-def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> Sheet | None:
+def pooled_against(tables: Sequence[ResultTable], metric: Number, reference: str) -> Sheet | None:
     """Print `gains` over a reference; None if there are none. `reference` is as for `against`."""
     label = baseline(tables, reference)
-    found = gains(tables, metric, label) if label else ()
-    if not label or not found:
+    if not label:
+        return None
+    gains_of_all = gains(tables, metric, label)
+    if not gains_of_all:
         return None
     names = ("difference [simultaneous 95 %]", "p", "p by seed", "ahead in", "cells")
     headings = [(name, "") for name in (*names, "traffic", "time", "diverged")]
     cells = _pooled_cells(tables, metric)
     by_seed = _values_by_cluster(cells, fields=())
-    seeds = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
+    p_by_seed = {entry.method: entry.p for entry in pooled_differences(by_seed, label)}
     rows = {}
     records = []
-    for gain in found:
+    for gain in gains_of_all:
         method = gain.pooled.method
-        rows[method] = _gain_texts(gain, metric, seeds[method])
-        records.append(_gain_record(gain, metric, label, seeds[method]))
+        rows[method] = _gain_texts(gain, metric, p_by_seed[method])
+        records.append(_gain_record(gain, metric, label, p_by_seed[method]))
     notes = [*_POOLED]
-    if any(gain.diverged for gain in found):
+    if any(gain.diverged for gain in gains_of_all):
         notes.append(_DIVERGED)
-    count = len(cells)
+    cells_text = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return sheet(
-        f"Over {count} cell{'s' if count != 1 else ''} · {metric.short}: difference from {label}",
+        f"Over {cells_text} · {metric.short}: difference from {label}",
         [f"{_description(metric, tables)}; {label} is subtracted; partitions are paired"],
         headings,
         rows,
@@ -229,14 +262,14 @@ def pooled_against(tables: Sequence[Table], metric: Number, reference: str) -> S
     )
 
 
-def _description(metric: Number, tables: Sequence[Table]) -> str:
+def _description(metric: Number, tables: Sequence[ResultTable]) -> str:
     """Describe what is pooled: `Accuracy of the global model on the test set, last round, %`."""
     parts = (metric.quantity.capitalize(), metric.of, metric.unit.shown)
     rivals = [record for record in records_of(tables) if record["algorithm"] not in REFERENCES]
     return of_whose_models(", ".join(filter(None, parts)), rivals)
 
 
-def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:
+def _pooled_cells(tables: Sequence[ResultTable], metric: Number) -> list[PooledCell]:
     """List the cells of a metric in which algorithms have values."""
     cells: list[PooledCell] = []
     for table in tables:
@@ -248,13 +281,16 @@ def _pooled_cells(tables: Sequence[Table], metric: Number) -> list[PooledCell]:
     return cells
 
 
-def _rivals(rows: Sequence[Row], column: int) -> dict[str, Cell]:
-    """Return label -> the cell of its chosen configuration, of the rows that have values there."""
+def _rivals(rows: Sequence[Row], column: int) -> dict[str, TableCell]:
+    """Return label -> cell of the chosen configuration, for the rows that have a value there."""
     return {row.label: row.cells[column] for row in rows if row.cells[column].is_pooled}
 
 
 def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLIT_FIELDS) -> Values:
-    """Return cell -> algorithm -> partition -> value; one seed and values of `fields` are one."""
+    """Return cell -> algorithm -> partition -> value.
+
+    A partition is named by its seed and the values of `fields`.
+    """
     values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
     for place, (setting, rows) in enumerate(cells):
         split = tuple(setting.get(name) for name in fields)
@@ -264,9 +300,14 @@ def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLI
     return values
 
 
-def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, Mapping[str, Cell]]:
-    """Return cell -> label -> cell of the table, of the rivals with values in cells that count."""
-    cells: dict[Hashable, Mapping[str, Cell]] = {}
+def _contested_cells(
+    tables: Sequence[ResultTable], metric: Number
+) -> dict[Hashable, Mapping[str, TableCell]]:
+    """Return cell -> label -> table cell of each rival with a value, for the cells that count.
+
+    A cell counts if several algorithms have finished runs there.
+    """
+    cells: dict[Hashable, Mapping[str, TableCell]] = {}
     for table in tables:
         rows = [row for row in table.rows if not row.reference]
         for column, head in table.results:
@@ -277,29 +318,33 @@ def _contested_cells(tables: Sequence[Table], metric: Number) -> dict[Hashable, 
     return cells
 
 
-def _cell_key(table: Table, place: tuple[Any, ...]) -> Hashable:
+def _cell_key(table: ResultTable, place: tuple[Any, ...]) -> Hashable:
     return canonical_json(dict(table.setting)), place
 
 
 def _scales(
-    tables: Sequence[Table], metric: Number, cells: Mapping[Hashable, Any]
+    tables: Sequence[ResultTable], metric: Number, cells: Mapping[Hashable, Any]
 ) -> dict[Hashable, tuple[float, float]]:
-    """Return cell -> means of `local` and `centralized`, where the second is the better one."""
+    """Return cell -> means of `local` and `centralized`, where `centralized` is better."""
     scales: dict[Hashable, tuple[float, float]] = {}
     sign = 1 if metric.higher_is_better else -1
     for table in tables:
         rows = {row.algorithm: row for row in table.rows}
-        if not metric.differs_by_seed or any(name not in rows for name in _ENDS):
+        if not metric.differs_by_seed or not {_ZERO, _ONE} <= rows.keys():
             continue
         for column, head in table.results:
             key = _cell_key(table, head.place)
             if head.metric.name != metric.name or key not in cells:
                 continue
-            ends = [rows[name].cells[column] for name in _ENDS]
-            zero, one = (cell.statistic("mean") if cell.competes else None for cell in ends)
+            zero = _competing_mean(rows[_ZERO].cells[column])
+            one = _competing_mean(rows[_ONE].cells[column])
             if zero is not None and one is not None and sign * one > sign * zero:
                 scales[key] = (zero, one)
     return scales
+
+
+def _competing_mean(cell: TableCell) -> float | None:
+    return cell.statistic("mean") if cell.competes else None
 
 
 def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:

@@ -15,13 +15,15 @@ from leaderboards.tables.model import (
     EXCLUDED,
     WHEN_EXCLUDED,
     Head,
+    ResultTable,
     Sheet,
-    Table,
     interval_text,
     limits,
     number,
     sheet,
 )
+
+CellKey = tuple[str, Head]  # of a cell: the label of its row, and its column
 
 BEST = "best"  # as a reference: the best of the other algorithms in each column
 _FROM_BEST = (
@@ -38,74 +40,90 @@ _DIFFERENCES = (
 )
 
 
-def against(table: Table, reference: str) -> Sheet | None:
-    """Compare a table's algorithms with one of them, `reference`; None if that has no values in the table.
+def against(table: ResultTable, reference: str) -> Sheet | None:
+    """Compare a table's algorithms with one of them.
 
-    Runs that diverged or failed, and configurations that were not selected, have no difference. The
-    leaderboard must be made `with_seeds`; `reference` is an algorithm, or its label with its
-    model's variant.
+    Runs that diverged or failed, and configurations that were not selected, have no difference.
+
+    Args:
+        table: of a leaderboard made `with_seeds`.
+        reference: an algorithm, or its label with its model's variant.
+
+    Returns:
+        None if the reference has no values in the table.
     """
     name = matching_label([row.label for row in table.rows], reference)
     if name is None:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
-    compared: dict[tuple[str, Head], Comparison] = {}
-    for metric in metrics.values():  # each is a family of its own
-        family: dict[tuple[str, Head], Comparison] = {}
-        for column, head in table.results:
-            cells = {
-                row.label: row.cells[column] for row in table.rows if row.cells[column].competes
-            }
-            values = {label: cell.seeds for label, cell in cells.items() if cell.seeds}
-            if head.metric.name == metric.name and name in values:
-                family |= {
-                    (label, head): paired(values, label, name) for label in values if label != name
-                }
-        if not metric.differs_by_seed:
-            family = {place: replace(test, interval=None, p=None) for place, test in family.items()}
-        compared |= zip(family, corrected(list(family.values())), strict=True)
+    compared: dict[CellKey, Comparison] = {}
+    for metric in metrics.values():
+        compared |= _family(table, metric, name)
     if not compared:
         return None
-    unlike = {
-        (row.label, head)
-        for row in table.rows
-        for head, cell in zip(table.heads, row.cells, strict=True)
-        if cell.record is not None and cell.record["data_mixed"]
-    }
-    texts: dict[tuple[str, Head], str] = {}
+    unlike = _on_other_data(table)
+    texts: dict[CellKey, str] = {}
     for (label, head), comparison in compared.items():
-        marked = not unlike.isdisjoint({(label, head), (name, head)})
+        marked = (label, head) in unlike or (name, head) in unlike
         mark = FLAGS["data"].mark if marked else ""
         texts[label, head] = _difference_text(comparison, head.metric) + mark
+    heads = [head for _, head in table.results]
+    rows = {}
+    for row in table.rows:
+        rows[row.label] = [texts.get((row.label, head), "") for head in heads]
+    rows[name] = ["reference"] * len(heads)
+    captions = [f"{name} is subtracted; positive is more"]
+    for metric in metrics.values():
+        captions.append(of_whose_models(measured(metric), records_of([table])))
+    notes: list[str] = []
+    if any(metric.differs_by_seed for metric in metrics.values()):
+        notes += _DIFFERENCES
+    if unlike:
+        notes.append(f"{FLAGS['data'].mark} between copies of the data, or partitions")
     return sheet(
         f"{table.title} · difference from {name}",
-        [
-            f"{name} is subtracted; positive is more",
-            *(
-                of_whose_models(measured(metric), records_of([table]))
-                for metric in metrics.values()
-            ),
-        ],
-        [(head.title, head.label) for _, head in table.results],
-        {
-            row.label: [texts.get((row.label, head), "") for _, head in table.results]
-            for row in table.rows
-        }
-        | {name: ["reference"] * len(table.results)},
-        [
-            *(_DIFFERENCES if any(metric.differs_by_seed for metric in metrics.values()) else ()),
-            *(
-                [f"{FLAGS['data'].mark} between copies of the data, or partitions"]
-                if unlike
-                else ()
-            ),
-        ],
+        captions,
+        [(head.title, head.label) for head in heads],
+        rows,
+        notes,
         [_difference_record(table, head, comparison) for (_, head), comparison in compared.items()],
     )
 
 
-def against_best(table: Table) -> Sheet | None:
-    """Compare each algorithm of a column with the best of the others; None if none has several.
+def _family(table: ResultTable, metric: Number, reference: str) -> dict[CellKey, Comparison]:
+    """Compare all algorithms with the reference in one metric, corrected as one family of tests."""
+    family: dict[CellKey, Comparison] = {}
+    for column, head in table.results:
+        if head.metric.name != metric.name:
+            continue
+        values = {}
+        for row in table.rows:
+            cell = row.cells[column]
+            if cell.competes and cell.seeds:
+                values[row.label] = cell.seeds
+        if reference in values:
+            others = [label for label in values if label != reference]
+            family |= {(label, head): paired(values, label, reference) for label in others}
+    tests = list(family.values())
+    if not metric.differs_by_seed:
+        tests = [replace(test, interval=None, p=None) for test in tests]
+    return dict(zip(family, corrected(tests), strict=True))
+
+
+def _on_other_data(table: ResultTable) -> set[CellKey]:
+    """Find the cells of which a run has other data than most of its column."""
+    places = set()
+    for row in table.rows:
+        for head, cell in zip(table.heads, row.cells, strict=True):
+            if cell.record is not None and cell.record["data_mixed"]:
+                places.add((row.label, head))
+    return places
+
+
+def against_best(table: ResultTable) -> Sheet | None:
+    """Compare each algorithm of a column with the best of the others.
+
+    None if no column has several algorithms.
 
     The intervals of a column hold at once. Runs that diverged or failed, and configurations that
     were not selected, take no part. The leaderboard must be made `with_seeds`.
@@ -113,20 +131,14 @@ def against_best(table: Table) -> Sheet | None:
     texts: dict[str, list[str]] = {row.label: [] for row in table.rows}
     records = []
     for column, head in table.results:
-        distances: dict[str, FromBest] = {}
-        if head.metric.better and head.metric.differs_by_seed:
-            values: dict[str, Seeds] = {}
-            for row in table.rows:
-                cell = row.cells[column]
-                if cell.rank is not None and cell.competes and cell.seeds:
-                    values[row.label] = cell.seeds
-            compared = from_best(values, head.metric.higher_is_better) if len(values) > 1 else ()
-            distances = {entry.algorithm: entry for entry in compared}
-        for label, own in texts.items():
-            entry = distances.get(label)
-            own.append("" if entry is None else _distance_text(entry, head.metric))
-            if entry is not None:
-                records.append(_distance_record(table, head, entry))
+        distances = _distances(table, column, head.metric)
+        for label, row_texts in texts.items():
+            distance = distances.get(label)
+            if distance is None:
+                row_texts.append("")
+            else:
+                row_texts.append(_distance_text(distance, head.metric))
+                records.append(_distance_record(table, head, distance))
     if not records:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
@@ -137,32 +149,45 @@ def against_best(table: Table) -> Sheet | None:
             *map(measured, metrics.values()),
         ],
         [(head.title, head.label) for _, head in table.results],
-        {label: own for label, own in texts.items() if any(own)},
+        {label: row_texts for label, row_texts in texts.items() if any(row_texts)},
         _FROM_BEST,
         records,
     )
 
 
-def _distance_text(entry: FromBest, metric: Number) -> str:
-    text = number(entry.difference, metric, sign=True)
-    if entry.interval is None:
+def _distances(table: ResultTable, column: int, metric: Number) -> dict[str, FromBest]:
+    """Compare each ranked algorithm of a column with the best of the others, by label."""
+    values: dict[str, Seeds] = {}
+    for row in table.rows:
+        cell = row.cells[column]
+        if cell.rank is not None and cell.competes and cell.seeds:
+            values[row.label] = cell.seeds
+    if not metric.better or not metric.differs_by_seed or len(values) < 2:
+        return {}
+    distances = from_best(values, metric.higher_is_better)
+    return {distance.algorithm: distance for distance in distances}
+
+
+def _distance_text(distance: FromBest, metric: Number) -> str:
+    text = number(distance.difference, metric, sign=True)
+    if distance.interval is None:
         return f"{text} not tested"
-    mark = EXCLUDED if entry.excluded else ""
-    return text + interval_text(entry.interval, metric) + mark
+    mark = EXCLUDED if distance.excluded else ""
+    return text + interval_text(distance.interval, metric) + mark
 
 
-def _distance_record(table: Table, head: Head, entry: FromBest) -> Mapping[str, Any]:
+def _distance_record(table: ResultTable, head: Head, distance: FromBest) -> Mapping[str, Any]:
     return {
-        **_place(table, head),
-        "algorithm": entry.algorithm,
+        **_column_fields(table, head),
+        "algorithm": distance.algorithm,
         "reference": BEST,
-        "difference": entry.difference,
-        **limits(entry.interval),
-        "excluded": entry.excluded,
+        "difference": distance.difference,
+        **limits(distance.interval),
+        "excluded": distance.excluded,
     }
 
 
-def _place(table: Table, head: Head) -> dict[str, Any]:
+def _column_fields(table: ResultTable, head: Head) -> dict[str, Any]:
     """Return what a record says of the column: table, setting and metric."""
     return {
         "table": table.title,
@@ -173,11 +198,14 @@ def _place(table: Table, head: Head) -> dict[str, Any]:
 
 
 def matching_label(labels: Sequence[str], reference: str) -> str | None:
-    """Find the label that `reference` means: the same label, else its only variant, such as `moon (+head)`."""
+    """Find the label that `reference` means.
+
+    It is the same label, or else the only variant of it, such as `moon (+head)`.
+    """
     if reference in labels:
         return reference
-    variants = dict.fromkeys(label for label in labels if label.startswith(f"{reference} (+"))
-    return next(iter(variants)) if len(variants) == 1 else None
+    variants = {label for label in labels if label.startswith(f"{reference} (+")}
+    return variants.pop() if len(variants) == 1 else None
 
 
 def _difference_text(test: Comparison, metric: Number) -> str:
@@ -198,9 +226,9 @@ def p_text(p: float) -> str:
     return f"{p:.3g}" if two == "0.05" else two
 
 
-def _difference_record(table: Table, head: Head, comparison: Comparison) -> Mapping[str, Any]:
+def _difference_record(table: ResultTable, head: Head, comparison: Comparison) -> Mapping[str, Any]:
     return {
-        **_place(table, head),
+        **_column_fields(table, head),
         "algorithm": comparison.algorithm,
         "reference": comparison.reference,
         "difference": comparison.difference,

@@ -27,7 +27,7 @@ _MANIFEST_BYTES = 2**28  # of a million clients
 
 
 def folders(out: Path) -> list[Path]:
-    """List the folders in `OUT/state` that are no hidden ones, sorted, and links in their place."""
+    """List the folders in `OUT/state`, sorted, without hidden ones; links count as folders."""
     paths = part_of(out, FOLDER).glob("[!.]*")
     return sorted(path for path in paths if path.is_symlink() or path.is_dir())
 
@@ -37,11 +37,12 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: the folder is a link, or the manifest no regular file, or no object.
+        ValueError: the folder is a link, or the manifest is no regular file, or no object.
         RecursionError: its JSON is nested too deep.
     """
     try:
-        text = read_regular(part_of(folder.parent, folder.name) / MANIFEST, _MANIFEST_BYTES)
+        state = part_of(folder.parent, folder.name)
+        text = read_regular(state / MANIFEST, _MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     manifest = json.loads(text)
@@ -68,12 +69,14 @@ def files_of(manifest: Any) -> dict[str, str]:
 
     Raises ValueError for other names or values.
     """
-    sums = manifest.get("sha256") if isinstance(manifest, dict) else None
-    memories = manifest.get("memories") if isinstance(manifest, dict) else None
+    fields = manifest if isinstance(manifest, dict) else {}
+    sums = fields.get("sha256")
+    memories = fields.get("memories")
     if not isinstance(sums, dict) or not isinstance(memories, dict):
         raise ValueError("it does not list its files")
     for name, digest in sums.items():
-        if not FILE.fullmatch(name) or not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        is_digest = isinstance(digest, str) and _SHA256.fullmatch(digest)
+        if not FILE.fullmatch(name) or not is_digest:
             raise ValueError(f"it names {name!r}, which is no file of a state")
     for name in (manifest.get("server"), *filter(None, memories.values())):
         if not isinstance(name, str) or name not in sums:
@@ -83,8 +86,12 @@ def files_of(manifest: Any) -> dict[str, str]:
     return sums
 
 
+def _is_of_state(name: str) -> bool:
+    return name == MANIFEST or bool(FILE.fullmatch(name) or TEMPORARY.fullmatch(name))
+
+
 def remove(folder: Path, kept: Collection[str] = ()) -> None:
-    """Delete the files of a state but those `kept`, the manifest first, and an empty folder.
+    """Delete the files of a state except `kept`, the manifest first, and the folder if it is empty.
 
     Nothing is deleted through a link, and no file that a state does not have.
 
@@ -95,11 +102,8 @@ def remove(folder: Path, kept: Collection[str] = ()) -> None:
     folder = part_of(folder.parent, folder.name)
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in sorted(folder.iterdir(), key=lambda path: path.name != MANIFEST):
-            ours = (
-                path.name == MANIFEST or FILE.fullmatch(path.name) or TEMPORARY.fullmatch(path.name)
-            )
-            if ours and path.name not in kept:
+            if path.name not in kept and _is_of_state(path.name):
                 path.unlink(missing_ok=True)
     if not kept:
-        with suppress(OSError):  # files of others are in it
+        with suppress(OSError):  # it has other files
             folder.rmdir()

@@ -22,7 +22,7 @@ from leaderboards.rows.files import (
 )
 
 
-def test_it_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+def test_a_written_file_replaces_anything(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with path.open("rb") as reader:
@@ -50,7 +50,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_it_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+def test_a_written_file_follows_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         with atomic_file(tmp_path / "file"):

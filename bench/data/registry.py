@@ -1,4 +1,4 @@
-"""The table of data sets: facts of each that need no reading.
+"""The registry of data sets: facts of each that need no reading.
 
 Imports neither torch nor ray, nor numpy.
 """
@@ -22,39 +22,51 @@ class DatasetInfo:
     """Facts of a data set that need no reading.
 
     Args:
+        name: in commands and rows.
+        title: in print.
+        num_classes: classes C; labels are 0 to C - 1.
+        input_shape: channels, rows, columns of images; tokens of the longest text; numbers of a
+            vector.
+        train_size: samples of the training part; an estimate for FEMNIST's letters and digits.
+        test_size: samples of the test part, likewise.
+        scale: largest pixel value; pixel / scale lies in [0, 1].
         normalizations: by rule of `Setting.normalization`, mean and standard deviation of each
             channel, in units of pixel / scale; texts and vectors have none.
+        loader: where its `Loader` is, as "module:name".
+        flip: whether a mirrored image still shows the same class.
+        groups: what a training sample comes from, one of `GROUPS`; empty if that is not known.
+        download: bytes to fetch if nothing is here yet; 0 for none, None if only the host knows.
+        kind: what a sample is: `images`, `texts` (token ids) or `vectors`.
     """
 
     name: str
     title: str
-    num_classes: int  # classes C; labels are 0 to C - 1
-    input_shape: tuple[
-        int, ...
-    ]  # channels, rows, columns of images; tokens of the longest text; numbers of a vector
-    train_size: int  # and test_size: samples; an estimate for FEMNIST's letters and digits
+    num_classes: int
+    input_shape: tuple[int, ...]
+    train_size: int
     test_size: int
-    scale: int  # largest pixel value; pixel / scale lies in [0, 1]
+    scale: int
     normalizations: Mapping[str, Normalization] = field(hash=False)
-    loader: str  # where its `Source` is, as "module:name"
-    flip: bool  # whether a mirrored image still shows the same class
-    groups: str = (
-        ""  # what a training sample comes from, one of `GROUPS`; empty if that is not known
-    )
-    download: int | None = (
-        None  # bytes to fetch if nothing is here yet; 0 for none, None if only the host knows
-    )
-    kind: str = "images"  # what a sample is: `images`, `texts` (token ids) or `vectors`
+    loader: str
+    flip: bool
+    groups: str = ""
+    download: int | None = None
+    kind: str = "images"
 
     def normalization(self, rule: str) -> Normalization:
-        """Return the mean and standard deviation of each channel under `rule`, in pixel / scale; raises UsageError."""
+        """Return mean and standard deviation of each channel under `rule`, in pixel / scale.
+
+        Raises UsageError for an unknown rule.
+        """
         if rule in self.normalizations:
             return self.normalizations[rule]
         rules = ", ".join(self.normalizations)
         raise UsageError(f"normalization must be one of {rules} for {self.name}, got {rule!r}")
 
     def sized(self, image_size: str) -> DatasetInfo:
-        """Return the entry with images of the size that `Setting.image_size` names; itself if they have it.
+        """Return the entry with images of the size that `Setting.image_size` names.
+
+        It is the entry itself if its images have that size.
 
         Raises UsageError if the images are too large to be padded.
         """
@@ -63,8 +75,8 @@ class DatasetInfo:
         channels, rows, columns = self.input_shape
         if image_size == "pad32" and max(rows, columns) > SIDE:
             raise UsageError(
-                f"image_size=pad32 pads images to {SIDE}x{SIDE}, those of {self.name} have {rows}x{columns}: "
-                f"use own or resize32"
+                f"image_size=pad32 pads images to {SIDE}x{SIDE}, those of {self.name} have "
+                f"{rows}x{columns}: use own or resize32"
             )
         return replace(self, input_shape=(channels, SIDE, SIDE))
 
@@ -83,7 +95,11 @@ def _images(
     flip: bool = False,
     groups: str = "",
 ) -> DatasetInfo:
-    """Make the entry of an image data set: `sizes` of both parts, `loader` in this package, `rules` besides `none`."""
+    """Make the entry of an image data set.
+
+    `sizes` are those of both parts, `loader` is in this package, and `rules` has the normalisations
+    besides `none`.
+    """
     channels = input_shape[0]
     normalizations = {**rules, "none": ((0.0,) * channels, (1.0,) * channels)}
     loader = f"bench.data.{loader}"
@@ -136,7 +152,8 @@ def _standard(mean: tuple[float, ...], deviation: tuple[float, ...]) -> dict[str
 # pixels from -1 to 1. The other rules have the figures of the code of FedGKD (Yao et al. 2021),
 # FedMA (Wang et al. 2020), FedMAX (Chen et al. 2020), FedGen (Zhu et al. 2021) and FedKF (Zhou et
 # al. 2022); on CIFAR-100 FedMA's and FedKF's are CIFAR-10's.
-_GREY, _RGB = _standard((0.5,), (0.5,)), _standard((0.5,) * 3, (0.5,) * 3)
+_GREY = _standard((0.5,), (0.5,))
+_RGB = _standard((0.5,) * 3, (0.5,) * 3)
 _CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 _CIFAR10_STD_OF_BATCHES = (0.2023, 0.1994, 0.2010)
 _LETTERS = {
@@ -155,8 +172,10 @@ _CIFAR100 = {
     "fedma": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
     "fedkf": (_CIFAR10_MEAN, _CIFAR10_STD_OF_BATCHES),
 }
-_DIGITS, _MNIST = _standard((0.3058,), (0.3766,)), _standard((0.1307,), (0.3081,))
-_FASHION, _KMNIST = _standard((0.2860,), (0.3530,)), _standard((0.1918,), (0.3483,))
+_DIGITS = _standard((0.3058,), (0.3766,))
+_MNIST = _standard((0.1307,), (0.3081,))
+_FASHION = _standard((0.2860,), (0.3530,))
+_KMNIST = _standard((0.1918,), (0.3483,))
 _USPS = _standard((0.2539,), (0.3842,))
 _SVHN = _standard((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
 _TINY = {

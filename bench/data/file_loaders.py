@@ -1,4 +1,4 @@
-"""Sources of published files: error handling around every reader, checks of the data read, and the prepared copy.
+"""Loaders of published files: errors of readers, checks of the data read, the prepared copy.
 
 A prepared copy is a folder of memory-mapped .npy files, made anew whenever in doubt. It never
 causes an error: if the folder cannot be written, or its content has changed, the originals are
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,30 +29,24 @@ from bench.errors import EnvironmentProblem, with_its_kind
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
-    from bench.data.table import DatasetInfo
+    from bench.data.dataset import Inputs, Labels
+    from bench.data.registry import DatasetInfo
 
 # Increment it when the files below change their meaning, so that older copies are not taken for new
-# ones.
+# copies.
 LAYOUT = 1
-ARRAYS = (
-    "train_x",
-    "train_y",
-    "test_x",
-    "test_y",
-    "train_groups",
-    "test_groups",
-)  # not every data set has groups
+# Not every data set has groups.
+ARRAYS = ("train_x", "train_y", "test_x", "test_y", "train_groups", "test_groups")
 META = "meta.json"
 
-Stamp = list[
-    list[str | int]
-]  # path, size and modification time of each file; equal stamps mean unchanged files
+# Path, size and modification time of each file; equal stamps mean unchanged files.
+Stamp = list[list[str | int]]
 
 _log = logging.getLogger(__name__)
 
 
-class PreparedSource(ABC):
-    """A `Source` that keeps a prepared copy of the data that it has read.
+class PreparedLoader(ABC):
+    """A `Loader` that keeps a prepared copy of the data that it has read.
 
     Attributes:
         info: its entry in `DATASETS`, with which every part is compared.
@@ -75,7 +70,10 @@ class PreparedSource(ABC):
 
     @abstractmethod
     def parse(self, folder: Path) -> Dataset:
-        """Read the data set from the files in `folder`, all of them present; may raise any error if one is damaged."""
+        """Read the data set from the files in `folder`, all of them present.
+
+        It may raise any error if a file is damaged.
+        """
 
     @abstractmethod
     def present(self, folder: Path) -> list[Path]:
@@ -87,11 +85,15 @@ class PreparedSource(ABC):
 
     @abstractmethod
     def identity(self) -> list[str]:
-        """List all that a prepared copy depends on besides the files' size and time, such as their checksums."""
+        """List what a prepared copy depends on besides the files' size and time.
+
+        Their checksums are an example.
+        """
 
     def place(self) -> Path:
         """Return the folder of the prepared copy; it need not exist."""
-        key = sha256("\n".join([str(LAYOUT), *self.identity()]).encode()).hexdigest()[:12]
+        text = "\n".join([str(LAYOUT), *self.identity()])
+        key = sha256(text.encode()).hexdigest()[:12]
         return cache_dir() / f"{self.name}-{key}"
 
     def lacking(self, folder: Path) -> MissingData:
@@ -103,7 +105,7 @@ class PreparedSource(ABC):
         return []
 
     def read(self, folder: Path) -> Dataset:
-        """Read the data set from its prepared copy if there is one, else from the original files.
+        """Read the data set from its prepared copy, or from the original files if there is none.
 
         Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published
         one.
@@ -111,12 +113,15 @@ class PreparedSource(ABC):
         if self.missing(folder):
             raise self.lacking(folder)
         files = self.present(folder)
-        status = [(str(file), file.stat()) for file in files]
-        stamp: Stamp = [[path, stat.st_size, stat.st_mtime_ns] for path, stat in status]
+        stamp: Stamp = []
+        for file in files:
+            status = file.stat()
+            stamp.append([str(file), status.st_size, status.st_mtime_ns])
         copy = read_copy(self.place(), self.name, stamp)
         if copy is not None:
             return copy
-        with self.reading(files[0] if len(files) == 1 else files[0].parent, folder):
+        named = files[0] if len(files) == 1 else files[0].parent
+        with self.reading(named, folder):
             for original in self.originals(folder):
                 original.verify(folder, self.name)
             dataset = self.parse(folder)
@@ -126,7 +131,10 @@ class PreparedSource(ABC):
 
     @contextmanager
     def reading(self, file: Path, folder: Path) -> Iterator[None]:
-        """Turn any error of a reader into an `EnvironmentProblem` that names the file and the next step."""
+        """Turn any error of a reader into an `EnvironmentProblem`.
+
+        It names the file and the next step.
+        """
         try:
             yield
         except EnvironmentProblem:
@@ -134,41 +142,44 @@ class PreparedSource(ABC):
         except Exception as problem:
             size = f"{file.stat().st_size:,} bytes: " if file.is_file() else ""
             raise EnvironmentProblem(
-                f"{file}: expected {self.form}, found {size}{with_its_kind(problem)}; {mending(self.name, folder)}"
+                f"{file}: expected {self.form}, found {size}{with_its_kind(problem)}; "
+                f"{mending(self.name, folder)}"
             ) from problem
 
     def _check(self, dataset: Dataset) -> None:
-        """Compare sizes, shapes and labels with the table; raises ValueError."""
-        for part, x, labels, count in (
-            ("training", dataset.train_x, dataset.train_y, self.info.train_size),
-            ("test", dataset.test_x, dataset.test_y, self.info.test_size),
-        ):
-            expected = count if self.counted else max(len(labels), 1)
-            if not len(x) == len(labels) == expected:
-                raise ValueError(
-                    f"{len(x):,} samples and {len(labels):,} labels of {expected:,} in the {part} part"
-                )
-            images = self.info.kind == "images"
-            if x.ndim < 2 or (
-                images and (x.shape[1:] != self.info.input_shape or x.dtype != np.uint8)
-            ):
-                raise ValueError(
-                    f"{part} samples of shape {x.shape[1:]} ({x.dtype}), not {self.info.input_shape}"
-                )
-            if labels.min() < 0 or labels.max() >= self.info.num_classes:
-                last = self.info.num_classes - 1
-                raise ValueError(
-                    f"{part} labels {labels.min()} to {labels.max()} that must be in [0, {last}]"
-                )
-            if images and self.counted and len(np.unique(labels)) < self.info.num_classes:
-                raise ValueError(
-                    f"{len(np.unique(labels))} of {self.info.num_classes} classes in the {part} part"
-                )
+        """Compare sizes, shapes and labels with the registry; raises ValueError."""
+        info = self.info
+        self._check_part("training", dataset.train_x, dataset.train_y, info.train_size)
+        self._check_part("test", dataset.test_x, dataset.test_y, info.test_size)
+
+    def _check_part(self, part: str, x: Inputs, labels: Labels, count: int) -> None:
+        info = self.info
+        expected = count if self.counted else max(len(labels), 1)
+        if not len(x) == len(labels) == expected:
+            raise ValueError(
+                f"{len(x):,} samples and {len(labels):,} labels of {expected:,} in the {part} part"
+            )
+        are_images = info.kind == "images"
+        right_images = x.shape[1:] == info.input_shape and x.dtype == np.uint8
+        if x.ndim < 2 or (are_images and not right_images):
+            raise ValueError(
+                f"{part} samples of shape {x.shape[1:]} ({x.dtype}), not {info.input_shape}"
+            )
+        lowest = labels.min()
+        highest = labels.max()
+        if lowest < 0 or highest >= info.num_classes:
+            last = info.num_classes - 1
+            raise ValueError(f"{part} labels {lowest} to {highest} that must be in [0, {last}]")
+        classes = len(np.unique(labels))
+        if are_images and self.counted and classes < info.num_classes:
+            raise ValueError(f"{classes} of {info.num_classes} classes in the {part} part")
 
 
 @dataclass(frozen=True)
-class FileSource(PreparedSource):
-    """A `PreparedSource` of published files, or of others in their place: tables of the Hugging Face hub by default.
+class FileLoader(PreparedLoader):
+    """A `PreparedLoader` of published files, or of substitutes in their place.
+
+    By default the tables of the Hugging Face hub are substitutes.
 
     Args:
         archive: an archive of `files`, from which `fetch` unpacks them; a zip archive, unless they
@@ -187,7 +198,10 @@ class FileSource(PreparedSource):
     configuration: str = ""
 
     def tables(self, folder: Path) -> list[list[Path]]:
-        """Find the hub's tables of each part; [] if some are missing, or the published files are present."""
+        """Find the hub's tables of each part.
+
+        The result is empty if some are missing, or if the published files are present.
+        """
         if not self.repository or self._complete(folder):
             return []
         tables = [
@@ -197,12 +211,15 @@ class FileSource(PreparedSource):
         return tables if all(tables) else []
 
     def _complete(self, folder: Path) -> bool:
-        """Tell whether all files are present that others may replace."""
+        """Tell whether all files are present that substitutes may replace."""
         return all(file.find(folder) for file in self.files if not file.repository)
 
     def substitutes(self, folder: Path) -> list[Path]:
-        """List the files that are read in place of the published ones; [] if there are none, or those are present."""
-        return [table for part in self.tables(folder) for table in part]
+        """List the files that are read in place of the published files.
+
+        The result is empty if there are none, or if the published files are present.
+        """
+        return list(chain.from_iterable(self.tables(folder)))
 
     def accepted(self) -> list[str]:
         """Describe what may lie in the place of the published files, for messages."""
@@ -218,16 +235,17 @@ class FileSource(PreparedSource):
 
     def present(self, folder: Path) -> list[Path]:
         """List the files that are present; substitutes replace the data set's own files."""
-        others = self.substitutes(folder)
-        files = [file for file in self.files if file.repository or not others]
-        places = [place for file in files if (place := file.find(folder))]
-        return [*places, *others]
+        substitutes = self.substitutes(folder)
+        files = [file for file in self.files if file.repository or not substitutes]
+        places = [file.find(folder) for file in files]
+        return [*filter(None, places), *substitutes]
 
     def missing(self, folder: Path) -> list[str]:
-        """List the files that are missing, unless others replace them."""
+        """List the files that are missing, unless substitutes replace them."""
         absent = [file for file in self.files if not file.find(folder)]
-        others = absent and self.substitutes(folder)
-        return [file.path for file in absent if file.repository or not others]
+        if absent and self.substitutes(folder):
+            absent = [file for file in absent if file.repository]  # which nothing replaces
+        return [file.path for file in absent]
 
     def originals(self, folder: Path) -> list[Original]:
         """List the files that are compared with their checksums."""
@@ -239,29 +257,38 @@ class FileSource(PreparedSource):
         return [file.md5 or file.path for file in self.files]
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files into `folder`; of several processes one does it and the others wait.
+        """Bring the missing files into `folder`.
 
-        An archive in `folder` is used, even if `offline`; else it is downloaded. Existing files are
-        kept. Raises MissingData if files are still missing, EnvironmentProblem if a download fails
-        or an archive is damaged.
+        If several processes ask for them, one brings them and the others wait. An archive in
+        `folder` is used, even if `offline`; without it, the archive is downloaded. Existing files
+        stay as they are.
+
+        Raises:
+            MissingData: files are still missing.
+            EnvironmentProblem: a download fails, or an archive is damaged.
         """
         archive = self.archive and self.archive.find(folder)
         if archive or not offline:
             with fetching(self.name, self.title, folder):
                 if not offline:
                     self.download(folder)
-                if archive and (missing := self.missing(folder)):
+                missing = self.missing(folder)
+                if archive and missing:
                     unpack(archive, missing, folder, self.name)
         if self.missing(folder):
             raise self.lacking(folder)
 
     def download(self, folder: Path) -> None:
-        """Download the missing files, those without an address in their archive, which is deleted afterwards."""
+        """Download the missing files.
+
+        Files without an address are in an archive, which is deleted when they are unpacked.
+        """
         missing = self.missing(folder)
         for file in self.files:
             if file.path in missing and (file.url or file.repository):
                 file.download(folder)
-        if self.archive and not self.archive.find(folder) and (missing := self.missing(folder)):
+        missing = self.missing(folder)
+        if missing and self.archive and not self.archive.find(folder):
             archive = self.archive.download(folder)
             try:
                 unpack(archive, missing, folder, self.name)
@@ -273,34 +300,33 @@ class FileSource(PreparedSource):
 
 
 def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
-    """Read the copy of a data set in the folder `place`; None if there is none of these originals, or it is damaged."""
+    """Read the copy of a data set in the folder `place`.
+
+    None if there is no copy of these originals, or if it is damaged.
+    """
     try:
         meta: dict[str, Any] = json.loads((place / META).read_text())
         if meta["originals"] != originals:
             raise ValueError("the original files have changed")
         arrays = {}
         for array, crc in meta["crc32"].items():
-            if _crc(place / f"{array}.npy") != crc:
+            file = place / f"{array}.npy"
+            if _crc(file) != crc:
                 raise ValueError(f"{array}.npy has changed")
-            arrays[array] = np.asarray(
-                np.load(place / f"{array}.npy", mmap_mode="r", allow_pickle=False)
-            )
+            mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+            arrays[array] = np.asarray(mapped)
         return Dataset(name=name, **arrays, hash=str(meta["hash"]))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as problem:  # missing, foreign, cut off, changed
+    # The copy is missing, foreign, cut off or changed.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         _log.debug("no prepared copy in %s: %s", place, problem)
         return None
 
 
 def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
-    """Write a copy; several processes may do so at once, and a folder that cannot be written is left alone.
+    """Write a copy of a data set.
 
-    `originals` is the stamp of the original files, taken before they were read.
+    Several processes may do so at once. A folder that cannot be written is left alone. `originals`
+    is the stamp of the original files, taken before they were read.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -310,7 +336,7 @@ def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
                 np.save(file, getattr(dataset, name), allow_pickle=False)
         sums = {name: _crc(place / f"{name}.npy") for name in names}
         text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
-        # Last, because it vouches for the others.
+        # Last, because it vouches for the arrays.
         with atomic_file(place / META) as file:
             file.write(text.encode())
     except OSError as problem:

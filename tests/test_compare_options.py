@@ -87,7 +87,7 @@ def test_two_folders_are_one_leaderboard(out, tmp_path, capsys):
     assert {row["n"] for row in both} == {"3"}
 
 
-def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
+def test_across_folders_a_finished_row_counts(tmp_path):
     setting = {"dataset": "cifar10", "alpha": 0.1}
     Store(tmp_path / "a").write(failed_row("fedavg", {}, setting), [])
     Store(tmp_path / "b").write(make_row("fedavg", {}, setting), curve_to(50))
@@ -111,7 +111,7 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
 
 
 @pytest.mark.parametrize(("metric", "tested"), [("best", True), ("up", False)])
-def test_ranks_and_differences_of_costs_claim_no_test(out, capsys, metric, tested):
+def test_costs_are_compared_without_tests(out, capsys, metric, tested):
     request = ("--metric", metric, "--reference", "fedavg")
     rows = csv_of(out, capsys, *request)
     assert rows
@@ -122,7 +122,7 @@ def test_ranks_and_differences_of_costs_claim_no_test(out, capsys, metric, teste
     assert ("paired t test" in differences) is tested
 
 
-def test_variance_between_clients_is_ranked_over_seeds_as_accuracies_are(tmp_path, capsys):
+def test_client_variance_is_ranked_over_seeds(tmp_path, capsys):
     store = Store(tmp_path)
     for algorithm, seeds in (("fedavg", 1), ("fedprox", 3), ("fedgkd", 3)):
         for seed in range(seeds):
@@ -155,7 +155,7 @@ def test_other_fields_stand_side_by_side(tmp_path, capsys):
     assert "α = 0.1" in shown.splitlines()[0]
 
 
-def test_models_side_by_side_are_in_one_row_with_their_variants(tmp_path, capsys):
+def test_models_side_by_side_share_rows(tmp_path, capsys):
     models = {"cnn": 0.5, "cnn+head": 0.6, "mlp": 0.7, "mlp+head": 0.8}
     for model, value in models.items():
         Store(tmp_path).write(
@@ -176,7 +176,7 @@ def test_models_side_by_side_are_in_one_row_with_their_variants(tmp_path, capsys
     assert row["variant"] == "cnn+head"
 
 
-def test_a_folder_of_stopped_runs_has_a_table(tmp_path, capsys):
+def test_stopped_runs_have_a_table(tmp_path, capsys):
     for mu in (0.1, 1.0):
         Store(tmp_path).write(failed_row("fedprox", {"mu": mu}, status="stopped", error=None), [])
     assert main(["--out", str(tmp_path)]) == 0
@@ -193,7 +193,7 @@ def test_where_filters_by_any_field(out, capsys):
 # --- metrics off curves
 
 
-def test_accuracy_at_a_round_and_costs_until_a_target(out, capsys):
+def test_accuracies_at_rounds_costs_until_targets(out, capsys):
     # Seeds end at 50, 52 and 54 %, one more a round: at round 4 they are at 44, 46 and 48, at 50 %
     # in rounds 10, 8, 6.
     expected = {"accuracy@4": 0.46, "rounds@50": 8, "comms@50": 8, "up@50": 8e6, "steps@50": 400}
@@ -201,7 +201,7 @@ def test_accuracy_at_a_round_and_costs_until_a_target(out, capsys):
     assert {row["metric"]: float(row["mean"]) for row in rows} == pytest.approx(expected)
 
 
-def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
+def test_a_missed_target_has_no_mean(out, capsys):
     (row,) = csv_of(out, capsys, "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52")
     assert (row["state"], row["mean"], row["n"]) == ("unreached", "", "3")
     assert (
@@ -215,7 +215,7 @@ def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
 # --- statistics
 
 
-def test_a_large_spread_does_not_move_an_algorithm_up(tmp_path, capsys):
+def test_a_large_spread_raises_no_rank(tmp_path, capsys):
     """Rows stand by their means, although no test tells the one whose seeds differ most from the best."""
     store = Store(tmp_path)
     values = {
@@ -289,7 +289,7 @@ def test_pooled_over_cells_by_hand(out, capsys):
     assert found["fedavg"]["probability_of_improvement"] == ""
 
 
-def test_scores_over_cells_are_normalised_by_the_references(tmp_path, capsys):
+def test_references_normalise_scores_over_cells(tmp_path, capsys):
     """In each cell local is 0 and centralized 1, however hard the cell is."""
     ends = {0.1: (0.10, 0.50), 1.0: (0.60, 0.80)}  # of local and centralized, by alpha
     for alpha, (low, high) in ends.items():
@@ -324,7 +324,7 @@ def test_pooled_differences_are_no_rows_of_csv(out, capsys):
     assert {"partitions", "average_rank", "p_holm"} <= kinds
 
 
-def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
+def test_untitled_differences_make_several_cells(tmp_path, capsys):
     for lr in (0.01, 0.1):
         for name in ("fedavg", "fedprox"):
             for seed in range(3):
@@ -431,7 +431,7 @@ def test_two_runs_are_held_against_each_other(out, capsys, tmp_path):
     assert "+0.1" in shown
 
 
-def test_a_run_is_held_against_a_papers_setting(out, capsys):
+def test_diff_reads_a_papers_setting(out, capsys):
     key = Store(out).runs()["run_key"].iloc[0]
     assert main(["diff", key, "fedcad/cifar10", "--out", str(out), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -442,7 +442,7 @@ def test_a_run_is_held_against_a_papers_setting(out, capsys):
 
 
 @pytest.mark.parametrize("start", ["xyz", ""])
-def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
+def test_diff_and_reproduce_find_runs_alike(out, capsys, start):
     said = refused(capsys, "diff", start, "fedcad/cifar10", "--out", str(out))
     assert reproduce([start, "--out", str(out)]) == 2
     assert capsys.readouterr().err == said
@@ -450,7 +450,7 @@ def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
 
 
 @pytest.mark.parametrize("folder", ["", "nowhere"])
-def test_a_papers_table_stands_alone_where_nothing_was_run(folder, tmp_path, capsys):
+def test_a_papers_table_needs_no_runs(folder, tmp_path, capsys):
     table = [
         "--paper",
         "fedgkd",

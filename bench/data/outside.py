@@ -1,7 +1,8 @@
-"""Data sets of other packages: each a `DatasetInfo` at an entry point in `fedkd_bench.datasets`, or at `module:name`.
+"""Data sets of other packages, each described by a `DatasetInfo`.
 
-Its `loader` names a `Source`, or simply a function that returns arrays, which are checked before
-training. Mistakes in the entry and in such a function are UsageErrors.
+It is at an entry point in `fedkd_bench.datasets`, or at `module:name`. Its `loader` names a
+`Loader`, or simply a function that returns arrays, which are checked before training. Mistakes in
+the entry and in such a function are UsageErrors.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from algorithms.entry_points import Kind, fingerprint
-from bench.data.dataset import Dataset, MissingData, Source
+from bench.data.dataset import Dataset, Loader, MissingData
 from bench.data.download import data_dir
-from bench.data.table import GROUPS, DatasetInfo
+from bench.data.registry import GROUPS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.rows.schema import digest
 
@@ -32,7 +33,8 @@ KIND = Kind("data set", "fedkd_bench.datasets", UsageError)
 KINDS = {"images": 3, "texts": 1, "vectors": 1}  # kind of samples -> length of their `input_shape`
 DTYPES: dict[str, type[np.generic]] = {"images": np.uint8, "texts": np.int32, "vectors": np.float32}
 FIXES = {
-    "images": "images are whole numbers, 0 to `scale`: np.round(255 * x).astype(np.uint8) for x in [0, 1], scale=255",
+    "images": "images are whole numbers, 0 to `scale`: "
+    "np.round(255 * x).astype(np.uint8) for x in [0, 1], scale=255",
     "texts": "texts are token ids, whole numbers",
     "vectors": "vectors are numbers",
 }
@@ -40,7 +42,10 @@ FIXES = {
 
 @cache
 def find(name: str) -> DatasetInfo | None:
-    """Return the entry of a data set from outside, under the name that was typed; None if there is none."""
+    """Return the entry of a data set from outside, under the name that was typed.
+
+    None if there is none.
+    """
     path = KIND.path(name)
     if path is None:
         return None
@@ -52,30 +57,29 @@ def find(name: str) -> DatasetInfo | None:
 
 
 @cache
-def source(name: str) -> Source:
-    """Return the source of a data set from outside."""
+def loader(name: str) -> Loader:
+    """Return the loader of a data set from outside."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
     loaded = KIND.load(name, info.loader)
-    if not isinstance(loaded, type) and all(
-        hasattr(loaded, method) for method in ("read", "missing", "fetch")
-    ):
-        return cast(Source, loaded)
+    has_methods = all(hasattr(loaded, method) for method in ("read", "missing", "fetch"))
+    if has_methods and not isinstance(loaded, type):
+        return cast(Loader, loaded)
     return Arrays(info, loaded)
 
 
 @cache
 def version(name: str) -> str | None:
-    """Return the part of a run key that identifies the data of a data set from outside; None if there is none so named.
+    """Return the part of a run key that identifies the data of a data set from outside.
 
-    If a function returns the arrays, they and the entry are hashed: an edit that leaves the data
-    alone changes nothing, a changed file does. Of a `Source` the code is hashed, because its files
-    may arrive only after planning.
+    None if there is none of that name. If a function returns the arrays, they and the entry are
+    hashed: an edit that leaves the data alone changes nothing, a changed file does. Of a `Loader`
+    the code is hashed, because its files may arrive only after planning.
     """
     info = find(name)
     if info is None:
         return None
-    data = source(name)
+    data = loader(name)
     if isinstance(data, Arrays):
         try:
             return content_version(info, data.read(data_dir()).hash)
@@ -98,7 +102,7 @@ def content_version(info: DatasetInfo, content: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The `Source` of a data set that a function returns as arrays.
+    """The `Loader` of a data set that a function returns as arrays.
 
     It needs no folder and no network.
 
@@ -113,7 +117,10 @@ class Arrays:
     function: Callable[[], Any]
 
     def read(self, folder: Path) -> Dataset:
-        """Return the data set, with copies of the arrays; raises MissingData if the function did not find a file."""
+        """Return the data set, with copies of the arrays.
+
+        Raises MissingData if the function did not find a file.
+        """
         return self.dataset
 
     def missing(self, folder: Path) -> list[str]:
@@ -151,10 +158,11 @@ class Arrays:
             raise self._problem(
                 f"its function must give the training and the test part, got {type(parts).__name__}"
             )
-        train, test = (
-            self._checked_part(*part) for part in zip(("train", "test"), parts, strict=True)
+        train_x, train_y, train_groups = self._checked_part("train", parts[0])
+        test_x, test_y, test_groups = self._checked_part("test", parts[1])
+        return Dataset.of(
+            self.info.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups
         )
-        return Dataset.of(self.info.name, train[:2], test[:2], train[2], test[2])
 
     def _checked_part(self, part: str, values: Any) -> tuple[NDArray[Any], Labels, Groups | None]:
         """Check one part and copy it, so that nobody else can write to it."""
@@ -175,7 +183,8 @@ class Arrays:
         return self._checked_samples(f"{part} x", arrays[0]), labels, groups
 
     def _checked_samples(self, what: str, x: NDArray[Any]) -> NDArray[Any]:
-        kind, shape = self.info.kind, self.info.input_shape
+        kind = self.info.kind
+        shape = self.info.input_shape
         if x.shape[1:] != shape:
             raise self._problem(f"{what} must be (N, {', '.join(map(str, shape))}), got {x.shape}")
         if x.dtype.kind not in ("iuf" if kind == "vectors" else "iu"):
@@ -190,7 +199,7 @@ class Arrays:
     def _checked_numbers(
         self, what: str, values: NDArray[Any], count: int | None = None
     ) -> NDArray[np.int64]:
-        """Return (N,) whole numbers from 0, below `count`; raise UsageError for others."""
+        """Return (N,) whole numbers from 0, below `count`; raises UsageError for other values."""
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
             raise self._problem(
                 f"{what} must be whole numbers of shape (N,), got {values.dtype} of {values.shape}"
@@ -207,34 +216,49 @@ class Arrays:
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
-    """Return each rule for an entry, beginning with a field's name -> whether the entry breaks it."""
-    shape, kind = info.input_shape, info.kind
+    """Return each rule for an entry -> whether the entry breaks it.
+
+    A rule begins with the name of a field.
+    """
+    kind = info.kind
+    shape = info.input_shape
     numbers = KINDS.get(kind, 0)
+    kinds = ", ".join(KINDS)
+    groups = ", ".join(map(repr, GROUPS))
     shape_fits = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))
-    try:
-        rules_fit = "none" in info.normalizations
-        if kind == "images":
-            rules = info.normalizations.values()
-            rules_fit = bool(rules) and all(
-                len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules
-            )
-    except (TypeError, ValueError, AttributeError):
-        rules_fit = False
+    shape_rule = (
+        f"input_shape must be {numbers} whole numbers > 0 for {kind}, "
+        "as (channels, rows, columns) or (length,)"
+    )
+    normalizations_rule = (
+        "normalizations must map a rule to a mean and a deviation > 0 for each channel, "
+        'or be {"none": ((), ())}'
+    )
+    has_classes = _positive(info.num_classes) and info.num_classes > 1
+    has_scale = _positive(info.scale) and info.scale <= 255
     return {
-        f"kind must be one of {', '.join(KINDS)}": kind not in KINDS,
-        f"input_shape must be {numbers} whole numbers > 0 for {kind}, as (channels, rows, columns) or (length,)": (
-            not shape_fits
-        ),
+        f"kind must be one of {kinds}": kind not in KINDS,
+        shape_rule: not shape_fits,
         "train_size must be a whole number > 0": not _positive(info.train_size),
         "test_size must be a whole number > 0": not _positive(info.test_size),
-        "num_classes must be a whole number > 1": not _positive(info.num_classes)
-        or info.num_classes < 2,
-        "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
-        f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
-        'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (
-            not rules_fit
-        ),
+        "num_classes must be a whole number > 1": not has_classes,
+        "scale must be a whole number from 1 to 255": not has_scale,
+        f"groups must be one of {groups}": info.groups not in GROUPS,
+        normalizations_rule: not _normalizations_fit(info),
     }
+
+
+def _normalizations_fit(info: DatasetInfo) -> bool:
+    """Return whether every rule has a mean and a deviation > 0 for each channel."""
+    try:
+        if info.kind != "images":
+            return "none" in info.normalizations
+        channels = info.input_shape[0]
+        rules = info.normalizations.values()
+        fit = [len(mean) == len(std) == channels and min(std) > 0 for mean, std in rules]
+        return bool(fit) and all(fit)
+    except (TypeError, ValueError, AttributeError, IndexError):
+        return False
 
 
 def _positive(value: object) -> bool:
