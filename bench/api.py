@@ -1,7 +1,8 @@
 """The commands as functions of Python: `run`, `sweep`, `compare` and `load`.
 
 They take what the commands take, by name, and return DataFrames; docs/columns.md describes the
-columns. `trainable` is for a Tuner of one's own. Errors are exceptions. Imports neither torch nor ray.
+columns. `trainable` is for a Tuner of one's own. Errors are exceptions. Imports neither torch nor
+ray.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -102,12 +103,11 @@ def run(
         "executor": "inline",
     }
     _, options = _sweep_options({name: value for name, value in given.items() if value})
-    plan = plan_of_one(name_of(algorithm), fields)
-    plan = replace(plan, request=replace(plan.request, force=force))
-    swept = command.run(command.ready(plan, options), options, "bench.api.run")
+    plan = plan_of_one(name_of(algorithm), fields, options=options)
     (run_spec,) = plan.run_specs
-    runs = swept.store.runs(keys=set(run_spec.rows.values()))
-    return Frames(runs, swept.store.curves(set(runs["run_key"])), leaderboard(runs))
+    _, _, store = command.run(plan, command.ready(plan), "bench.api.run")
+    runs = store.runs(keys=set(run_spec.rows.values()))
+    return Frames(runs, store.curves(set(runs["run_key"])), leaderboard(runs))
 
 
 def sweep(**options: Any) -> Frames:
@@ -137,13 +137,13 @@ def sweep(**options: Any) -> Frames:
                 f"{name} only prints: use `{shell_command('bench.sweep', flag(name))}`"
             )
     words, parsed = _sweep_options(options)
-    swept = command.run(command.prepare(parsed), parsed, shell_command("bench.sweep", *words))
-    contests = command.contests_of(swept)
-    board, runs = command.board_of(swept)
-    cells = runs["setting_json"].map(partial(cell_of, tuned=swept.plan.tuned))
+    _, plan, store = command.sweep(parsed, shell_command("bench.sweep", *words))
+    contests = command.contests_of(plan, store)
+    board, runs = command.board_of(plan, store)
+    cells = runs["setting_json"].map(partial(cell_of, tuned=plan.tuned))
     rows = zip(cells, runs["algorithm"], runs["model"], strict=True)
     own = runs[[row in contests for row in rows]].reset_index(drop=True)
-    curves = swept.store.curves(set(own["run_key"]))
+    curves = store.curves(set(own["run_key"]))
     return Frames(own, curves, board.reset_index(drop=True))
 
 
@@ -202,7 +202,7 @@ def load(source: str | Path) -> Frames:
 
 def _sweep_options(options: Mapping[str, Any]) -> tuple[list[str], Any]:
     """Return the words of a sweep's command, and the options parsed from them."""
-    from bench.sweep.options import parse, words_of
+    from bench.sweep.parser import parse, words_of
 
     values: dict[str, Any] = {}
     for name, value in options.items():

@@ -17,6 +17,7 @@ from typing import Any
 
 from leaderboards.rows.files import TEMPORARY, part_of, read_regular
 
+STATE_VERSION = 2  # of saved states that this suite can go on from
 FOLDER = "state"
 MANIFEST = "manifest.json"
 KEY = re.compile("[0-9a-f]{64}")
@@ -48,6 +49,19 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     if not isinstance(manifest, dict):
         raise ValueError(f"a {type(manifest).__name__}, not an object")
     return manifest
+
+
+def saved_runs(out: Path) -> dict[str, Any]:
+    """Return run key -> manifest of its saved state; an unreadable manifest is empty."""
+    manifests: dict[str, Any] = {}
+    for folder in folders(out):
+        try:
+            manifest = manifest_of(folder)
+        except (OSError, ValueError, RecursionError):
+            manifest = {}
+        if manifest is not None:
+            manifests[folder.name] = manifest
+    return manifests
 
 
 def files_of(manifest: Any) -> dict[str, str]:

@@ -13,13 +13,15 @@ from typing import Any
 
 from bench import data
 from bench.errors import EXIT_OK, UsageError
-from bench.execution import STATE_VERSION, default_out, saved_runs
+from bench.execution import default_out
 from bench.planning.confirm import confirmation, stand_ins
+from bench.planning.options import SweepOptions
 from bench.planning.run_spec import RunSpec, trial_name, varied_names
 from bench.planning.two_stage import second_stage
+from bench.state_files import STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
-from bench.sweep.options import SweepOptions, parse
-from bench.sweep.preflight import fitting_plan, make_request
+from bench.sweep.parser import parse
+from bench.sweep.preflight import completed, fitting_plan
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, OUT, checked_path, counted, flag, run_keys
 from leaderboards import Store
@@ -111,14 +113,14 @@ def _status(argv: Sequence[str]) -> None:
 
 
 def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
-    plan = fitting_plan(make_request(options), options.data_dir)
+    plan = fitting_plan(completed(options))
     store = Store(out, data.hashes(plan.datasets, options.data_dir))
     later: list[RunSpec] = []
-    if plan.request.confirm:
+    if plan.options.confirm:
         stand_ins(plan)
     if plan.stages and store.status():
         later += second_stage(plan, store.runs()).run_specs
-    if plan.request.confirm and store.status():
+    if plan.options.confirm and store.status():
         later += confirmation(plan, store.runs()).run_specs
     plan = replace(plan, run_specs=(*plan.run_specs, *later))
     statuses = store.status()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.execution import saved_runs
+from bench.state_files import saved_runs
 from bench.sweep import command as sweep
 from bench.trial.trial import Trial
 from leaderboards import Store

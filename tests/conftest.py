@@ -151,10 +151,10 @@ def shared_ray() -> Iterator[None]:
     import_executor("ray")
     import ray
 
+    from bench.execution import Execution
     from bench.executors.ray_cluster import start
-    from bench.executors.trials import Resources
 
-    start(Resources())
+    start(Execution(out=""))
     yield  # sweeps do not leave a Ray that was there
     ray.shutdown()
 

@@ -20,12 +20,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.execution import Execution, command_columns
-from bench.planning.plan import make_plan
+from bench.execution import Execution
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.sweep import command as sweep
-from bench.sweep.options import parse
-from bench.sweep.preflight import make_request
+from bench.sweep.parser import parse
+from bench.sweep.preflight import completed
 from bench.trial.run import record_failure
 from bench.trial.trial import Trial
 from leaderboards import Store
@@ -79,7 +80,7 @@ def _sweep(words: str, out: Path) -> None:
 
 
 def _runs_of(words: str) -> tuple[RunSpec, ...]:
-    return tuple(make_plan(make_request(parse(words.split(), "golden"))).run_specs)
+    return tuple(make_plan(completed(parse(words.split(), "golden"))).run_specs)
 
 
 def _execution(out: Path) -> Execution:

@@ -427,13 +427,14 @@ def sound_folder(root: Path) -> str:
 
 def _begun(out: Path) -> None:
     """Two rounds of the run of `SWEEP`, saved."""
-    from bench.execution import Execution, command_columns
-    from bench.planning.plan import make_plan
-    from bench.sweep.options import parse
-    from bench.sweep.preflight import make_request
+    from bench.execution import Execution
+    from bench.planning.planner import make_plan
+    from bench.provenance import command_columns
+    from bench.sweep.parser import parse
+    from bench.sweep.preflight import completed
     from bench.trial.trial import Trial
 
-    (run_spec,) = make_plan(make_request(parse(SWEEP))).run_specs
+    (run_spec,) = make_plan(completed(parse(SWEEP))).run_specs
     stop = out / "stop"
     execution = Execution(
         str(out), rounds_per_report=2, stop_file=str(stop), provenance=command_columns("test")

@@ -26,7 +26,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.planning.tables import cells_of
+from bench.planning.tables import places_of
 from leaderboards import Store
 from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS
 from search_spaces import PAPERS, TABLES
@@ -55,7 +55,7 @@ def record(folder: Path) -> Recording:
         "columns/curves": {column.name: str(column.type) for column in CURVE_COLUMNS},
     }
     for paper, table in sorted(TABLES):
-        cells = cells_of(PAPERS[paper].part_of or paper, table)
+        cells = places_of(PAPERS[paper].part_of or paper, table)
         found[f"keys/{paper}/{table}"] = sorted(
             {run_spec.key for cell in cells for run_spec in cell.run_specs}
         )

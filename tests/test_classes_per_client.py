@@ -9,7 +9,7 @@ import pytest
 
 from bench import data
 from bench.data.splits import split, split_like
-from bench.planning.request import canonical
+from bench.planning.settings import canonical
 from search_spaces.setting import Setting
 
 DIGITS = Setting(dataset="digits", partition="k_classes", num_clients=5, alpha=None)

@@ -18,8 +18,9 @@ from bench.compare.command import main as compare
 from bench.errors import UsageError
 from bench.executors.optuna_search import chosen_run_specs
 from bench.planning.configurations import learning_rates
-from bench.planning.plan import Plan, make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import setting_identity
 from leaderboards import Store, canonical_json
 from search_spaces import SETTINGS, SPACES, Grid, Range
@@ -37,7 +38,7 @@ def stricter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pairs_of(**options: object) -> list[tuple[object, object]]:
-    run_specs = make_plan(Request(("fedcad",), **options)).run_specs
+    run_specs = make_plan(SweepOptions(("fedcad",), **options)).run_specs
     return [
         (run_spec.hyperparameters["beta"], run_spec.hyperparameters["gamma"])
         for run_spec in run_specs
@@ -74,7 +75,7 @@ def test_a_budget_of_every_configuration_there_is_finds_them_all() -> None:
         "gamma": ("0.1", "0.2"),
         "lr": ("0.1", "0.1"),
     }
-    run_specs = make_plan(Request(("fedgkd",), values=values, budget=120)).run_specs
+    run_specs = make_plan(SweepOptions(("fedgkd",), values=values, budget=120)).run_specs
     assert (
         len(
             {
@@ -85,7 +86,7 @@ def test_a_budget_of_every_configuration_there_is_finds_them_all() -> None:
         == 120
     )
     with pytest.raises(UsageError, match="only 120 configurations"):
-        make_plan(Request(("fedgkd",), values=values, budget=121))
+        make_plan(SweepOptions(("fedgkd",), values=values, budget=121))
     values = {
         "beta": tuple(f"0.{i}" for i in range(50, 70)),
         "gamma": tuple(f"0.{i}" for i in range(31, 51)),
@@ -120,7 +121,7 @@ DIGITS = SETTINGS["fedkd", "digits"]
 
 
 def plan(*algorithms: str, budget: int = 4, **options: Any) -> Plan:
-    return make_plan(Request(algorithms=algorithms, budget=budget, **options))
+    return make_plan(SweepOptions(algo=algorithms, budget=budget, **options))
 
 
 def test_every_algorithm_gets_the_same_number_with_the_same_learning_rates() -> None:

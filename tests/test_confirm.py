@@ -19,9 +19,9 @@ from rows import CURVE, failed_row, make_row, write
 from algorithms import entry
 from bench.compare.command import main as compare
 from bench.planning.confirm import confirmation, stand_ins, tuned_at
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
-from bench.planning.run_spec import Plan
+from bench.planning.options import SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
 from bench.report.command import main as report
 from bench.status import main as status
 from bench.stored.results import read
@@ -161,7 +161,7 @@ def test_a_variant_of_a_model_confirms_its_own_choice():
 
 
 def plan_of(*algorithms: str, confirm: tuple[int, ...] = (1, 2), **options: Any) -> Plan:
-    return make_plan(Request(algorithms=algorithms, confirm=confirm, **options))
+    return make_plan(SweepOptions(algo=algorithms, confirm=confirm, **options))
 
 
 def stored(out: Path, plan: Plan, score: dict[str, Any]) -> pd.DataFrame:
@@ -205,11 +205,11 @@ def test_rows_of_one_run_confirm_a_choice_each(tmp_path):
 def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
     plan = plan_of("fedprox", values={"mu": ("0.1", "1")})
     found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.4, 1.0: 0.5}}))
-    sweep_of_it = make_plan(Request(("fedprox",), values={"mu": ("1",)}, seeds=3))
+    sweep_of_it = make_plan(SweepOptions(("fedprox",), values={"mu": ("1",)}, seeds=3))
     assert [run_spec.key for run_spec in found.run_specs] == [
         run_spec.key for run_spec in sweep_of_it.run_specs if run_spec.seed
     ]
-    assert found.request.scheduler == "none"
+    assert found.options.scheduler == "none"
 
 
 def test_a_field_that_another_one_makes_meaningless_is_named_too():

@@ -18,11 +18,12 @@ from bench import data
 from bench.boards import main as boards
 from bench.compare.command import main as compare
 from bench.data.dataset import Dataset
-from bench.execution import Execution, command_columns
-from bench.executors.optuna_search import histories
+from bench.execution import Execution
+from bench.executors.optuna_search import past_tries
 from bench.executors.ray_trainable import make_trainable
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
+from bench.provenance import command_columns
 from bench.status import main as status
 from bench.sweep.command import main as sweep
 from bench.trial.trial import Trial
@@ -93,7 +94,7 @@ def test_rows_of_another_copy_are_not_reused(
 def test_unknown_copies_are_reused(other: str, tmp_path: Path, case: str) -> None:
     out = tmp_path / "out"
     if case == "no hash":
-        (run_spec,) = make_plan(Request(("fedavg",), values=plain())).run_specs
+        (run_spec,) = make_plan(SweepOptions(("fedavg",), values=plain())).run_specs
         row = make_row() | named(run_spec) | {"dataset_hash": None}
         Store(out).write(row, CURVE)
     else:
@@ -112,11 +113,11 @@ def named(run_spec: Any) -> dict[str, Any]:
 
 def test_a_search_knows_its_own_copy(other: str, tmp_path: Path) -> None:
     values = {**plain(), "mu": ("0.1", "1")}
-    for run_spec in make_plan(Request(("fedprox",), values=values)).run_specs:
+    for run_spec in make_plan(SweepOptions(("fedprox",), values=values)).run_specs:
         Store(tmp_path).write(make_row() | named(run_spec), CURVE)
-    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
-    (same,) = histories(plan, plan.searches, str(tmp_path), {"digits": DIGITS})
-    (unlike,) = histories(plan, plan.searches, str(tmp_path), {"digits": other})
+    plan = make_plan(SweepOptions(("fedprox",), values=values, search="optuna", num_samples=2))
+    (same,) = past_tries(plan, plan.searches, str(tmp_path), {"digits": DIGITS})
+    (unlike,) = past_tries(plan, plan.searches, str(tmp_path), {"digits": other})
     assert (len(same.known), len(unlike.known)) == (2, 0)
 
 
@@ -127,7 +128,9 @@ def test_a_trainable_knows_the_data_at_hand(other: str, tmp_path: Path) -> None:
 
 
 def test_a_state_of_another_copy_begins_anew(other: str, tmp_path: Path) -> None:
-    (run_spec,) = make_plan(Request(("fedavg",), values={**plain(), "rounds": ("3",)})).run_specs
+    (run_spec,) = make_plan(
+        SweepOptions(("fedavg",), values={**plain(), "rounds": ("3",)})
+    ).run_specs
     stop = tmp_path / "stop"
     execution = Execution(
         str(tmp_path / "out"),

@@ -13,7 +13,7 @@ from bench import data
 from bench.data.dataset import padded
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
-from bench.planning.request import canonical, supply
+from bench.planning.settings import canonical, supply
 from search_spaces import SETTINGS
 
 FEMNIST = SETTINGS["feddkd", "emnist_letters"]

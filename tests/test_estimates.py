@@ -22,8 +22,8 @@ from bench.engine.network import Network
 from bench.errors import UsageError
 from bench.planning import cost_model as paces
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
-from bench.planning.request import supply
 from bench.planning.run_spec import RunSpec
+from bench.planning.settings import supply
 from bench.sweep import command as sweep
 from leaderboards import Store, identity_columns
 from search_spaces import Setting

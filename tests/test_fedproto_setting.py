@@ -22,9 +22,9 @@ from bench.data import vision
 from bench.engine.dropout import step_keys
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.simulation import Simulation
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
-from bench.planning.tables import cells_of, counterparts_of
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
+from bench.planning.tables import counterparts_of, places_of
 from bench.selftest.toy import gap, simulate
 from bench.sweep import command as sweep
 from leaderboards import Store
@@ -111,7 +111,7 @@ def test_fedproto_without_its_term_is_local_from_own_weights() -> None:
 
 
 def test_own_weights_are_no_part_of_an_older_key() -> None:
-    plan = make_plan(Request(("local",), values={"own_weights": ("false", "true")}))
+    plan = make_plan(SweepOptions(("local",), values={"own_weights": ("false", "true")}))
     given, other = [json.loads(spec.named_by["hp_json"]) for spec in plan.run_specs]
     assert given == {}
     assert other == {"own_weights": True}
@@ -121,7 +121,7 @@ def test_own_weights_are_no_part_of_an_older_key() -> None:
 
 
 def test_a_cell_has_both_predictions() -> None:
-    cells = cells_of("fedproto", "1")
+    cells = places_of("fedproto", "1")
     for cell in cells:
         rows = [counterpart.algorithm for counterpart in counterparts_of(cell)]
         name = cell.printed.algorithm
@@ -133,10 +133,12 @@ def test_a_cell_has_both_predictions() -> None:
 
 def test_n_narrows_the_table() -> None:
     values = {"classes_per_client": ("4",)}
-    plan = make_plan(Request((), dataset="", paper="fedproto", table="1", seeds=3, values=values))
+    plan = make_plan(
+        SweepOptions((), dataset="", paper="fedproto", table="1", seeds=3, values=values)
+    )
     assert {spec.setting.classes_per_client for spec in plan.run_specs} == {4}
     assert len(plan.run_specs) == 5 * 3
-    assert len(plan.cells) == 10
+    assert len(plan.places) == 10
 
 
 def test_the_table_runs_on_files_in_mnists_format(

@@ -11,8 +11,9 @@ from conftest import trained
 
 from algorithms import build, entry
 from algorithms.base import Algorithm
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS

@@ -25,6 +25,8 @@ ALLOWED = {
 LAYERS = (
     "errors",
     "state_files",
+    "machine",
+    "provenance",
     "execution",
     "terminal",
     "artifacts",

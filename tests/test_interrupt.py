@@ -16,11 +16,13 @@ from algorithms.base import Params
 from bench.compare import command as compare
 from bench.engine import evaluate
 from bench.engine.evaluate import Evaluator, Score
-from bench.execution import Execution, command_columns, saved_runs
+from bench.execution import Execution
 from bench.executors import runner
 from bench.executors.progress import Quiet
 from bench.executors.trials import Interruption
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
+from bench.state_files import saved_runs
 from bench.sweep import command as sweep
 from bench.trial.trial import Trial
 from leaderboards import Store

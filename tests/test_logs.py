@@ -25,8 +25,8 @@ from bench.execution import LOGS
 from bench.executors import logs
 from bench.executors.logs import Config, Rounds
 from bench.executors.progress import watched
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import Varied
 from bench.sweep.command import main
 from bench.terminal.words import logs_of
@@ -152,7 +152,7 @@ def test_a_run_that_another_worker_reports_from_its_beginning_is_logged_anew(
     tmp_path: Path,
 ) -> None:
     writer = logs.LogWriter(logs.make_tools(["tensorboard"], tmp_path, offline=True), tmp_path)
-    (run_spec,) = make_plan(Request(("fedavg",))).run_specs
+    (run_spec,) = make_plan(SweepOptions(("fedavg",))).run_specs
     trial = watched([run_spec], {"fedavg": Varied()})
     points = [(at, "accuracy", at / 10) for at in range(1, 7)]
     for reported in (points[:2], points[2:4], points[:3], points[3:]):

@@ -27,7 +27,7 @@ from rows import CURVE, START, curve_of, failed_row, make_row, sound_row
 
 from bench import artifacts, boards
 from bench.errors import UsageError
-from bench.execution import STATE_VERSION
+from bench.state_files import STATE_VERSION
 from bench.sweep import command as sweep
 from bench.sweep.preflight import mirror_url
 from bench.sync import mirror

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
+from algorithms import ALGORITHMS
 from bench import cli
 from bench.errors import UsageError
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
-from bench.planning.run_spec import Plan
+from bench.planning.options import SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
 from bench.sweep import command as sweep
-from bench.sweep.options import parse
-from bench.sweep.preflight import make_request
+from bench.sweep.parser import parse
+from bench.sweep.preflight import completed
 
 
 def plan_of(*arguments: str) -> Plan:
-    return make_plan(make_request(parse(arguments)))
+    return make_plan(completed(parse(arguments)))
 
 
 @pytest.fixture
@@ -205,6 +206,12 @@ def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixtur
     assert "cifar10, cifar100" in capsys.readouterr().err
 
 
+def test_all_spaces_are_shown_without_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main(["--show", "--json"]) == 0
+    shown = {space["algorithm"] for space in json.loads(capsys.readouterr().out)}
+    assert {"fedcad", "fedproto"} <= shown <= ALGORITHMS.keys()
+
+
 def key_of(*values: str) -> str:
     return plan_of("--algo", "fedprox", "--set", "mu=0.1", *values).run_specs[0].key
 
@@ -237,7 +244,7 @@ def test_a_field_without_effect_is_said() -> None:
 
 
 def test_optuna_searches_only_where_there_is_a_choice() -> None:
-    plan = make_plan(Request(("fedavg", "fedprox"), search="optuna"))
+    plan = make_plan(SweepOptions(("fedavg", "fedprox"), search="optuna"))
     assert [search.algorithm for search in plan.searches] == ["fedprox"]
     assert [run_spec.algorithm for run_spec in plan.run_specs] == ["fedavg"]
 
@@ -254,7 +261,7 @@ def test_plans_that_cannot_be_are_refused(
     algorithm: str, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        make_plan(Request((algorithm,), **options))
+        make_plan(SweepOptions((algorithm,), **options))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +284,7 @@ def test_every_option_has_its_default_and_where_it_was_given() -> None:
         "lists take spaces or commas"
     )
     options = parse(["--rounds", "3", "4", "--track", "models,local", "--set", "mu=0.1,1"])
-    assert (options.rounds, options.track) == (("3", "4"), ("local", "models"))
+    assert (options.values["rounds"], options.track) == (("3", "4"), ("local", "models"))
     assert (options.seeds, options.save_seconds, options.out, options.quiet) == (
         1,
         15.0,

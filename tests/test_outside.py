@@ -15,7 +15,7 @@ from rows import hyperparameter
 import algorithms
 from algorithms import build, entry, plugins
 from bench.errors import UsageError
-from bench.planning.request import find_algorithm
+from bench.planning.given import find_algorithm
 from bench.planning.run_spec import RunSpec
 from leaderboards import Store
 from search_spaces import Setting

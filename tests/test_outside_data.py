@@ -20,7 +20,7 @@ from bench.data.outside import Arrays
 from bench.data.partition import partition
 from bench.data.splits import split
 from bench.errors import UsageError
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.sweep import command as sweep
 from bench.sweep.preflight import fitting_plan
@@ -294,7 +294,7 @@ def test_too_few_samples_name_who_takes_them(
     assert said.strip().endswith("--algo fedavg")
     values = {"fraction": ("0.1",), "model": ("my_world:NET",), "num_clients": ("3",)}
     values["alpha"] = ("5",)
-    plan = fitting_plan(Request(("all",), "my_world:SHAPES", values=values), None)
+    plan = fitting_plan(SweepOptions(("all",), "my_world:SHAPES", values=values))
     algorithms = {run_spec.algorithm for run_spec in plan.run_specs}
     assert "fedavg_t1" in algorithms
     assert not any("auxiliary" in entry(name).needs for name in algorithms)

@@ -22,8 +22,8 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.executors.ray_executor import trainable_for
 from bench.executors.ray_trainable import run_spec_of
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep import command as sweep
 from leaderboards import Store
@@ -64,7 +64,7 @@ def table(path: Path, lines: str = "") -> Path:
 def key_of(dataset: str, label: str = "") -> str:
     """The run key of a run on it."""
     values = {"label": (label,)} if label else {}
-    (run_spec,) = make_plan(Request(("fedavg",), dataset, values=values)).run_specs
+    (run_spec,) = make_plan(SweepOptions(("fedavg",), dataset, values=values)).run_specs
     return run_spec.key
 
 
@@ -231,7 +231,7 @@ def test_ray_and_inline_run_it_alike(shared_ray: None, tmp_path: Path) -> None:
 def test_a_worker_knows_what_its_driver_read(tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
     values = {"label": ("kind",), "num_clients": ("2",), "rounds": ("2",)}
-    (run_spec,) = make_plan(Request(("fedavg",), "csv:t.csv", values=values)).run_specs
+    (run_spec,) = make_plan(SweepOptions(("fedavg",), "csv:t.csv", values=values)).run_specs
     trainable = trainable_for([[run_spec]], [Execution(out=str(tmp_path / "out"))])
     trainable.own_data = dict(own.defined)
     own.defined.clear()

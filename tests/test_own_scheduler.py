@@ -11,8 +11,8 @@ from commands import run
 from bench.errors import UsageError
 from bench.executors.factories import make_sampler, make_scheduler
 from bench.sweep import command as sweep
-from bench.sweep.options import parse
-from bench.sweep.preflight import make_request
+from bench.sweep.parser import parse
+from bench.sweep.preflight import completed
 from leaderboards import Store
 
 OWN = """
@@ -116,5 +116,5 @@ def test_a_file_elsewhere_cannot_name_code(own: Path) -> None:
     file.write_text('algo = ["fedprox"]\nscheduler = "own:AtFour"\n')
     with pytest.raises(UsageError, match="--import own:AtFour"):
         parse(["--config", str(file)])
-    request = make_request(parse(["--config", str(file), "--import", "own:AtFour"]))
-    assert request.scheduler == "own:AtFour"
+    options = completed(parse(["--config", str(file), "--import", "own:AtFour"]))
+    assert options.scheduler == "own:AtFour"

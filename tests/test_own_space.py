@@ -15,10 +15,10 @@ from algorithms import entry
 from algorithms.base import hyper, linear, log
 from algorithms.plugins import define
 from bench.errors import UsageError
-from bench.executors.optuna_search import Proposer, chosen_run_specs, histories
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
-from bench.planning.run_spec import Plan
+from bench.executors.optuna_search import Proposer, chosen_run_specs, past_tries
+from bench.planning.options import SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
 from search_spaces import Grid, Range
 
 __all__ = ["place"]
@@ -45,7 +45,7 @@ def method(place: Path) -> None:
 
 def plan_of(*names: str, values: dict[str, Sequence[str]] | None = None, **options: Any) -> Plan:
     given = {name: tuple(texts) for name, texts in (values or {}).items()}
-    return make_plan(Request(names, "digits", values=given, **options))
+    return make_plan(SweepOptions(names, "digits", values=given, **options))
 
 
 def tried(plan: Plan, name: str) -> list[Any]:
@@ -106,7 +106,7 @@ def test_two_stages_begin_in_the_middle() -> None:
 def test_optuna_proposes_within_ranges(tmp_path: Path) -> None:
     plan = plan_of(NAME, search="optuna", num_samples=8)
     (search,) = plan.searches
-    (past,) = histories(plan, plan.searches, str(tmp_path / "out"))
+    (past,) = past_tries(plan, plan.searches, str(tmp_path / "out"))
     proposer = Proposer(plan, search, past)
     values = []
     while (trial := proposer.propose()) is not None:
@@ -131,7 +131,7 @@ def test_optuna_keeps_relations_between_ranges(place: Path) -> None:
     )
     plan = plan_of("bound_space:Mine", search="optuna", num_samples=10)
     (search,) = plan.searches
-    (past,) = histories(plan, plan.searches, str(place / "out"))
+    (past,) = past_tries(plan, plan.searches, str(place / "out"))
     proposer = Proposer(plan, search, past)
     for _ in range(10):
         trial = proposer.propose()

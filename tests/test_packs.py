@@ -10,15 +10,17 @@ import pytest
 from commands import finish
 
 from algorithms import ALGORITHMS
-from bench.execution import AUTO_PACK, Execution, command_columns, resolve_pack
+from bench.execution import Execution
 from bench.executors.trials import by_configuration, trials_of
+from bench.machine import AUTO_PACK, resolve_pack
 from bench.planning import packing
 from bench.planning.packing import packs_of, program_of
-from bench.planning.plan import make_plan
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.sweep.command import main
-from bench.sweep.options import parse
-from bench.sweep.preflight import make_request, resolve
+from bench.sweep.parser import parse
+from bench.sweep.preflight import completed, resolve
 from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -154,7 +156,7 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_pack("auto", "cuda", "loop", 5) == 1
     assert resolve_pack("auto", "cuda", "auto", 5) == AUTO_PACK
     assert resolve_pack(3, "cpu", "auto", 5) == 3
-    monkeypatch.setattr("bench.execution.count_gpus", lambda: 2)
+    monkeypatch.setattr("bench.machine.count_gpus", lambda: 2)
     assert resolve_pack("auto", "cuda", "auto", 5) == 3, "no GPU waits for the other"
     assert resolve_pack("auto", "cuda", "auto", 0) == 1
     assert resolve_pack("auto", "cuda", "auto", 100 * AUTO_PACK) == AUTO_PACK
@@ -213,13 +215,13 @@ def test_a_schedulers_trials_are_single_configurations(
     given: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where runs without a scheduler would be packed."""
-    monkeypatch.setattr("bench.execution.count_gpus", lambda: 1)
+    monkeypatch.setattr("bench.machine.count_gpus", lambda: 1)
     words = ["--algo", "fedprox", "--set", "mu=0,1", "--seeds", "2", "--device", "cuda", *given]
     options = parse([*words, "--scheduler", "asha"])
-    plan = make_plan(make_request(options))
-    resolved = resolve(options, plan)
-    assert (resolved.device, resolved.pack) == ("cuda", 1)
-    trials = trials_of(plan, plan.run_specs, resolved.pack)
+    plan = make_plan(completed(options))
+    execution = resolve(plan)
+    assert (execution.device, execution.pack) == ("cuda", 1)
+    trials = trials_of(plan, plan.run_specs, execution.pack)
     assert len(trials) == 2
     for trial in trials:
         assert [one.seed for one in trial] == [0, 1]

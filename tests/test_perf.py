@@ -21,7 +21,8 @@ from bench.data.download import Original
 from bench.data.file_loaders import FileLoader
 from bench.data.partition import PARTITIONS
 from bench.errors import EnvironmentProblem
-from bench.executors import runner, trials
+from bench.executors import runner
+from bench.executors.progress import Events
 from bench.perf import data, training, tune
 from bench.perf.command import PARTS, figures_of, main, make_parser
 from bench.perf.measure import Spent, figure
@@ -155,7 +156,8 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
         name: value["limit"] for name, value in figures_of(found["overhead"]) if "limit" in value
     }
     assert limits == {"trial": 1.0, "step": 10.0}
-    failed = trials.Outcome(statuses=["failed"], problems=["no space"])
+    failed = Events()
+    failed.note({"status": "failed", "error": "no space"})
     monkeypatch.setattr(runner, "run_plan", lambda *_: failed)
     with pytest.raises(EnvironmentProblem, match="no space"):
         tune.measure_tune({}, trials=2, steps=2, threads=1, say=Mock())

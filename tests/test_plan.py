@@ -9,14 +9,14 @@ import pytest
 
 from bench.data import splits
 from bench.errors import UsageError
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.sweep.command import main
 
 
 def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
     plans = [
-        make_plan(Request(("fedavg",), values={"model": (name,)}))
+        make_plan(SweepOptions(("fedavg",), values={"model": (name,)}))
         for name in ("mlp+bn+head", "mlp+head+bn")
     ]
     assert plans[0].run_specs[0].key == plans[1].run_specs[0].key
@@ -26,7 +26,9 @@ def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
 def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
     def models_of(**values: tuple[str, ...]) -> dict[str, str]:
         plan = make_plan(
-            Request(("moon", "fedprox"), dataset="tiny_imagenet", paper="fedgkd", values=values)
+            SweepOptions(
+                ("moon", "fedprox"), dataset="tiny_imagenet", paper="fedgkd", values=values
+            )
         )
         return {run_spec.algorithm: run_spec.setting.model for run_spec in plan.run_specs}
 
@@ -35,7 +37,9 @@ def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
 
 
 def test_a_setting_field_that_a_paper_tuned_is_tried_for_that_algorithm_alone() -> None:
-    plan = make_plan(Request(("fedavg", "fedprox"), dataset="cifar10", paper="fedgkd", seeds=2))
+    plan = make_plan(
+        SweepOptions(("fedavg", "fedprox"), dataset="cifar10", paper="fedgkd", seeds=2)
+    )
     tried = [
         (run_spec.algorithm, run_spec.setting.lr, run_spec.seed) for run_spec in plan.run_specs
     ]
@@ -47,11 +51,11 @@ def test_a_setting_field_that_a_paper_tuned_is_tried_for_that_algorithm_alone() 
 
 def test_a_given_value_or_a_budget_goes_over_what_a_paper_tuned() -> None:
     plan = make_plan(
-        Request(("fedavg",), dataset="cifar10", paper="fedgkd", values={"lr": ("0.05",)})
+        SweepOptions(("fedavg",), dataset="cifar10", paper="fedgkd", values={"lr": ("0.05",)})
     )
     assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.05]
     assert (plan.tuned, plan.notes) == ((), ())
-    drawn = make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", budget=4))
+    drawn = make_plan(SweepOptions(("fedavg",), dataset="cifar10", paper="fedgkd", budget=4))
     assert len(drawn.run_specs) == 4
     assert drawn.tuned == ("lr",)
 
@@ -59,19 +63,19 @@ def test_a_given_value_or_a_budget_goes_over_what_a_paper_tuned() -> None:
 def test_what_a_paper_tuned_is_not_selected_on_the_test_set() -> None:
     values = {"validation_fraction": ("0",)}
     with pytest.raises(UsageError, match=r"fedavg .* lr$"):
-        make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", values=values))
+        make_plan(SweepOptions(("fedavg",), dataset="cifar10", paper="fedgkd", values=values))
 
 
 def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
-    alone = make_plan(Request(("fedavg",)))
-    plan = make_plan(Request(("fedavg", "fedavg_t1")))
+    alone = make_plan(SweepOptions(("fedavg",)))
+    plan = make_plan(SweepOptions(("fedavg", "fedavg_t1")))
     assert [run_spec.algorithm for run_spec in plan.run_specs] == ["fedavg_t1"]
     assert plan.run_specs[0].rows == {"": alone.run_specs[0].key, "_t1": plan.run_specs[0].key}
     assert "fedavg_t1" in plan.notes[0]
-    several = make_plan(Request(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
+    several = make_plan(SweepOptions(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
     assert [run_spec.algorithm for run_spec in several.run_specs] == ["fedprox_t1"] * 2
     wider = make_plan(
-        Request(
+        SweepOptions(
             ("fedprox", "fedprox_t1"),
             values={"fedprox.mu": ("0.1", "1"), "fedprox_t1.mu": ("0.1",)},
         )
@@ -139,8 +143,8 @@ def test_a_search_by_optuna_is_shown_before_it_runs(
 
 
 def test_what_cannot_run_here_is_noted() -> None:
-    everything = make_plan(Request(("all",)))
-    plan = make_plan(Request(("all",), left_out={"fedbn": "more samples"}))
+    everything = make_plan(SweepOptions(("all",)))
+    plan = make_plan(SweepOptions(("all",)), left_out={"fedbn": "more samples"})
     assert set(plan.notes) - set(everything.notes) == {"left out: fedbn needs more samples"}
     names = {run_spec.algorithm for run_spec in plan.run_specs}
     assert {run_spec.algorithm for run_spec in everything.run_specs} - names == {"fedbn"}

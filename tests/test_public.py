@@ -35,8 +35,8 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.together import advance_together
 from bench.errors import UsageError
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.selftest.communication import _traffic_by_round
 from bench.selftest.toy import make
@@ -275,7 +275,7 @@ def test_plugins_around_feddf_see_the_one_model() -> None:
 
 def run_specs(*algorithms: str, dataset: str = "digits", **values: str) -> tuple[RunSpec, ...]:
     given = {name: tuple(value.split(",")) for name, value in values.items()}
-    return make_plan(Request(algorithms, dataset, values=given)).run_specs
+    return make_plan(SweepOptions(algorithms, dataset, values=given)).run_specs
 
 
 def test_own_samples_are_todays_auxiliary_ones() -> None:

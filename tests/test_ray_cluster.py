@@ -14,9 +14,9 @@ import pytest
 from commands import assert_equal_results
 
 from bench.errors import EnvironmentProblem
+from bench.execution import Execution
 from bench.executors import ray_cluster, ray_executor
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import Resources
 from bench.sweep import command as sweep
 from leaderboards import Store
 
@@ -128,10 +128,10 @@ def still(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def complaint(
-    cluster: Cluster, resources: Resources, stopping: bool = False, seconds: int = 60
+    cluster: Cluster, execution: Execution, stopping: bool = False, seconds: int = 60
 ) -> str:
     """The first complaint of so many seconds, in each of which a cluster that answers is asked."""
-    watch = ray_cluster.Watch(resources)
+    watch = ray_cluster.Watch(execution)
     for _ in range(seconds):
         cluster.now += 1
         if cluster.answers:
@@ -143,27 +143,27 @@ def complaint(
 
 @pytest.mark.usefixtures("still")
 def test_a_cluster_is_waited_for_while_it_has_room_or_nodes_may_come(cluster: Cluster) -> None:
-    assert complaint(cluster, Resources(cpus=2)) == ""
-    assert complaint(cluster, Resources(cpus=8, gpus=1), stopping=True) == ""
-    assert "room" in complaint(cluster, Resources(cpus=16))
-    assert complaint(cluster, Resources(cpus=16, address="head:1")) == ""
-    assert "room" in complaint(cluster, Resources(cpus=16, address="head:1"), seconds=400)
-    assert "room" in complaint(cluster, Resources(cpus=16, address="head:1"), stopping=True)
+    assert complaint(cluster, Execution("", threads=2)) == ""
+    assert complaint(cluster, Execution("", threads=8, gpus=1), stopping=True) == ""
+    assert "room" in complaint(cluster, Execution("", threads=16))
+    assert complaint(cluster, Execution("", threads=16, address="head:1")) == ""
+    assert "room" in complaint(cluster, Execution("", threads=16, address="head:1"), seconds=400)
+    assert "room" in complaint(cluster, Execution("", threads=16, address="head:1"), stopping=True)
 
 
 @pytest.mark.usefixtures("still")
 def test_dead_nodes_and_a_silent_head_end_a_sweep(cluster: Cluster) -> None:
     cluster.listed = [NODE, ELSEWHERE | {"Alive": False}]
-    assert "room" in complaint(cluster, Resources(gpus=1))
+    assert "room" in complaint(cluster, Execution("", gpus=1))
     cluster.listed = [DEAD, ELSEWHERE]
-    assert "this machine" in complaint(cluster, Resources(address="head:1"))
+    assert "this machine" in complaint(cluster, Execution("", address="head:1"))
     cluster.answers = False
-    assert "head" in complaint(cluster, Resources(address="head:1"))
+    assert "head" in complaint(cluster, Execution("", address="head:1"))
 
 
 @pytest.mark.usefixtures("still")
 def test_time_in_which_this_process_was_suspended_does_not_count(cluster: Cluster) -> None:
-    watch = ray_cluster.Watch(Resources(cpus=2))
+    watch = ray_cluster.Watch(Execution("", threads=2))
     cluster.now += 3600
     assert watch.lost_reason(stopping=False) == ""
     cluster.now += 1
@@ -174,7 +174,7 @@ def test_a_watched_cluster_is_asked_again_and_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_cluster, "ASK_SECONDS", 0.01)
-    watch = ray_cluster.Watch(Resources(cpus=2))
+    watch = ray_cluster.Watch(Execution("", threads=2))
     until = time.monotonic() + 60
     while cluster.asked < 3 and time.monotonic() < until:
         time.sleep(0.01)
@@ -183,8 +183,8 @@ def test_a_watched_cluster_is_asked_again_and_again(
 
 
 def test_as_many_trials_run_as_nodes_hold(cluster: Cluster) -> None:
-    assert ray_cluster.concurrent(Resources(cpus=2)) == 5
-    assert ray_cluster.concurrent(Resources(cpus=2, concurrent=3)) == 3
+    assert ray_cluster.concurrent(Execution("", threads=2)) == 5
+    assert ray_cluster.concurrent(Execution("", threads=2, concurrent=3)) == 3
     cluster.listed = [NODE] * 4
     with pytest.raises(EnvironmentProblem, match="4 nodes"):
-        ray_cluster.concurrent(Resources(cpus=8))
+        ray_cluster.concurrent(Execution("", threads=8))

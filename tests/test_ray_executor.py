@@ -14,11 +14,11 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from bench.executors.optuna_search import History, Proposer, decode, proposed_first
+from bench.executors.optuna_search import PastTries, Proposer, decode, proposed_first
 from bench.executors.ray_executor import ProposerSearcher, by_contest
 from bench.executors.trials import by_configuration
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
@@ -26,7 +26,7 @@ GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
 def trials_of(*algorithms: str, **values: tuple[str, ...]) -> list[list[RunSpec]]:
     """One trial for each configuration."""
-    return [[run_spec] for run_spec in make_plan(Request(algorithms, values=values)).run_specs]
+    return [[run_spec] for run_spec in make_plan(SweepOptions(algorithms, values=values)).run_specs]
 
 
 class Field:
@@ -104,9 +104,11 @@ def test_under_asha_cells_are_run_one_after_another() -> None:
 
 def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Proposer:
     """Proposals of one search over FedProx's mu, after stored values of it with 0.25 each."""
-    plan = make_plan(Request(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples))
+    plan = make_plan(
+        SweepOptions(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples)
+    )
     return Proposer(
-        plan, plan.searches[0], History(known=[({"mu": value}, 0.25) for value in known])
+        plan, plan.searches[0], PastTries(known=[({"mu": value}, 0.25) for value in known])
     )
 
 
@@ -164,13 +166,13 @@ def test_as_many_configurations_are_tried_as_are_wanted_each_once(samples: int) 
 
 def test_values_that_relations_bind_are_proposed_together() -> None:
     values = {"beta": ("0", "0.3"), "gamma": ("0.2", "0.5")}
-    plan = make_plan(Request(("fedcad",), values=values, search="optuna", num_samples=9))
+    plan = make_plan(SweepOptions(("fedcad",), values=values, search="optuna", num_samples=9))
     (search,) = plan.searches
-    found = [decode(search, chosen)[0] for chosen in proposed_first(plan, search, History())]
+    found = [decode(search, chosen)[0] for chosen in proposed_first(plan, search, PastTries())]
     pairs = [(0.0, 0.2), (0.0, 0.5), (0.3, 0.5)]
     assert [(one["beta"], one["gamma"]) for one in found] == pairs
     known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]
-    assert proposed_first(plan, search, History(known)) == []
+    assert proposed_first(plan, search, PastTries(known)) == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rows import START, Pair, failed_row, make_row, write
 
 from algorithms import ALGORITHMS
 from bench.charts.theme import DASHES, LIGHT, SHAPES
-from bench.planning.tables import cells_of
+from bench.planning.tables import places_of
 from bench.report.command import main
 from leaderboards import Store, identity_columns
 
@@ -351,7 +351,7 @@ def test_a_run_has_everything_to_run_it_again(page, text):
 
 
 def test_printed_numbers_stand_beside_ours(tmp_path):
-    cell = next(cell for cell in cells_of("fedgkd", "3") if cell.printed.rule == "best")
+    cell = next(cell for cell in places_of("fedgkd", "3") if cell.printed.rule == "best")
     run_spec = cell.run_specs[0]
     row = make_row(
         run_spec.algorithm,

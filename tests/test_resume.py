@@ -13,7 +13,7 @@ from conftest import simulate, trained
 
 from bench.engine.state import MANIFEST, StateFolder
 from bench.errors import EnvironmentProblem, UnusableState
-from bench.execution import STATE_VERSION
+from bench.state_files import STATE_VERSION
 from leaderboards.rows.schema import digest
 
 

@@ -17,8 +17,8 @@ from algorithms import ALGORITHMS
 from bench.compare.command import main as compare
 from bench.figures.command import main as figures
 from bench.planning.cost_model import evaluated_samples
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.report.command import main as report
 from bench.stored.results import source_of
@@ -161,7 +161,7 @@ def test_a_scheduler_needs_what_it_compares_in_every_round(
 
 def test_a_presets_runs_keep_their_protocol() -> None:
     for paper in ("fedkf", "fedgkd", "fedcad"):
-        plan = make_plan(Request(algorithms=("fedavg",), paper=paper, dataset="cifar10"))
+        plan = make_plan(SweepOptions(algo=("fedavg",), paper=paper, dataset="cifar10"))
         chosen_on = {selected_on(run_spec.setting.as_dict()) for run_spec in plan.run_specs}
         assert chosen_on <= {"validation", "none"}
 

@@ -13,8 +13,8 @@ from bench.data import DATASETS
 from bench.data.partition import PARTITIONS
 from bench.data.splits import share_of
 from bench.models import check_model
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from search_spaces import (
     PAPERS,
     SETTINGS,
@@ -100,7 +100,7 @@ def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]
     for space in (
         space for (paper, dataset, _), space in SPACES.items() if (paper, dataset) == key
     ):
-        plan = make_plan(Request((space.algorithm,), dataset=key[1], paper=key[0]))
+        plan = make_plan(SweepOptions((space.algorithm,), dataset=key[1], paper=key[0]))
         tried = list(product(combinations(space.tuned), configurations(space)))
         assert [run_spec.hyperparameters for run_spec in plan.run_specs] == [
             values for _, values in tried
@@ -126,7 +126,7 @@ def test_all_algorithms_on_the_embedded_data_are_few_runs() -> None:
         )
         <= 2
     )
-    plan = make_plan(Request(("all",)))
+    plan = make_plan(SweepOptions(("all",)))
     assert len(ALGORITHMS) <= len(plan.run_specs) <= 2 * len(ALGORITHMS)
     rows = set[str]()
     for run_spec in plan.run_specs:

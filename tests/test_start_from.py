@@ -16,10 +16,11 @@ from algorithms import ALGORITHMS
 from bench import artifacts
 from bench.engine.simulation import Simulation
 from bench.engine.tracking import fingerprint, load_model
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
+from bench.provenance import command_columns
 from bench.selftest.toy import make
 from bench.sweep import command as sweep
 from bench.trial.trial import Trial

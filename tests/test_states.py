@@ -17,7 +17,7 @@ from conftest import simulate, trained
 from bench import state_files
 from bench.engine.state import StateFolder
 from bench.errors import UnusableState
-from bench.execution import saved_runs
+from bench.state_files import saved_runs
 from leaderboards import StoreError
 from leaderboards.rows.schema import digest
 

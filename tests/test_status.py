@@ -13,10 +13,11 @@ from rows import CURVE, failed_row, make_row
 from algorithms import entry
 from bench import status
 from bench.engine.state import StateFolder
-from bench.execution import STATE_VERSION, Execution
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.execution import Execution
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, row_entry
+from bench.state_files import STATE_VERSION
 from bench.sweep import command as sweep
 from bench.trial.run import Run
 from leaderboards import Store, identity_columns
@@ -26,7 +27,7 @@ MUS = ("0.01", "0.1")
 
 def run_specs(**values: tuple[str, ...]) -> tuple[RunSpec, ...]:
     """Runs of FedProx with two seeds."""
-    return make_plan(Request(("fedprox",), values={"mu": MUS, **values}, seeds=2)).run_specs
+    return make_plan(SweepOptions(("fedprox",), values={"mu": MUS, **values}, seeds=2)).run_specs
 
 
 def stored(out: Path, kept: Iterable[RunSpec]) -> Path:
@@ -71,7 +72,9 @@ def test_stored_runs_are_named_in_words(tmp_path: Path, capsys: pytest.CaptureFi
 def test_status_says_why_runs_failed_or_diverged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planned = make_plan(Request(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)).run_specs
+    planned = make_plan(
+        SweepOptions(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)
+    ).run_specs
     for run_spec in planned[:8]:
         Store(tmp_path).write(
             failed_row() | identity_columns(*run_spec.identity(entry("fedavg"))), CURVE
@@ -103,7 +106,7 @@ def test_status_says_why_runs_failed_or_diverged(
 def test_unfinished_rows_decide_a_runs_status(
     own: str, others: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (run_spec,) = make_plan(Request(("fedavg_t1",), seeds=1)).run_specs
+    (run_spec,) = make_plan(SweepOptions(("fedavg_t1",), seeds=1)).run_specs
     for suffix, key in run_spec.rows.items():
         status_of = own if key == run_spec.key else others
         row = make_row() if status_of == "finished" else failed_row(status=status_of)

@@ -25,17 +25,18 @@ from bench import status
 from bench.compare.command import main as compare
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.executors import ray_executor
-from bench.executors.optuna_search import History, histories
-from bench.executors.progress import Plain, Quiet
+from bench.executors.optuna_search import PastTries, past_tries
+from bench.executors.progress import Events, Plain, Quiet
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import check_address
-from bench.executors.trials import Interruption, Outcome
-from bench.planning import plan as plan_module
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.executors.trials import Interruption
+from bench.planning import planner
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.sweep import command as sweep
 from bench.sweep import preflight
 from bench.trial.run import Run
@@ -184,16 +185,18 @@ def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_o
         "1",
     )
     assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
-    request = Request(
+    options = SweepOptions(
         ("fedprox",),
         values={"mu": tuple(mu[3:].split(",")), "rounds": ("1",)},
         search="optuna",
         seeds=2,
     )
-    plan = make_plan(request)
-    assert histories(plan, plan.searches, str(tmp_path)) == [History()], "one seed of another sweep"
+    plan = make_plan(options)
+    assert past_tries(plan, plan.searches, str(tmp_path)) == [PastTries()], (
+        "one seed of another sweep"
+    )
     run_spec = make_plan(
-        replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")
+        replace(options, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")
     ).run_specs[1]
     Store(tmp_path).write(failed_row() | identity_columns(*run_spec.identity(entry("fedprox"))), [])
     assert run(tmp_path, *search, "--seeds", "2") == 0
@@ -205,29 +208,29 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     tmp_path: Path,
 ) -> None:
     values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
-    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
-    (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).run_specs
+    plan = make_plan(SweepOptions(("fedprox",), values=values, search="optuna", num_samples=2))
+    (begun,) = make_plan(SweepOptions(("fedprox",), values=values | {"mu": ("0.1",)})).run_specs
     trial = Trial(
         [begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns("test"))
     )
     trial.step()
     trial.close()
     assert Store(tmp_path).status() == {begun.key: "stopped"}
-    assert histories(plan, plan.searches, str(tmp_path)) == [History(begun=[{"mu": 0.1}])]
-    under_asha = replace(plan, request=replace(plan.request, scheduler="asha"))
-    (found,) = histories(under_asha, plan.searches, str(tmp_path))
+    assert past_tries(plan, plan.searches, str(tmp_path)) == [PastTries(begun=[{"mu": 0.1}])]
+    under_asha = replace(plan, options=replace(plan.options, scheduler="asha"))
+    (found,) = past_tries(under_asha, plan.searches, str(tmp_path))
     assert [chosen for chosen, _ in found.known] == [{"mu": 0.1}]
 
 
 def test_a_diverged_configuration_is_known_as_worse(tmp_path: Path) -> None:
     values = {"mu": ("0.1", "1"), "rounds": ("1",)}
-    for run_spec in make_plan(Request(("fedprox",), values=values)).run_specs:
+    for run_spec in make_plan(SweepOptions(("fedprox",), values=values)).run_specs:
         diverged = run_spec.hyperparameters["mu"] == 1
         identity = identity_columns(*run_spec.identity(entry("fedprox")))
         told = {"diverged": diverged, RULES[DEFAULT_RULE]: 0.5 + diverged / 4}
         Store(tmp_path).write(make_row() | identity | told, CURVE)
-    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
-    (found,) = histories(plan, plan.searches, str(tmp_path))
+    plan = make_plan(SweepOptions(("fedprox",), values=values, search="optuna", num_samples=2))
+    (found,) = past_tries(plan, plan.searches, str(tmp_path))
     assert found.known == [({"mu": 0.1}, 0.5), ({"mu": 1.0}, -0.25)]
 
 
@@ -277,7 +280,7 @@ def test_all_leaves_unfit_algorithms_out(
 ) -> None:
     """Also if that turns out only when the data have been fetched."""
     few = {name: ALGORITHMS[name] for name in ("fedavg", "fedbn", "feddkd_bn", "centralized")}
-    monkeypatch.setattr(plan_module, "ALGORITHMS", few)
+    monkeypatch.setattr(planner, "ALGORITHMS", few)
     if not here:
         monkeypatch.setattr(preflight.data, "read", lambda name, folder=None: None)
     options = ("--algo", "all", "--rounds", "1", "--local-epochs", "1", *CROWDED)
@@ -390,7 +393,7 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
 ) -> None:
     three = ("--algo", "fedavg", "--seeds", "3", "--rounds", "1", "--local-epochs", "1")
     run_specs = make_plan(
-        Request(("fedavg",), seeds=3, values={"rounds": ("1",), "local_epochs": ("1",)})
+        SweepOptions(("fedavg",), seeds=3, values={"rounds": ("1",), "local_epochs": ("1",)})
     ).run_specs
     state = tmp_path / "state" / run_specs[1].key
     state.mkdir(parents=True)
@@ -531,10 +534,11 @@ def test_a_sweep_whose_results_vanish_exits_3(
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(
     error: str, status: str, tmp_path: Path
 ) -> None:
-    execution, outcome = Execution(out=str(tmp_path)), Outcome()
+    execution = Execution(out=str(tmp_path))
+    events = Events()
     run_specs = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(ray_executor.trainable_for([run_specs], [execution]), execution, (), outcome)
+    watcher = Watcher(ray_executor.trainable_for([run_specs], [execution]), execution, events)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
-    assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
+    assert (events.statuses, events.exit_status) == ([status], int(status == "failed"))

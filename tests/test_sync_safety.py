@@ -16,7 +16,7 @@ from test_claims import claiming, fill
 
 from bench import artifacts, boards
 from bench.errors import UsageError
-from bench.execution import STATE_VERSION
+from bench.state_files import STATE_VERSION
 from bench.sync.mirror import Moved, open_mirror
 from bench.sync.place import MirrorProblem, open_place
 from leaderboards import Store

@@ -14,10 +14,10 @@ from test_published import COUNTS, TABLES
 
 from algorithms import entry
 from bench.compare import command as compare
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
-from bench.planning.run_spec import Cell, RunSpec, distinct_runs
-from bench.planning.tables import cells_of, counterparts_of, table_of
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
+from bench.planning.run_spec import RunSpec, distinct_runs
+from bench.planning.tables import TablePlace, counterparts_of, places_of, table_of
 from bench.sweep import command as sweep
 from leaderboards import Store, identity_columns
 from leaderboards.published import Counterpart, PrintedCell, printed_cells
@@ -30,8 +30,8 @@ CIFAR = ("--paper", "fedgkd", "--table", "3", "--dataset", "cifar10")
 
 def plan_of(paper: str, table: str, **options: Any) -> Any:
     values = {name: tuple(texts) for name, texts in options.pop("values", {}).items()}
-    request = {"algorithms": (), "dataset": "", "seeds": 1} | options
-    return make_plan(Request(paper=paper, table=table, values=values, **request))
+    asked = {"algo": (), "dataset": "", "seeds": 1} | options
+    return make_plan(SweepOptions(paper=paper, table=table, values=values, **asked))
 
 
 def run(*arguments: str) -> int:
@@ -43,7 +43,7 @@ def run(*arguments: str) -> int:
 
 @pytest.mark.parametrize(("paper", "table"), TABLES)
 def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
-    cells = cells_of(paper, table)
+    cells = places_of(paper, table)
     assert [cell.printed for cell in cells] == [
         c for c in printed_cells() if (c.paper, c.table) == (paper, table)
     ]
@@ -68,9 +68,9 @@ def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
 
 def test_cells_that_are_read_off_one_run() -> None:
     def figures(paper: str, table: str) -> tuple[int, int, int]:
-        run_specs = [run_spec for cell in cells_of(paper, table) for run_spec in cell.run_specs]
+        run_specs = [run_spec for cell in places_of(paper, table) for run_spec in cell.run_specs]
         return (
-            len(cells_of(paper, table)),
+            len(places_of(paper, table)),
             len({run_spec.key for run_spec in run_specs}),
             len(distinct_runs(run_specs)),
         )
@@ -84,7 +84,7 @@ def test_cells_that_are_read_off_one_run() -> None:
 def test_the_papers_choices() -> None:
     buffers = {
         (cell.printed.dataset, cell.printed.alpha): cell.run_specs[0].hyperparameters["buffer"]
-        for cell in cells_of("fedgkd", "3")
+        for cell in places_of("fedgkd", "3")
         if cell.printed.algorithm == "fedgkd" and cell.printed.dataset != "tiny_imagenet"
     }
     assert buffers == dict(
@@ -92,7 +92,7 @@ def test_the_papers_choices() -> None:
     )
     weights = {
         cell.printed.alpha: cell.run_specs[0].hyperparameters["gamma"]
-        for cell in cells_of("fedkf", "3")[-9:]
+        for cell in places_of("fedkf", "3")[-9:]
     }
     assert weights == {1.0: 0.001, 0.1: 1.0, 0.01: 1.0}
 
@@ -100,7 +100,7 @@ def test_the_papers_choices() -> None:
 def test_unstated_choices_run_all_configurations() -> None:
     cells = {
         cell.printed.algorithm: cell
-        for cell in cells_of("fedcad", "2")
+        for cell in places_of("fedcad", "2")
         if cell.printed.alpha == 0.5
     }
     assert {name: len(cell.run_specs) for name, cell in cells.items()} == {
@@ -118,9 +118,9 @@ def test_unstated_choices_run_all_configurations() -> None:
 
 def test_cells_are_runs_of_ordinary_sweeps() -> None:
     values = {"alpha": ("0.1",), "buffer": ("5",)}
-    own = make_plan(Request(("fedgkd",), "cifar10", "fedgkd", values, seeds=2))
+    own = make_plan(SweepOptions(("fedgkd",), "cifar10", "fedgkd", values=values, seeds=2))
     table = plan_of(
-        "fedgkd", "3", algorithms=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2
+        "fedgkd", "3", algo=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2
     )
     assert [run_spec.key for run_spec in table.run_specs] == [
         run_spec.key for run_spec in own.run_specs
@@ -128,10 +128,14 @@ def test_cells_are_runs_of_ordinary_sweeps() -> None:
 
 
 def test_a_tables_tuned_fields_are_tried() -> None:
-    narrow = {"algorithms": ("fedavg",), "dataset": "cifar10"}
+    narrow = {"algo": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
     assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.1, 0.05, 0.01]
-    assert [one.label for one in counterparts_of(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
+    assert [one.label for one in counterparts_of(plan.places[0])] == [
+        "lr=0.1",
+        "lr=0.05",
+        "lr=0.01",
+    ]
     one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
     assert [run_spec.key for run_spec in one.run_specs] == [plan.run_specs[1].key]
     assert not any("beside no cell" in note for note in one.notes)
@@ -144,10 +148,10 @@ def test_a_tables_tuned_fields_are_tried() -> None:
 
 def test_local_epochs_narrow_or_shorten_tables() -> None:
     narrowed = plan_of("fedcad", "4", values={"local_epochs": ["1"]})
-    assert len(narrowed.cells) == 4
+    assert len(narrowed.places) == 4
     assert not any(run_spec.shortened for run_spec in narrowed.run_specs)
     shortened = plan_of("fedcad", "2", values={"local_epochs": ["1"]})
-    assert len(shortened.cells) == 16
+    assert len(shortened.places) == 16
     assert all(
         run_spec.shortened and run_spec.setting.local_epochs == 1
         for run_spec in shortened.run_specs
@@ -172,7 +176,7 @@ def test_hyperparameters_choose_among_the_configurations() -> None:
         "fedcad",
         "1",
         dataset="cifar10",
-        algorithms=("fedcad",),
+        algo=("fedcad",),
         values={"beta": ["0.3"], "gamma": ["0.5"]},
     )
     assert [(u.hyperparameters["beta"], u.hyperparameters["gamma"]) for u in plan.run_specs] == [
@@ -180,7 +184,7 @@ def test_hyperparameters_choose_among_the_configurations() -> None:
     ]
     assert not plan.notes
     other = plan_of(
-        "fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"temperature": ["1"]}
+        "fedcad", "1", dataset="cifar10", algo=("fedcad",), values={"temperature": ["1"]}
     )
     assert len(other.run_specs) == 10
     assert "beside no cell" in other.notes[0]
@@ -252,11 +256,13 @@ def test_dry_runs_count_cells_models_and_runs(
 # Ours beside print.
 
 
-def cell(algorithm: str = "fedavg", paper: str = "fedgkd", table: str = "9", **where: Any) -> Cell:
+def cell(
+    algorithm: str = "fedavg", paper: str = "fedgkd", table: str = "9", **where: Any
+) -> TablePlace:
     where = {"dataset": "cifar10", "algorithm": algorithm} | where
     found = [
         c
-        for c in cells_of(paper, table)
+        for c in places_of(paper, table)
         if all(getattr(c.printed, k) == v for k, v in where.items())
     ]
     return found[0]

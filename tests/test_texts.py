@@ -23,7 +23,7 @@ from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextLoader, tokens
 from bench.engine.samples import TextSamples
 from bench.engine.simulation import Simulation
 from bench.errors import EnvironmentProblem, UsageError
-from bench.planning.request import canonical
+from bench.planning.settings import canonical
 from search_spaces import SETTINGS, Setting
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -335,7 +335,7 @@ def test_image_fields_leave_text_keys_alone():
 
 def test_a_model_of_images_is_refused():
     from algorithms import entry
-    from bench.planning.request import supply
+    from bench.planning.settings import supply
 
     with pytest.raises(UsageError, match="resnet8"):
         supply(entry("fedavg"), replace(SETTINGS["fedgkd", "sst5"], model="resnet8"))

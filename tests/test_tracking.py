@@ -24,8 +24,9 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import load_model
 from bench.errors import EnvironmentProblem
-from bench.execution import TRACKS, Execution, command_columns
+from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.selftest.toy import make, supplied
 from bench.sweep import command as sweep
 from bench.trial import results

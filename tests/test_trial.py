@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 from algorithms import ALGORITHMS
 from bench.engine.simulation import Progress
 from bench.errors import EXIT_ENVIRONMENT
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
+from bench.provenance import command_columns
 from bench.terminal.console import exit_status
 from bench.trial.results import guesses, rows_of
 from bench.trial.trial import LOST, Trial

@@ -19,9 +19,10 @@ from algorithms import entry
 from bench.data.splits import split
 from bench.errors import UsageError
 from bench.planning.confirm import confirmation, stand_ins
-from bench.planning.plan import make_plan
-from bench.planning.request import TWO_STAGE, Request
-from bench.planning.run_spec import Plan, RunSpec, with_replicates
+from bench.planning.options import TWO_STAGE, SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
+from bench.planning.run_spec import RunSpec, with_replicates
 from bench.planning.two_stage import rates_around, second_stage
 from bench.sweep.command import main as sweep
 from bench.terminal.words import seeds_in_words, seeds_to_confirm
@@ -37,7 +38,9 @@ def plan_of(
     **options: Any,
 ) -> Plan:
     asked = {"lr": RATES, **(values or {})}
-    return make_plan(Request(algorithms, tuning=TWO_STAGE, budget=budget, values=asked, **options))
+    return make_plan(
+        SweepOptions(algorithms, tuning=TWO_STAGE, budget=budget, values=asked, **options)
+    )
 
 
 def stored(out: Path, plan: Plan, best: dict[str, float]) -> pd.DataFrame:
@@ -275,7 +278,7 @@ def test_replicates_are_numbered_by_their_partition() -> None:
 
 def test_confirmation_has_given_seeds_and_replicates(tmp_path: Path) -> None:
     plan = make_plan(
-        Request(
+        SweepOptions(
             ("fedprox",), values={"mu": ("0.1", "1")}, confirm=(101, 105), replicates={"fedprox": 2}
         )
     )
@@ -309,7 +312,7 @@ def test_confirmation_has_given_seeds_and_replicates(tmp_path: Path) -> None:
 )
 def test_wrong_replicates_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="--replicates"):
-        make_plan(Request(("fedavg",), **options))
+        make_plan(SweepOptions(("fedavg",), **options))
 
 
 @pytest.mark.parametrize("words", ["fedavg=0", "fedavg=x", "fedavg=1,2", "fedavg=101"])

@@ -31,8 +31,8 @@ from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.step_executors import Captured, traced
 from bench.engine.together import advance_together
 from bench.errors import UsageError
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.command import main as sweep
 from leaderboards import Store, canonical_json
@@ -213,7 +213,7 @@ def test_forms_are_spelt_in_one_order() -> None:
 
 def run_specs(*algorithms: str, **values: str) -> tuple[RunSpec, ...]:
     given = {name: tuple(value.split(",")) for name, value in values.items()}
-    return make_plan(Request(algorithms, values=given)).run_specs
+    return make_plan(SweepOptions(algorithms, values=given)).run_specs
 
 
 def test_a_setting_without_models_of_clients_keeps_its_key() -> None:
@@ -239,8 +239,8 @@ def test_averaging_of_all_weights_is_refused(algorithm: str) -> None:
 def test_heads_that_are_averaged_must_agree() -> None:
     def count(algorithm: str, client_models: str) -> int:
         values = {"client_models": (client_models,)}
-        request = Request((algorithm,), dataset="cifar10", values=values)
-        return len(make_plan(request).run_specs)
+        options = SweepOptions((algorithm,), dataset="cifar10", values=values)
+        return len(make_plan(options).run_specs)
 
     with pytest.raises(UsageError, match="lenet5_120"):
         count("lg_fedavg", "cnn_cifar/lenet5_120")
@@ -349,14 +349,16 @@ def test_captured_steps_are_those_of_each_model(algorithm: str) -> None:
 
 def test_methods_on_features_get_models_with_as_many_in_one_cell() -> None:
     values = {"client_models": ("mlp/cnn_digits",)}
-    plan = make_plan(Request(("fd", "fedproto"), "digits", values=values))
+    plan = make_plan(SweepOptions(("fd", "fedproto"), "digits", values=values))
     settings = {run_spec.algorithm: run_spec.setting for run_spec in plan.run_specs}
     assert settings["fd"].client_models == UNLIKE
     assert settings["fedproto"].client_models == "mlp+fd64/cnn_digits+fd64"
     cells = {cell_of(canonical_json(run_spec.setting.as_dict())) for run_spec in plan.run_specs}
     assert len(cells) == 1, "they stand in one table"
     even = make_plan(
-        Request(("fedproto",), "digits", values={"client_models": ("mlp+fd64/cnn_digits+fd64",)})
+        SweepOptions(
+            ("fedproto",), "digits", values={"client_models": ("mlp+fd64/cnn_digits+fd64",)}
+        )
     )
     assert {run_spec.key for run_spec in even.run_specs} <= {
         run_spec.key for run_spec in plan.run_specs

@@ -13,8 +13,8 @@ from algorithms import entry
 from bench.executors import progress
 from bench.executors.progress import Tally, watched, work_of
 from bench.planning.cost_model import evaluated_samples, recorded_rates, recorded_time
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec, Varied, samples_of
 from leaderboards import Store
 from search_spaces import SPACES, Setting
@@ -91,7 +91,7 @@ class Sweep:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *rounds: int) -> None:
         self.now = 0.0
         monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
-        (run_spec,) = make_plan(Request(("fedavg",))).run_specs
+        (run_spec,) = make_plan(SweepOptions(("fedavg",))).run_specs
         settings = [replace(run_spec.setting, rounds=count) for count in rounds]
         run_specs = [
             replace(run_spec, setting=setting, seed=seed) for seed, setting in enumerate(settings)

@@ -263,8 +263,8 @@ def _metrics(names: Sequence[str]) -> list[Number]:
 
 def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Sheet:
     """Make a paper's table, with our numbers beside the printed ones."""
-    from bench.planning.request import Request
-    from bench.planning.table_plan import table_cells
+    from bench.planning.options import SweepOptions
+    from bench.planning.table_plan import table_places
     from bench.planning.tables import counterparts_of, title_of
     from leaderboards.replication import replication_sheet, replications
     from leaderboards.rows.store import Folders
@@ -283,17 +283,16 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
         "alpha": split_list(arguments.alpha),
         "participation": split_list(arguments.participation),
     }
-    request = Request(
-        algorithms=split_list(arguments.algo),
+    options = SweepOptions(
+        algo=split_list(arguments.algo),
         dataset=",".join(split_list(arguments.dataset)),
         paper=arguments.paper,
         values={name: texts for name, texts in values.items() if texts},
         table=arguments.table,
     )
-    cells, _ = table_cells(request)
-    counterparts = list(chain.from_iterable(map(counterparts_of, cells)))
-    rows = replications(counterparts, Folders(folders))
-    return replication_sheet(rows, title_of(cells[0]))
+    places, _ = table_places(options)
+    counterparts = list(chain.from_iterable(map(counterparts_of, places)))
+    return replication_sheet(replications(counterparts, Folders(folders)), title_of(places[0]))
 
 
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:

@@ -22,8 +22,7 @@ from bench import state_files
 from bench.engine.process import is_out_of_memory
 from bench.engine.pytree import leaves, num_bytes
 from bench.errors import UnusableState
-from bench.execution import STATE_VERSION
-from bench.state_files import MANIFEST
+from bench.state_files import MANIFEST, STATE_VERSION
 from leaderboards.rows.decoded import SMALLEST, TIMES
 from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 from leaderboards.rows.schema import digest

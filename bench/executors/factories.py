@@ -38,7 +38,7 @@ def make_sampler(path: str, seed: int) -> BaseSampler:
 
     if not path:
         return TPESampler(seed=seed)
-    return _made(SAMPLER, path, BaseSampler, {"seed": seed})  # type: ignore[type-abstract]
+    return _product_of(SAMPLER, path, BaseSampler, {"seed": seed})  # type: ignore[type-abstract]
 
 
 def make_scheduler(path: str) -> FIFOScheduler:
@@ -54,7 +54,7 @@ def make_scheduler(path: str) -> FIFOScheduler:
     """
     from ray.tune.schedulers import FIFOScheduler
 
-    scheduler = _made(SCHEDULER, path, FIFOScheduler, COMPARED)
+    scheduler = _product_of(SCHEDULER, path, FIFOScheduler, COMPARED)
     if type(scheduler).choose_trial_to_run is not FIFOScheduler.choose_trial_to_run:
         kind = type(scheduler).__name__
         raise SCHEDULER.error(
@@ -65,7 +65,9 @@ def make_scheduler(path: str) -> FIFOScheduler:
     return scheduler
 
 
-def _made(kind: Kind, path: str, wanted: type[Product], keywords: Mapping[str, Any]) -> Product:
+def _product_of(
+    kind: Kind, path: str, wanted: type[Product], keywords: Mapping[str, Any]
+) -> Product:
     from optuna.exceptions import ExperimentalWarning
 
     factory = kind.load(path, path)

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bench.errors import EnvironmentProblem, with_its_kind
 from bench.executors.progress import Observer, Watched
 from bench.executors.trials import searched_rows
-from bench.planning.run_spec import Plan, RunSpec, row_entry
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import NUMBERS, Store, StoreError, identity_columns

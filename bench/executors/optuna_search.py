@@ -12,17 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.execution import STATE_VERSION, enough, saved_runs
+from bench.execution import enough
 from bench.executors.factories import make_sampler
-from bench.planning.run_spec import (
-    Plan,
-    RunSpec,
-    Search,
-    Varied,
-    run_specs_of,
-    setting_of,
-    varied_names,
-)
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
+from bench.planning.search import Search, run_specs_of
+from bench.state_files import STATE_VERSION, saved_runs
 from leaderboards import Store, canonical_json
 from leaderboards.selection import (
     CLIENT_RULES,
@@ -46,7 +41,7 @@ PATIENCE = 20  # proposals per wanted configuration: if few are left, a sampler 
 
 
 @dataclass(frozen=True)
-class History:
+class PastTries:
     """The results of earlier commands of a search.
 
     Args:
@@ -180,11 +175,11 @@ def varied(searches: Sequence[Search]) -> dict[str, Varied]:
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:
-    """Count the configurations still to try: wanted, possible, and not in `History.known`."""
-    return int(max(0, min(plan.request.configurations, size(search)) - len(known)))
+    """Count the configurations still to try: wanted, possible, and not in `PastTries.known`."""
+    return int(max(0, min(plan.options.configurations, size(search)) - len(known)))
 
 
-def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
+def proposed_first(plan: Plan, search: Search, past: PastTries) -> list[dict[str, Any]]:
     """List the configurations to try before the sampler proposes any.
 
     These are those that have begun, and all others if all are wanted. A sampler would repeat itself
@@ -194,7 +189,7 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
     """
     first = list(past.begun)
     space = distributions(search)
-    if size(search) > plan.request.configurations:
+    if size(search) > plan.options.configurations:
         preset = {
             FIELD + name: getattr(search.setting, name)
             for name in search.tuned
@@ -210,12 +205,12 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
     return first + [chosen for chosen in choices if chosen not in seen]
 
 
-def histories(
+def past_tries(
     plan: Plan,
     searches: Sequence[Search],
     out: str,
     data_hashes: Mapping[str, str] | None = None,
-) -> list[History]:
+) -> list[PastTries]:
     """Read the history of each search, empty with `--force`; the store is read only once.
 
     `data_hashes`: data set -> hash of the copy of the data whose results count, as for `Store`.
@@ -223,8 +218,8 @@ def histories(
     Under ASHA a stopped configuration counts as tried, with the accuracy that it had reached.
     A configuration that diverged on a seed is worse than any that did not (`selection_value`).
     """
-    if plan.request.force or not searches:
-        return [History() for _ in searches]
+    if plan.options.force or not searches:
+        return [PastTries() for _ in searches]
     runs = Store(Path(out), data_hashes).runs(columns=_READ)
     names = ("algorithm", "setting_json", "hp_json")
     # Without damaged ones, which the runs that need them report.
@@ -244,15 +239,15 @@ def histories(
             for key, run in states.items()
             if run["algorithm"] == search.algorithm and search.covers(run["setting_json"])
         }
-        by_search.append(_history(plan, search, rows, saved))
+        by_search.append(_past_tries(plan, search, rows, saved))
     return by_search
 
 
-def _history(
+def _past_tries(
     plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, Mapping[str, str]]
-) -> History:
-    needless = enough(stopped=plan.request.scheduler != "none")
-    history = History()
+) -> PastTries:
+    needless = enough(stopped=plan.options.scheduler != "none")
+    history = PastTries()
     space = distributions(search)
     seen = set[str]()
     texts = {(row.hp_json, row.setting_json) for row in rows.values()}
@@ -269,11 +264,11 @@ def _history(
         if canonical_json(chosen) in seen:
             continue
         seen.add(canonical_json(chosen))
-        keys = [run_spec.key for run_spec in chosen_run_specs(search, chosen, plan.request.seeds)]
+        keys = [run_spec.key for run_spec in chosen_run_specs(search, chosen, plan.options.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
-            samples = selected_on(search.setting.as_dict(), plan.request.select_on)
-            number = selecting_number(plan.request.chosen_by, samples)
+            samples = selected_on(search.setting.as_dict(), plan.options.select_on)
+            number = selecting_number(plan.options.chosen_by, samples)
             accuracies = [getattr(row, number) for row in stored]
             diverged = any(row.status == "finished" and row.diverged for row in stored)
             history.known.append((chosen, selection_value(accuracies, diverged)))
@@ -292,11 +287,11 @@ class Proposer:
     It proposes no configuration twice.
     """
 
-    def __init__(self, plan: Plan, search: Search, past: History) -> None:
+    def __init__(self, plan: Plan, search: Search, past: PastTries) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = make_sampler(plan.request.sampler, seed=len(past.known))
+        sampler = make_sampler(plan.options.sampler, seed=len(past.known))
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.wanted = remaining(plan, search, past.known)
         self._space = distributions(search)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from bench.planning.run_spec import RunSpec, Varied, samples_of, trial_name
 from bench.terminal.console import tell
 from bench.terminal.words import counted, duration
@@ -64,6 +65,60 @@ class Observer:
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Handle the end of a trial, with its status in the report."""
+
+
+class Events(Observer):
+    """The events of a sweep: it passes them on to observers, and records how trials ended.
+
+    Args:
+        observers: who are told.
+
+    Attributes:
+        statuses: of the trials that ended.
+        problems: of trials, and of the machine.
+        tracebacks: of failed runs.
+        interrupted: whether the sweep was stopped before its end.
+    """
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self.statuses: list[str] = []
+        self.problems: list[str] = []
+        self.tracebacks: list[str] = []
+        self.interrupted = False
+        self._observers = tuple(observers)
+
+    def started(self, trial: Watched) -> None:
+        """Pass on the start of a trial."""
+        for observer in self._observers:
+            observer.started(trial)
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Pass on a report of a trial."""
+        for observer in self._observers:
+            observer.reported(trial, report)
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Pass on the end of a trial, and record its last report."""
+        for observer in self._observers:
+            observer.ended(trial, report)
+        self.note(report)
+
+    def note(self, report: Mapping[str, Any]) -> None:
+        """Record how a trial ended, or that the machine is not ready."""
+        self.statuses.append(report.get("status", "finished"))
+        if report.get("error"):
+            self.problems.append(str(report["error"]))
+        if report.get("traceback"):
+            self.tracebacks.append(str(report["traceback"]))
+
+    @property
+    def exit_status(self) -> int:
+        """The command's exit status; a problem that the user has to solve takes precedence."""
+        if "environment" in self.statuses:
+            return EXIT_ENVIRONMENT
+        if self.interrupted or "interrupted" in self.statuses:
+            return EXIT_INTERRUPTED
+        return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
 
 
 def work_of(run_specs: Sequence[RunSpec]) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import tempfile
 import warnings
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from ray.tune.experiment import Trial
 
 from bench.errors import Slower, with_its_kind
 from bench.execution import Execution
-from bench.executors.progress import Observer, Watched, watched
+from bench.executors.progress import Events, Watched, watched
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import Outcome
 from bench.planning.run_spec import RunSpec
 
 
@@ -29,13 +27,11 @@ class Watcher(tune.Callback):
         self,
         trainable: type[SweepTrainable],
         execution: Execution,
-        observers: Sequence[Observer],
-        outcome: Outcome,
+        events: Events,
     ) -> None:
         self._trainable = trainable
         self._execution = execution
-        self._observers = observers
-        self._outcome = outcome
+        self._events = events
         self._trials: dict[str, Watched] = {}
         self._begun: set[str] = set()
         self._closed = False
@@ -59,15 +55,13 @@ class Watcher(tune.Callback):
         """Pass on that a trial begins, but not again when it moves to another worker."""
         if trial.trial_id not in self._begun:
             self._begun.add(trial.trial_id)
-            for observer in self._observers:
-                observer.started(self._watched(trial))
+            self._events.started(self._watched(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         """Pass on a report; a machine that is not ready ends the whole sweep."""
-        for observer in self._observers:
-            observer.reported(self._watched(trial), result)
+        self._events.reported(self._watched(trial), result)
         if result["ends_sweep"]:
             self._stop_all()
 
@@ -82,7 +76,7 @@ class Watcher(tune.Callback):
         if report.get("status") == "running":
             status = "failed" if report.get("error") else "stopped"
             report["status"] = "environment" if report.get("unusable") else status
-        self._ended(trial, report)
+        self._events.ended(self._watched(trial), report)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Warn that a trial continues on another worker.
@@ -94,7 +88,7 @@ class Watcher(tune.Callback):
         error = _error_of(trial)
         if problem := self._problem(error):
             self._stop_all()
-            self._outcome.note({"status": "environment", "error": problem})
+            self._events.note({"status": "environment", "error": problem})
         elif not self._execution.stopping:
             next_step = "goes on from its last save"
             if self._execution.force:
@@ -120,16 +114,11 @@ class Watcher(tune.Callback):
             reason = f"{_reason(error)}, {trial.num_failures} times"
             not_stored = self._record_failures(trial, reason)
             report = {"status": "failed", "error": f"{name}: {reason}{not_stored}"}
-        self._ended(trial, report)
+        self._events.ended(self._watched(trial), report)
 
     def close(self) -> None:
         """Ignore errors from now on: Ray is given up, which ends the trials."""
         self._closed = True
-
-    def _ended(self, trial: Trial, report: dict[str, Any]) -> None:
-        for observer in self._observers:
-            observer.ended(self._watched(trial), report)
-        self._outcome.note(report)
 
     def _problem(self, error: BaseException | None) -> str:
         from bench.trial.trial import on_this_machine

@@ -20,8 +20,8 @@ from typing import Any
 import ray
 
 from bench.errors import EXIT_ENVIRONMENT, EnvironmentProblem
-from bench.execution import cpu_count
-from bench.executors.trials import Resources
+from bench.execution import Execution
+from bench.machine import cpu_count
 from bench.planning.packing import fitting
 from bench.terminal.console import say
 
@@ -39,7 +39,7 @@ class ClusterLost(RuntimeError):
     """The error that no trial can go on; the message says why."""
 
 
-def start(resources: Resources) -> bool:
+def start(execution: Execution) -> bool:
     """Join the requested cluster, or start Ray on this machine.
 
     Clusters that run here already do not matter. The processes of a Ray started here block SIGTERM,
@@ -52,11 +52,11 @@ def start(resources: Resources) -> bool:
     Raises:
         EnvironmentProblem: the cluster cannot be reached, or Ray cannot start.
     """
-    if ray.is_initialized() and not resources.address:
+    if ray.is_initialized() and not execution.address:
         return False
-    check_address(resources.address)
-    options: dict[str, Any] = {"address": resources.address}
-    if not resources.address:
+    check_address(execution.address)
+    options: dict[str, Any] = {"address": execution.address}
+    if not execution.address:
         options = _local_options()
         protect_token()
     handler = signal.getsignal(signal.SIGTERM)
@@ -64,14 +64,14 @@ def start(resources: Resources) -> bool:
     try:
         ray.init(
             log_to_driver=False,
-            logging_level=logging.ERROR if resources.verbose else logging.CRITICAL,
+            logging_level=logging.ERROR if execution.verbose else logging.CRITICAL,
             **options,
         )
     except Exception as error:  # Ray has no class of its own for a start that fails
         failed = "Ray cannot start"
-        if resources.address:
+        if execution.address:
             failed = (
-                f"the cluster at {resources.address} cannot be reached "
+                f"the cluster at {execution.address} cannot be reached "
                 "(RAY_AUTH_MODE=token where it asks for one)"
             )
         raise EnvironmentProblem(
@@ -224,22 +224,22 @@ def check_address(address: str | None) -> None:
         ) from None
 
 
-def concurrent(resources: Resources) -> int:
+def concurrent(execution: Execution) -> int:
     """Count the trials that fit at once.
 
     Raises EnvironmentProblem if none does, because Tune would wait for ever.
     """
     nodes = _live(_nodes())
-    fits = _count_places(nodes, resources)
+    fits = _count_places(nodes, execution)
     if fits < 1:
         cores = sum(node["Resources"].get("CPU", 0) for node in nodes)
         devices = sum(node["Resources"].get("GPU", 0) for node in nodes)
         raise EnvironmentProblem(
-            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits a node: "
+            f"no trial of {execution.threads} CPU and {execution.gpus:g} GPU fits a node: "
             f"the cluster has {cores:g} CPU and {devices:g} GPU on {len(nodes)} nodes; "
             "lower --cpus-per-trial or --gpus-per-trial"
         )
-    return min(fits, resources.concurrent or fits)
+    return min(fits, execution.concurrent or fits)
 
 
 class Watch:
@@ -249,8 +249,8 @@ class Watch:
     kills the driver.
     """
 
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
         self._node = ray.get_runtime_context().get_node_id()
         self._answered = self._fitted = self._judged = time.monotonic()
         # The node of this machine, through which Ray reaches the others, is dead.
@@ -264,13 +264,13 @@ class Watch:
         A `stopping` sweep waits only seconds for room.
         """
         now = time.monotonic()
-        resources = self._resources
+        execution = self._execution
         paused = now - self._judged
         self._judged = now
         if paused > 5 * ASK_SECONDS:  # this process was suspended, and could not ask meanwhile
             self._answered += paused
             self._fitted += paused
-        patience = SCALING_SECONDS if resources.address else ROOMLESS_SECONDS
+        patience = SCALING_SECONDS if execution.address else ROOMLESS_SECONDS
         if stopping:
             patience = 5 * ASK_SECONDS
         if self._alone:
@@ -280,7 +280,7 @@ class Watch:
         if now - self._fitted > patience:
             return (
                 "no live node of the Ray cluster has had room for a trial of "
-                f"{resources.cpus} CPU and {resources.gpus:g} GPU for {now - self._fitted:.0f} s"
+                f"{execution.threads} CPU and {execution.gpus:g} GPU for {now - self._fitted:.0f} s"
             )
         return ""
 
@@ -298,7 +298,7 @@ class Watch:
         nodes = _nodes()
         self._answered = time.monotonic()
         live = _live(nodes)
-        if _count_places(live, self._resources):
+        if _count_places(live, self._execution):
             self._fitted = self._answered
         dead = {node["NodeID"] for node in nodes} - {node["NodeID"] for node in live}
         self._alone = self._node in dead
@@ -312,11 +312,11 @@ def _live(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _count_places(nodes: list[dict[str, Any]], resources: Resources) -> int:
+def _count_places(nodes: list[dict[str, Any]], execution: Execution) -> int:
     """Count the trials that nodes hold at once, by their total resources, not the free ones."""
     places = 0
     for node in nodes:
         cores = node["Resources"].get("CPU", 0)
         devices = node["Resources"].get("GPU", 0)
-        places += fitting(cores, devices, resources.cpus, resources.gpus)
+        places += fitting(cores, devices, execution.threads, execution.gpus)
     return places

@@ -23,10 +23,12 @@ from ray.tune.search import Searcher
 from bench.data import own
 from bench.execution import Execution
 from bench.executors.factories import COMPARED, make_scheduler
+from bench.executors.progress import Events
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import Sweep, contest, evaluated_round, scheduled
+from bench.executors.trials import contest, evaluated_round, scheduled
+from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, varied_names
 from search_spaces import Setting
 
@@ -37,26 +39,27 @@ FACTOR = 4  # one configuration in so many goes on, as in Tune's own ASHA
 WORKER_DEATHS = 3  # deaths that a trial survives: it goes on from its last save, on any worker
 
 
-def run_ray(sweep: Sweep) -> None:
+def run_ray(
+    plan: Plan, trials: Sequence[Sequence[RunSpec]], execution: Execution, events: Events
+) -> None:
     """Run every trial and search through Ray Tune.
 
     Raises:
         EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a
             trial.
     """
-    if not sweep.trials and not sweep.plan.searches:
+    if not trials and not plan.searches:
         return
-    started = start(sweep.resources)
+    started = start(execution)
     try:
-        resources = replace(sweep.resources, concurrent=concurrent(sweep.resources))
-        sweep = replace(sweep, resources=resources)
-        if sweep.trials and not sweep.execution.stopping:
-            _run_trials(sweep)
-        if sweep.plan.searches and not sweep.execution.stopping:
-            _run_searches(sweep)
+        execution = replace(execution, concurrent=concurrent(execution))
+        if trials and not execution.stopping:
+            _run_trials(plan, trials, execution, events)
+        if plan.searches and not execution.stopping:
+            _run_searches(plan, execution, events)
     except ClusterLost as problem:
         advice = "runs that ended are stored, others are saved: the same command goes on"
-        sweep.outcome.note({"status": "environment", "error": f"{problem}; {advice}"})
+        events.note({"status": "environment", "error": f"{problem}; {advice}"})
         if started:
             give_up()
             started = False
@@ -77,51 +80,51 @@ def trainable_for(
     return type("federated", (SweepTrainable,), {"resolve": resolve, "varied": differing})
 
 
-def _run_trials(sweep: Sweep) -> None:
+def _run_trials(
+    plan: Plan, trials: Sequence[Sequence[RunSpec]], execution: Execution, events: Events
+) -> None:
     """Run trials side by side."""
-    trials = sweep.trials
-    scheduler = sweep.plan.request.scheduler
-    executions = [
-        scheduled(sweep.plan, run_specs[0].setting, sweep.execution) for run_specs in trials
-    ]
+    scheduler = plan.options.scheduler
+    executions = [scheduled(plan, run_specs[0].setting, execution) for run_specs in trials]
     space = {"index": tune.grid_search(list(range(len(trials))))}
     rules = None
     if scheduler != "none":
         rules = by_contest(scheduler, trials)
-    _fit(sweep, trainable_for(trials, executions), space, rules)
+    _fit(execution, events, trainable_for(trials, executions), space, rules)
 
 
-def _run_searches(sweep: Sweep) -> None:
+def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
     """Sample the wanted configurations of all searches that are not stored, side by side."""
-    from bench.executors.optuna_search import Proposer, chosen_run_specs, histories, varied
+    from bench.executors.optuna_search import Proposer, chosen_run_specs, past_tries, varied
 
-    searches = sweep.plan.searches
-    request = sweep.plan.request
-    past = histories(sweep.plan, searches, sweep.execution.out, sweep.execution.data_hashes)
+    searches = plan.searches
+    options = plan.options
+    past = past_tries(plan, searches, execution.out, execution.data_hashes)
     proposers = {
-        index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)
+        index: Proposer(plan, search, past[index]) for index, search in enumerate(searches)
     }
     wanted = sum(proposer.wanted for proposer in proposers.values())
     if not wanted:
         return
-    executions = [scheduled(sweep.plan, search.setting, sweep.execution) for search in searches]
+    executions = [scheduled(plan, search.setting, execution) for search in searches]
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         index = config["search"]
-        return chosen_run_specs(searches[index], config["chosen"], request.seeds), executions[index]
+        return chosen_run_specs(searches[index], config["chosen"], options.seeds), executions[index]
 
     members = {"resolve": resolve, "varied": varied(searches)}
     trainable = type("federated", (SweepTrainable,), members)
     rules = None
-    if request.scheduler != "none":
-        of_search = [rule_of(request.scheduler, search.setting) for search in searches]
+    if options.scheduler != "none":
+        of_search = [rule_of(options.scheduler, search.setting) for search in searches]
         rules = ByContest("search", of_search)
-    searcher = ProposerSearcher(proposers, lambda: sweep.execution.stopping)
-    _fit(sweep, trainable, {}, rules, searcher, wanted)
+    searcher = ProposerSearcher(proposers, lambda: execution.stopping)
+    _fit(execution, events, trainable, {}, rules, searcher, wanted)
 
 
 def _fit(
-    sweep: Sweep,
+    execution: Execution,
+    events: Events,
     trainable: type[SweepTrainable],
     space: Mapping[str, Any],
     scheduler: Any,
@@ -130,17 +133,17 @@ def _fit(
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
     trainable.own_data = dict(own.defined)
-    root = Path(sweep.execution.out) / "state"
+    root = Path(execution.out) / "state"
     name = f".tune-{uuid.uuid4().hex[:8]}"
     # Tune's files are pickles: others must not write them.
     (root / name).mkdir(mode=0o700, parents=True)
-    watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
+    watcher = Watcher(trainable, execution, events)
     tuner = tune.Tuner(
-        tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),
+        tune.with_resources(trainable, {"cpu": execution.threads, "gpu": execution.gpus}),
         param_space=dict(space),
         tune_config=tune.TuneConfig(
             num_samples=samples,
-            max_concurrent_trials=sweep.resources.concurrent,
+            max_concurrent_trials=execution.concurrent,
             scheduler=scheduler,
             search_alg=searcher,
             reuse_actors=True,
@@ -153,10 +156,10 @@ def _fit(
             verbose=0,
         ),
     )
-    messages = sys.stderr if sweep.resources.verbose else io.StringIO()  # Ray's own
+    messages = sys.stderr if execution.verbose else io.StringIO()  # Ray's own
     try:
         with redirect_stdout(messages):
-            _fit_while_watched(tuner, sweep)
+            _fit_while_watched(tuner, execution, events)
     except ClusterLost:
         watcher.close()
         raise
@@ -164,14 +167,14 @@ def _fit(
         shutil.rmtree(root / name, ignore_errors=True)
 
 
-def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
+def _fit_while_watched(tuner: tune.Tuner, execution: Execution, events: Events) -> None:
     """Run Tune in a thread, so that signals and dead clusters are noticed while Tune waits.
 
     Raises:
         ClusterLost: no trial can go on; the thread is abandoned.
     """
     errors: list[BaseException] = []
-    before = len(sweep.outcome.statuses)
+    before = len(events.statuses)
 
     def fit() -> None:
         try:
@@ -180,17 +183,17 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
             errors.append(error)
 
     thread = threading.Thread(target=fit, name="tune", daemon=True)
-    watch = Watch(sweep.resources)
+    watch = Watch(execution)
     thread.start()
     try:
         while thread.is_alive():
             thread.join(0.2)
-            if problem := watch.lost_reason(sweep.execution.stopping):
+            if problem := watch.lost_reason(execution.stopping):
                 raise ClusterLost(problem)
     finally:
         watch.close()
     # A full disk fails Tune, too, and is reported by the trials.
-    if errors and "environment" not in sweep.outcome.statuses[before:]:
+    if errors and "environment" not in events.statuses[before:]:
         raise errors[0]
 
 

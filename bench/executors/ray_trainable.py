@@ -22,10 +22,12 @@ from algorithms.plugins import given
 from bench import data
 from bench.data import own
 from bench.errors import EnvironmentProblem, UsageError
-from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
+from bench.execution import BACKENDS, Execution, default_out
 from bench.executors.trials import divert_warnings
+from bench.machine import count_gpus
 from bench.planning.run_spec import RunSpec, Varied
 from bench.planning.single_run import SPECIAL_KEYS, name_of, run_spec_of
+from bench.provenance import command_columns
 from bench.terminal.words import checked_path, tracks_of, unknown
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check, setting_fields

@@ -20,16 +20,10 @@ from typing import Any
 from bench import state_files
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
-from bench.executors.progress import Observer, Quiet, Watched, watched
-from bench.executors.trials import (
-    Interruption,
-    Outcome,
-    Resources,
-    Sweep,
-    divert_warnings,
-    trials_of,
-)
-from bench.planning.run_spec import Plan, RunSpec, varied_names
+from bench.executors.progress import Events, Observer, Quiet, Watched, watched
+from bench.executors.trials import Interruption, divert_warnings, trials_of
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, varied_names
 from leaderboards.rows.files import part_of
 
 LEFTOVER = re.compile(r"\.(said|stop|tune)-\w+")  # names of a sweep's files, unless it is killed
@@ -49,16 +43,18 @@ RAY_ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 
+Trials = Sequence[Sequence[RunSpec]]
+Executor = Callable[[Plan, Trials, Execution, Events], None]
+
 
 def run_plan(
     plan: Plan,
     run_specs: Sequence[RunSpec],
     execution: Execution,
-    resources: Resources,
     display: Quiet,
     observers: Sequence[Observer] = (),
-) -> Outcome:
-    """Run the missing `run_specs` of a plan, and its searches.
+) -> Events:
+    """Run the missing `run_specs` of a plan, and its searches; return how they ended.
 
     `observers` watch the trials beside the display.
 
@@ -68,16 +64,16 @@ def run_plan(
     out = Path(execution.out)
     remove_leftovers(out)
     interruption = Interruption(out, display.say)
-    all_observers = (*observers, display)
-    outcome = Outcome()
+    notice_file = out / "state" / f".said-{uuid.uuid4().hex[:8]}"
+    events = Events([*observers, display])
     execution = replace(
         execution,
         stop_file=str(interruption.path),
-        notice_file=str(out / "state" / f".said-{uuid.uuid4().hex[:8]}"),
+        notice_file=str(notice_file),
         report_curves=bool(observers),
     )
-    execute = import_executor(resources.executor)
-    budget = resources.time_budget
+    execute = import_executor(execution.executor)
+    budget = execution.time_budget
     reason = f"time budget of {budget or 0:g} s spent"
     timer = threading.Timer(budget or 0.0, interruption.stop, [reason])
     timer.daemon = True
@@ -87,13 +83,12 @@ def run_plan(
         timer.join()  # nothing may begin before it is spent
     try:
         with interruption, warnings_said(display.say):
-            trials = trials_of(plan, run_specs, resources.pack)
-            execute(Sweep(plan, trials, execution, resources, all_observers, outcome, interruption))
+            execute(plan, trials_of(plan, run_specs, execution.pack), execution, events)
     finally:
         timer.cancel()
-        Path(str(execution.notice_file)).unlink(missing_ok=True)
-        outcome.interrupted = interruption.raised
-    return outcome
+        notice_file.unlink(missing_ok=True)
+        events.interrupted = interruption.raised
+    return events
 
 
 @contextmanager
@@ -136,7 +131,7 @@ def remove_leftovers(out: Path) -> None:
                 path.unlink()
 
 
-def import_executor(name: str) -> Callable[[Sweep], None]:
+def import_executor(name: str) -> Executor:
     """Import the executor `inline` or `ray`.
 
     Raises EnvironmentProblem if Ray cannot be imported.
@@ -153,53 +148,45 @@ def import_executor(name: str) -> Callable[[Sweep], None]:
     return run_ray
 
 
-def run_inline(sweep: Sweep) -> None:
+def run_inline(plan: Plan, trials: Trials, execution: Execution, events: Events) -> None:
     """Run every trial in order, until one finds that the machine is not ready."""
-    plan = sweep.plan
-    execution = sweep.execution
-    differing = varied_names([*chain.from_iterable(sweep.trials)])
-    for run_specs in sweep.trials:
-        if _run_trial(watched(run_specs, differing), execution, sweep)["ends_sweep"]:
+    differing = varied_names([*chain.from_iterable(trials)])
+    for run_specs in trials:
+        if _run_trial(watched(run_specs, differing), execution, events)["ends_sweep"]:
             return
     if plan.searches:
-        _run_searches(sweep)
+        _run_searches(plan, execution, events)
 
 
-def _run_searches(sweep: Sweep) -> None:
+def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
     """Try the configurations of one search after another."""
-    from bench.executors.optuna_search import Proposer, chosen_run_specs, histories, varied
+    from bench.executors.optuna_search import Proposer, chosen_run_specs, past_tries, varied
 
-    plan = sweep.plan
-    execution = sweep.execution
     names = varied(plan.searches)
-    pasts = histories(plan, plan.searches, execution.out, execution.data_hashes)
+    pasts = past_tries(plan, plan.searches, execution.out, execution.data_hashes)
     for search, past in zip(plan.searches, pasts, strict=True):
         proposer = Proposer(plan, search, past)
         while not execution.stopping and (proposal := proposer.propose()):
-            run_specs = chosen_run_specs(search, proposal.params, plan.request.seeds)
-            report = _run_trial(watched(run_specs, names), execution, sweep)
+            run_specs = chosen_run_specs(search, proposal.params, plan.options.seeds)
+            report = _run_trial(watched(run_specs, names), execution, events)
             if report["ends_sweep"]:
                 return
             finished = report["status"] == "finished"
             proposer.tell(proposal, report["objective"] if finished else math.nan)
 
 
-def _run_trial(named: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
+def _run_trial(named: Watched, execution: Execution, events: Events) -> dict[str, Any]:
     # Imports torch, which the driver of a sweep under Ray does without.
     from bench.trial.trial import Trial
 
-    for observer in sweep.observers:
-        observer.started(named)
+    events.started(named)
     trial = Trial(named.run_specs, execution)
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        for observer in sweep.observers:
-            observer.reported(named, report)
+        events.reported(named, report)
     trial.end()
     report = trial.report()  # with errors from the end
     trial.close()
-    for observer in sweep.observers:
-        observer.ended(named, report)
-    sweep.outcome.note(report)
+    events.ended(named, report)
     return report

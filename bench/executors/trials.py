@@ -1,4 +1,4 @@
-"""The trials of a plan: missing runs, grouped into trials, and the outcome of a sweep."""
+"""The trials of a plan: its missing runs, grouped, and their gentle end on a signal."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, Slower, Waiting
+from bench.errors import Slower, Waiting
 from bench.execution import Execution, enough
-from bench.executors.progress import Observer
 from bench.planning.packing import packs_of
-from bench.planning.run_spec import Plan, RunSpec
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -28,47 +28,6 @@ if TYPE_CHECKING:
 
 # `timeout` sends SIGTERM to its command, and then to the whole group, which includes that command.
 ECHO_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The number of trials at once, and each one's resources."""
-
-    executor: str = "ray"  # or `inline`
-    concurrent: int | None = None  # trials at once; None fills the machine
-    cpus: int = 1  # of each trial
-    gpus: float = 0.0  # share of a GPU of each trial
-    address: str | None = None  # of an existing Ray cluster; None starts one here
-    time_budget: float | None = None  # seconds after which the sweep stops as if interrupted
-    pack: int = 1  # most runs of a trial, trained by one program
-    verbose: bool = False  # Ray's own messages are shown, on stderr
-
-
-@dataclass
-class Outcome:
-    """The end of a sweep: statuses of the trials, problems, and tracebacks."""
-
-    statuses: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    tracebacks: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    def note(self, report: dict[str, Any]) -> None:
-        """Count a trial's last report."""
-        self.statuses.append(report.get("status", "finished"))
-        if report.get("error"):
-            self.problems.append(str(report["error"]))
-        if report.get("traceback"):
-            self.tracebacks.append(str(report["traceback"]))
-
-    @property
-    def exit_status(self) -> int:
-        """The command's exit status; a problem that the user has to solve takes precedence."""
-        if "environment" in self.statuses:
-            return EXIT_ENVIRONMENT
-        if self.interrupted or "interrupted" in self.statuses:
-            return EXIT_INTERRUPTED
-        return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
 
 
 class Interruption:
@@ -119,28 +78,15 @@ class Interruption:
         self.stop(signal.Signals(number).name)
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Everything that an executor needs of a sweep."""
-
-    plan: Plan
-    trials: Sequence[Sequence[RunSpec]]
-    execution: Execution
-    resources: Resources
-    observers: Sequence[Observer]
-    outcome: Outcome
-    interruption: Interruption
-
-
 def missing_run_specs(plan: Plan, store: Store) -> list[RunSpec]:
     """List the run specs whose rows are not stored yet.
 
     Runs that the plan's scheduler stopped count as stored.
     """
-    if plan.request.force:
+    if plan.options.force:
         return list(plan.run_specs)
     statuses = store.status()
-    needless = enough(stopped=plan.request.scheduler != "none")
+    needless = enough(stopped=plan.options.scheduler != "none")
     missing = []
     for run_spec in plan.run_specs:
         row_statuses = {statuses.get(key) for key in run_spec.rows.values()}
@@ -176,7 +122,7 @@ def trials_of(plan: Plan, run_specs: Sequence[RunSpec], pack: int) -> list[list[
     Under a scheduler a trial is a configuration with all its seeds, because schedulers compare
     means over seeds.
     """
-    if plan.request.scheduler != "none":
+    if plan.options.scheduler != "none":
         return by_configuration(run_specs)
     if pack > 1:
         return packs_of(run_specs, pack)
@@ -211,7 +157,7 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution) -> Execution:
 
     Compared trials report at equal, evaluated rounds instead of by the clock.
     """
-    if plan.request.scheduler == "none":
+    if plan.options.scheduler == "none":
         return execution
     rounds = evaluated_round(setting, parts=20)
     return replace(execution, keep_stopped=True, rounds_per_report=rounds)

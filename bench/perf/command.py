@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from algorithms import ALGORITHMS
 from bench.data import data_dir, info
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import BACKENDS, command_columns, cpu_count, process_columns, resolve_device
+from bench.execution import BACKENDS
+from bench.machine import cpu_count, resolve_device
 from bench.models import check_model
 from bench.perf.measure import Record, Say, message_of
-from bench.planning.request import find_algorithm
+from bench.planning.given import find_algorithm
+from bench.provenance import command_columns, process_columns
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import DATA_DIR, counted, split_list, unknown
 from leaderboards.rows.files import typed_file
@@ -170,7 +172,7 @@ def check(options: argparse.Namespace) -> None:
         options.algo = []
     for name in options.algo:
         find_algorithm(name)
-    options.device = resolve_device(options.device, None, remote=False)[0]
+    options.device = resolve_device(options.device)
     options.cohort = options.clients if options.cohort is None else options.cohort
     _check_numbers(options)
 

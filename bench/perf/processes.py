@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import bench
 from bench.errors import EnvironmentProblem
-from bench.execution import largest_resident
+from bench.machine import largest_resident
 from bench.perf.measure import Record, Say, Spent, figure, seconds_of
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_table
@@ -202,7 +202,7 @@ def _row(
 
 def _constants() -> dict[str, Any]:
     """Return the columns that are equal in all rows."""
-    from bench.execution import command_columns, process_columns
+    from bench.provenance import command_columns, process_columns
 
     return {
         **command_columns("bench.perf"),

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import EXIT_OK, EnvironmentProblem
-from bench.execution import Execution, command_columns
+from bench.execution import Execution
 from bench.executors.progress import Quiet, Watched
 from bench.perf.measure import Record, Say, figure
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.options import SweepOptions
+from bench.planning.planner import make_plan
+from bench.provenance import command_columns
 
 # Targets.
 SECONDS_A_TRIAL = 1.0
@@ -77,21 +78,25 @@ def _sweep(
 ) -> Clock:
     """Run FedAvg with each seed, with results in a temporary folder."""
     from bench.executors.runner import run_plan
-    from bench.executors.trials import Resources
 
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
-    plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))
+    plan = make_plan(SweepOptions(("fedavg",), values={**small, **values}, seeds=seeds))
     with tempfile.TemporaryDirectory() as out:
         here = str(Path(out).resolve())
-        placed = replace(execution, out=here, provenance=command_columns("bench.perf"))
-        resources = Resources(executor, concurrent=1, cpus=execution.threads)
+        placed = replace(
+            execution,
+            out=here,
+            executor=executor,
+            concurrent=1,
+            provenance=command_columns("bench.perf"),
+        )
         clock = Clock()
-        outcome = run_plan(plan, plan.run_specs, placed, resources, clock)
-    if outcome.interrupted:
+        events = run_plan(plan, plan.run_specs, placed, clock)
+    if events.interrupted:
         raise KeyboardInterrupt
-    if outcome.exit_status != EXIT_OK:
+    if events.exit_status != EXIT_OK:
         raise EnvironmentProblem(
-            f"a trial failed under {executor}: {'; '.join(outcome.problems) or outcome.statuses}"
+            f"a trial failed under {executor}: {'; '.join(events.problems) or events.statuses}"
         )
     return clock
 

@@ -16,7 +16,7 @@ from bench.data.embedded import made_up, made_up_samples
 from bench.engine.network import make_module
 from bench.engine.simulation import Simulation
 from bench.engine.together import advance_together
-from bench.planning.request import AUXILIARY_PER_CLASS, supply
+from bench.planning.settings import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
 DATASET = "cifar10"  # whose shapes and classes the made-up samples have

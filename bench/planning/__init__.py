@@ -1,6 +1,6 @@
-"""Planning: a user's request is resolved into runs, without torch or ray.
+"""Planning: what a user asks for becomes runs, without torch or ray.
 
-`plan` resolves a `request` with the help of `configurations` into the `Plan` of `run_spec`;
-`tables` and `table_plan` do so for a paper's table. `packing` groups runs into programs that share
-GPUs.
+`planner` makes a `Plan` of `SweepOptions`, with the help of `given` (names and values), `settings`
+and `configurations`; `table_plan` and `tables` do so for a paper's table. `two_stage` and `confirm`
+plan the runs that follow a search. `packing` groups runs into programs that share GPUs.
 """

@@ -1,4 +1,4 @@
-"""The configurations of one algorithm that satisfy its relations: a whole grid, draws, or those of `--budget`.
+"""The configurations of one algorithm that satisfy its relations: a grid, draws, a budget.
 
 Under `--budget N` every algorithm gets N configurations and the learning rate is tuned as well:
 otherwise an algorithm with more hyper-parameters or a longer grid would get more tries, and one
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from algorithms import Entry
 from bench.errors import UsageError
-from bench.planning.request import Request
-from bench.planning.run_spec import Search
+from bench.planning.options import SweepOptions
+from bench.planning.search import Search
 from bench.terminal.words import counted
 from search_spaces import Grid, Range, Setting, Value, check, combinations, holds, names_in
 
@@ -29,7 +28,7 @@ MANY = 500  # learning rates that differ in three digits
 
 
 def configurations_of(
-    algorithm: Entry, search: Search, request: Request, notes: list[str]
+    algorithm: Entry, search: Search, options: SweepOptions, notes: list[str]
 ) -> list[dict[str, Value]]:
     """List the configurations of a grid or random search that satisfy the relations, each checked.
 
@@ -37,21 +36,19 @@ def configurations_of(
     not allowed, or no combination satisfies the relations.
     """
     check_values(algorithm, search.values)
-    if request.search == "random":
-        candidates = _draw_distinct(algorithm, search, request.num_samples)
+    if options.search == "random":
+        candidates = _draw_distinct(algorithm, search, options.num_samples)
     else:
         candidates = list(combinations(search.values))
-    valid = [
-        candidate
-        for candidate in candidates
-        if all(holds(relation, candidate) for relation in search.where)
-    ]
+    valid = [candidate for candidate in candidates if keeps_relations(search, candidate)]
     if not valid:
         raise unsatisfiable(algorithm, search)
-    if len(valid) < len(candidates):
-        dropped, broken = len(candidates) - len(valid), " and ".join(search.where)
+    dropped = len(candidates) - len(valid)
+    if dropped:
+        broken = " and ".join(search.where)
         notes.append(
-            f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out"
+            f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left "
+            "out"
         )
     return [algorithm.resolve(candidate) for candidate in valid]
 
@@ -59,11 +56,11 @@ def configurations_of(
 def tries(
     algorithm: Entry, search: Search, rates: Sequence[float], count: int
 ) -> list[tuple[Mapping[str, Value], Setting]]:
-    """Draw `count` distinct configurations of an algorithm, each with its setting, always the same for one command.
+    """Draw `count` distinct configurations of an algorithm, each with its setting.
 
-    `rates` are learning rates to take in turn; if there are none, they are drawn. Raises UsageError
-    if a value is not allowed, no combination satisfies the relations, or there are too few with
-    these rates.
+    They are always the same for one command. `rates` are learning rates to take in turn; if there
+    are none, they are drawn. Raises UsageError if a value is not allowed, no combination satisfies
+    the relations, or there are too few with these rates.
     """
     check_values(algorithm, search.values)
     generator = random.Random(f"fedkd-bench budget {algorithm.name}")
@@ -71,50 +68,47 @@ def tries(
     used: Counter[tuple[Value, ...]] = Counter()
     seen: set[tuple[Value, ...]] = set()
     for lr in learning_rates(search.setting, rates, count):
-        drawn = [
-            values for values in draws(search, generator) if (lr, *values.values()) not in seen
-        ]
+        drawn = []
+        for values in draws(search, generator):
+            if (lr, *values.values()) not in seen:
+                drawn.append(values)
         if not drawn:  # the draws missed what is left, if anything is
-            left = (
-                values
-                for values in combinations(search.values)
-                if (lr, *values.values()) not in seen
-            )
-            drawn = [
-                *islice(
-                    (
-                        values
-                        for values in left
-                        if all(holds(rule, values) for rule in search.where)
-                    ),
-                    1,
-                )
-            ]
+            drawn = _first_left(search, lr, seen)
         if not configurations and not drawn:
             raise unsatisfiable(algorithm, search)
         if not drawn:
             raise too_few(algorithm, len(configurations), count)
-        values = min(
-            drawn, key=lambda values: used[tuple(values.values())]
-        )  # the first of the least tried ones
+        # The first of the least tried ones.
+        values = min(drawn, key=lambda values: used[tuple(values.values())])
         used[tuple(values.values())] += 1
         seen.add((lr, *values.values()))
         configurations.append((algorithm.resolve(values), replace(search.setting, lr=lr)))
     return configurations
 
 
+def _first_left(
+    search: Search, lr: float, seen: Collection[tuple[Value, ...]]
+) -> list[dict[str, Value]]:
+    """List the first combination that was not `seen` with this learning rate, if there is one."""
+    for values in combinations(search.values):
+        if (lr, *values.values()) not in seen and keeps_relations(search, values):
+            return [values]
+    return []
+
+
 def too_few(algorithm: Entry, count: int, budget: int) -> UsageError:
     """Make the error for an algorithm with fewer configurations than `--budget` asks for."""
     return UsageError(
-        f"{algorithm.name} has only {counted(count, 'configuration')} with these learning rates, not {budget}: lower "
-        "--budget, give more values, or leave --lr out so that it is drawn"
+        f"{algorithm.name} has only {counted(count, 'configuration')} with these learning rates, "
+        f"not {budget}: lower --budget, give more values, or leave --lr out so that it is drawn"
     )
 
 
 def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:
-    """Return `count` learning rates: the setting's own first, then log-uniformly spaced ones within a factor `REACH`.
+    """Return `count` learning rates, the setting's own first.
 
-    If the user has `given` values, these are taken in turn instead.
+    The others are log-uniformly spaced within a factor `REACH`. If the user has `given` values,
+    these are taken in turn instead.
     """
     if given:
         return [given[i % len(given)] for i in range(count)]
@@ -131,11 +125,16 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
 
 
 def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
-    """Draw `TRIES` times from a space, and yield the draws that satisfy its relations; they may repeat."""
+    """Draw `TRIES` times from a space; yield the draws that satisfy its relations, also repeats."""
     for _ in range(TRIES):
         values = {name: choices.draw(generator) for name, choices in search.values.items()}
-        if all(holds(relation, values) for relation in search.where):
+        if keeps_relations(search, values):
             yield values
+
+
+def keeps_relations(search: Search, values: Mapping[str, Value]) -> bool:
+    """Tell whether a configuration satisfies all relations of its space."""
+    return all(holds(relation, values) for relation in search.where)
 
 
 def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value]]:
@@ -146,15 +145,19 @@ def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[st
     """
     generator = random.Random(f"fedkd-bench random search {algorithm.name}")
     drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
-    for candidate in (values for _ in range(count) for values in draws(search, generator)):
-        drawn[tuple(candidate.values())] = candidate
-        if len(drawn) == count:
-            break
+    for _ in range(count):
+        for candidate in draws(search, generator):
+            drawn[tuple(candidate.values())] = candidate
+            if len(drawn) == count:
+                return list(drawn.values())
     return list(drawn.values())
 
 
 def check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
-    """Check the bounds of every value, before relations, which a value out of bounds may violate as well."""
+    """Check the bounds of every value.
+
+    That is before relations, which a value out of bounds may violate as well.
+    """
     try:
         for field in algorithm.fields:
             for value in values[field.name].values:
@@ -164,11 +167,11 @@ def check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
 
 
 def unsatisfiable(algorithm: Entry, search: Search) -> UsageError:
-    """Make the error for a space in which no combination satisfies the relations, with the values involved."""
-    involved = {name for relation in search.where for name in names_in(relation)}
-    got = ", ".join(
-        f"{name} in {value}" for name, value in search.values.items() if name in involved
-    )
-    return UsageError(
-        f"{algorithm.name}: no combination keeps {' and '.join(search.where)}; got {got}"
-    )
+    """Make the error for a space without a combination that satisfies the relations."""
+    involved = set().union(*map(names_in, search.where))
+    got = []
+    for name, value in search.values.items():
+        if name in involved:
+            got.append(f"{name} in {value}")
+    relations = " and ".join(search.where)
+    return UsageError(f"{algorithm.name}: no combination keeps {relations}; got {', '.join(got)}")

@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.errors import UsageError
-from bench.planning.request import canonical, distinct, supply
-from bench.planning.run_spec import (
-    Plan,
-    RunSpec,
-    Search,
-    distinct_runs,
-    setting_of,
-    shortened,
-    with_replicates,
-)
+from bench.planning.given import distinct
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, distinct_runs, setting_of, shortened, with_replicates
+from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
 from leaderboards.problems import FINETUNED
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_defaults, setting_fields
@@ -34,7 +28,7 @@ _PLACE = " (from --confirm-at)"
 
 
 def stand_ins(plan: Plan) -> list[RunSpec]:
-    """List the runs that may follow the search, without hyper-parameters, because those are not chosen yet.
+    """List the runs that may follow the search, without hyper-parameters, not chosen yet.
 
     Raises:
         UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run in that
@@ -43,116 +37,126 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     origins: dict[tuple[str, Setting], Setting] = {}
     run_specs: list[RunSpec] = []
     for algorithm, tuned in _algorithms_and_settings(plan):
+        origin = _without_tuned(plan, tuned)
         for target in _target_settings(plan, tuned):
             setting = supply(entry(algorithm), target)
-            cell, origin = (algorithm, _without_tuned(plan, setting)), _without_tuned(plan, tuned)
+            cell = (algorithm, _without_tuned(plan, setting))
             if cell not in origins:
-                run_specs += [
-                    RunSpec(algorithm, {}, setting, seed) for seed in plan.request.confirm
-                ]
-            if (other := origins.setdefault(cell, origin)) != origin:
-                differing = [
-                    name for name, value in vars(other).items() if value != vars(origin)[name]
-                ]
-                names = ", ".join(differing)
-                raise UsageError(
-                    f"--confirm-at {' '.join(plan.request.confirm_at)}=... would confirm in one cell what was tuned in "
-                    f"several, which differ in {names}: tune at one value of {names}"
-                )
-    return with_replicates(run_specs, plan.request.replicates)
+                origins[cell] = origin
+                run_specs += _on_seeds(plan, RunSpec(algorithm, {}, setting, 0))
+            elif origins[cell] != origin:
+                raise _several_origins(plan, origins[cell], origin)
+    return with_replicates(run_specs, plan.options.replicates)
+
+
+def _several_origins(plan: Plan, first: Setting, second: Setting) -> UsageError:
+    """Make the error for one cell that would confirm what was tuned in two."""
+    before = vars(first)
+    names = ", ".join(name for name, value in vars(second).items() if value != before[name])
+    return UsageError(
+        f"--confirm-at {' '.join(plan.options.confirm_at)}=... would confirm in one cell what was "
+        f"tuned in several, which differ in {names}: tune at one value of {names}"
+    )
+
+
+def _on_seeds(plan: Plan, run_spec: RunSpec) -> list[RunSpec]:
+    """Repeat a run on each seed that confirms."""
+    return [replace(run_spec, seed=seed) for seed in plan.options.confirm]
 
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
-    """Return the setting fields in which confirming cells differ from tuned cells, with the values of the latter."""
-    pairs = [
-        (vars(tuned), vars(target))
-        for tuned in plan.settings
-        for target in _target_settings(plan, tuned)
-    ]
-    return {name: value for old, new in pairs for name, value in old.items() if value != new[name]}
+    """Return the fields in which confirming cells differ from tuned ones: values where tuned."""
+    fields: dict[str, Value] = {}
+    for tuned in plan.settings:
+        for target in _target_settings(plan, tuned):
+            new = vars(target)
+            fields |= {name: value for name, value in vars(tuned).items() if value != new[name]}
+    return fields
 
 
 def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
-    """Plan the runs that confirm the configurations chosen from stored `runs`; none if no run of the search is done."""
+    """Plan the runs that confirm the configurations chosen from stored `runs`.
+
+    There are none if no run of the search is done.
+    """
     from leaderboards.confirmed import chosen
 
-    searched = {
-        (algorithm, _without_tuned(plan, setting))
-        for algorithm, setting in _algorithms_and_settings(plan)
-    }
-    run_specs: list[RunSpec] = []
+    searched = set()
+    for algorithm, setting in _algorithms_and_settings(plan):
+        searched.add((algorithm, _without_tuned(plan, setting)))
+    confirmed_at = tuned_at(plan)
     own_runs = plan.of_own_versions(runs)
-    winners = chosen(
-        own_runs, plan.tuned, tuned_at(plan), plan.request.chosen_by, setting_defaults()
-    )
+    winners = chosen(own_runs, plan.tuned, confirmed_at, plan.options.chosen_by, setting_defaults())
+    run_specs: list[RunSpec] = []
     for row in winners.to_dict("records"):
         tuned = setting_of(row["setting_json"])
         algorithm = row["algorithm"]
         if tuned.finetune_steps:  # a row after further steps is confirmed by the run that has it
             algorithm = algorithm.removesuffix(FINETUNED)
-        if (algorithm, _without_tuned(plan, tuned)) in searched:
-            try:
-                values = entry(algorithm).resolve(json.loads(row["hp_json"]))
-            except ValueError:  # of a version of the algorithm with other hyper-parameters
-                continue
-            for target in _target_settings(plan, tuned):
-                setting = supply(entry(algorithm), target)
-                short = plan.paper is not None and shortened(
-                    setting, SETTINGS[plan.paper, setting.dataset]
-                )
-                run_specs += [
-                    RunSpec(algorithm, values, setting, seed, plan.paper, short)
-                    for seed in plan.request.confirm
-                ]
-    note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(plan.request.confirm)}"
+        if (algorithm, _without_tuned(plan, tuned)) not in searched:
+            continue
+        try:
+            values = entry(algorithm).resolve(json.loads(row["hp_json"]))
+        except ValueError:  # of a version of the algorithm with other hyper-parameters
+            continue
+        for target in _target_settings(plan, tuned):
+            setting = supply(entry(algorithm), target)
+            base = SETTINGS[plan.paper, setting.dataset] if plan.paper else setting
+            short = shortened(setting, base)
+            run_spec = RunSpec(algorithm, values, setting, 0, plan.paper, short)
+            run_specs += _on_seeds(plan, run_spec)
+    seeds = plan.options.confirm
+    note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(seeds)}"
+    targets: dict[Setting, None] = {}
+    for tuned in plan.settings:
+        targets |= dict.fromkeys(_target_settings(plan, tuned))
     return replace(
         plan,
-        request=replace(plan.request, seeds=len(plan.request.confirm), scheduler="none"),
-        run_specs=tuple(distinct_runs(with_replicates(run_specs, plan.request.replicates))),
+        options=replace(plan.options, seeds=len(seeds), scheduler="none"),
+        run_specs=tuple(distinct_runs(with_replicates(run_specs, plan.options.replicates))),
         searches=(),
-        settings=tuple(
-            dict.fromkeys(
-                target for tuned in plan.settings for target in _target_settings(plan, tuned)
-            )
-        ),
+        settings=tuple(targets),
         notes=(note,),
+        confirming=(),
+        confirmed_at=confirmed_at,
     )
 
 
 def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
-    """Yield each requested algorithm with each of its settings."""
-    everything = plan.request.algorithms == ("all",)
-    items: list[RunSpec | Search] = [*plan.run_specs, *plan.searches]
-    for algorithm, setting in dict.fromkeys((item.algorithm, item.setting) for item in items):
+    """Yield each algorithm that was asked for with each of its settings."""
+    everything = plan.options.algo == ("all",)
+    for algorithm, setting in dict.fromkeys((part.algorithm, part.setting) for part in plan.parts):
         for name in entry(algorithm).rows.values():
-            if everything or name in plan.request.algorithms:
+            if everything or name in plan.options.algo:
                 yield name, setting
 
 
 def _without_tuned(plan: Plan, setting: Setting) -> Setting:
-    """Reset the tuned fields of a setting to their defaults, so that all runs that compete have the same one."""
-    return replace(setting, **{name: getattr(Setting(), name) for name in plan.tuned})
+    """Reset the tuned fields of a setting to their defaults, so that competing runs share one."""
+    defaults = vars(Setting())
+    return replace(setting, **{name: defaults[name] for name in plan.tuned})
 
 
 def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
     """List the settings in which the choice made in a tuned setting is confirmed."""
-    fields, values_at = setting_fields(), plan.request.confirm_at
-    for name in values_at:
+    fields = setting_fields()
+    grids = {}
+    for name in plan.options.confirm_at:
         if name not in fields:
             raise unknown("field for --confirm-at", name, fields)
-        if name in ("dataset", "start_from", "partition_seed", *plan.tuned):
-            why = (
-                "is selected over by this search" if name in plan.tuned else "makes another problem"
-            )
+        why = ""
+        if name in plan.tuned:
+            why = "is selected over by this search"
+        elif name in ("dataset", "start_from", "partition_seed"):
+            why = "makes another problem"
+        if why:
             raise UsageError(
                 f"--confirm-at {name}=...: {name} {why}; take another field, such as participation"
             )
-    grids = {
-        name: distinct(name, values, str(fields[name].type), _PLACE)
-        for name, values in values_at.items()
-    }
+    for name, texts in plan.options.confirm_at.items():
+        grids[name] = distinct(name, texts, str(fields[name].type), _PLACE)
     try:
-        cells: list[dict[str, Any]] = list(combinations(grids))
-        return [canonical(replace(tuned, **cell)) for cell in cells]
+        changes: list[dict[str, Any]] = list(combinations(grids))
+        return [canonical(replace(tuned, **values)) for values in changes]
     except ValueError as error:
         raise UsageError(f"{error}{_PLACE}") from None

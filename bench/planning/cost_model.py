@@ -1,4 +1,4 @@
-"""The expected time of a run, from the rates of stored runs or from the measured pace of this machine.
+"""The expected time of a run, from rates of stored runs or from this machine's measured pace.
 
 A pace is measured once, in a separate process, and kept in the cache folder. Imports neither torch
 nor ray.
@@ -20,7 +20,6 @@ from pathlib import Path
 from algorithms import entry
 from bench.data.download import cache_dir
 from bench.errors import UsageError
-from bench.execution import process_columns
 from bench.planning.packing import program_of
 from bench.planning.run_spec import (
     RunSpec,
@@ -33,12 +32,14 @@ from bench.planning.run_spec import (
     samples_of,
     server_tests,
 )
+from bench.provenance import process_columns
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
 from leaderboards.rows.files import atomic_file
 from search_spaces import Value
 
+# Algorithms with a model of each client's own, which is evaluated.
 PERSONAL = (
     "fedbn",
     "feddkd_bn",
@@ -51,11 +52,9 @@ PERSONAL = (
     "dsfl",
     "fedtgp",
     "local",
-)  # each client's own model is evaluated
-SERVER_STEPS = {
-    "fedgen": "generator_steps",
-    "feddf": "max_steps",
-}  # the hyper-parameter that counts them
+)
+# Algorithms that train on the server, with the hyper-parameter that counts these steps.
+SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}
 SPREAD = 1.5  # an estimate is given as a range, this factor up and down
 LIMIT = "FEDKD_MEASURE_SECONDS"
 LIMIT_SECONDS = 20.0
@@ -75,7 +74,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Time:
-    """The range of a run's seconds: `low` and `high` are equal for a recorded rate, and NaN if nothing is known."""
+    """The range of a run's seconds.
+
+    `low` and `high` are equal for a recorded rate, and NaN if nothing is known.
+    """
 
     low: float
     high: float
@@ -102,9 +104,11 @@ def estimated_time(run_spec: RunSpec, pace: Pace) -> Time:
     FedDF's server stops once `patience` steps bring no better validation, so it takes `patience` to
     `max_steps` steps.
     """
-    max_steps = int(run_spec.hyperparameters.get(SERVER_STEPS.get(run_spec.algorithm, ""), 0) or 0)
-    min_steps = min(max_steps, int(run_spec.hyperparameters.get("patience", max_steps) or 0))
-    seconds, server = _seconds(run_spec, pace), run_spec.setting.rounds * pace.server_step
+    values = run_spec.hyperparameters
+    max_steps = int(values.get(SERVER_STEPS.get(run_spec.algorithm, ""), 0) or 0)
+    min_steps = min(max_steps, int(values.get("patience", max_steps) or 0))
+    seconds = _seconds(run_spec, pace)
+    server = run_spec.setting.rounds * pace.server_step
     return Time((seconds + min_steps * server) / SPREAD, (seconds + max_steps * server) * SPREAD)
 
 
@@ -116,12 +120,13 @@ def _seconds(run_spec: RunSpec, pace: Pace) -> float:
     if setting.step_rule == "whole_epochs":
         batches = max(1.0, samples / setting.batch_size - 0.5)
         samples = min(samples, batches * setting.batch_size)
-    steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
+    steps = batches * setting.local_epochs
+    trained = samples * setting.local_epochs
     if setting.step_rule == "batches":
-        steps, trained = setting.local_epochs, setting.local_epochs * setting.batch_size
-    full = min(
-        pace.step, 3 * pace.sample * setting.batch_size
-    )  # the part of a step that grows with its samples
+        steps = setting.local_epochs
+        trained = setting.local_epochs * setting.batch_size
+    # The part of a step that grows with its samples.
+    full = min(pace.step, 3 * pace.sample * setting.batch_size)
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     round_seconds = clients * (pace.client + batches * pace.batch + training)
     seconds = setting.rounds * round_seconds + evaluated_samples(run_spec) * pace.sample
@@ -179,17 +184,17 @@ def evaluated_models(run_spec: RunSpec) -> float:
 
 
 def recorded_rates(store: Store, device: str) -> dict[str, float]:
-    """Return the training samples per second of stored runs, on the CPU if `device` is `cpu`, else on a GPU.
+    """Return the training samples per second of stored runs on a device.
 
-    The rates are medians by data set and model, and by data set, model and algorithm, under these
-    names (`_rate_name`).
+    `device`: `cpu`, else a GPU. The rates are medians by data set and model, and by data set, model
+    and algorithm, under these names (`_rate_name`).
     """
     if not store.begun:
         return {}
-    runs = store.runs(
-        columns=("dataset", "setting_json", "algorithm", "hp_json", "device", "samples_per_second")
-    )
-    timed = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
+    columns = ("dataset", "setting_json", "algorithm", "hp_json", "device", "samples_per_second")
+    runs = store.runs(columns=columns)
+    like_here = (runs.device == "cpu") == (device == "cpu")
+    timed = runs[(runs.samples_per_second > 0) & like_here]
     problem = timed.dataset + " " + timed.setting_json.map(_models_of)
     names = [
         _rate_name(name, json.loads(text))
@@ -197,9 +202,8 @@ def recorded_rates(store: Store, device: str) -> dict[str, float]:
     ]
     medians: dict[str, float] = {}
     for key in (problem, problem + " " + names):
-        medians |= {
-            str(name): rate for name, rate in timed.groupby(key).samples_per_second.median().items()
-        }
+        for name, rate in timed.groupby(key).samples_per_second.median().items():
+            medians[str(name)] = rate
     return medians
 
 
@@ -210,25 +214,24 @@ def _models_of(setting_json: str) -> str:
 
 
 def recorded_time(rates: Mapping[str, float], run_spec: RunSpec, *, of_all: bool = False) -> Time:
-    """Estimate a run's time at the recorded rate of its algorithm, or `of_all`, on its data set and model."""
-    problem = (
-        f"{run_spec.setting.dataset} {run_spec.setting.client_models or run_spec.setting.model}"
-    )
-    others = of_all and run_spec.algorithm not in SERVER_STEPS
-    rate = rates.get(
-        problem
-        if others
-        else f"{problem} {_rate_name(run_spec.algorithm, run_spec.hyperparameters)}",
-        math.nan,
-    )
-    return Time(*[samples_of(run_spec) / rate] * 2)
+    """Estimate a run's time at the recorded rate of its algorithm on its data set and model.
+
+    `of_all`: at that of all algorithms, unless its own trains on the server.
+    """
+    setting = run_spec.setting
+    name = f"{setting.dataset} {setting.client_models or setting.model}"
+    if not of_all or run_spec.algorithm in SERVER_STEPS:
+        name += f" {_rate_name(run_spec.algorithm, run_spec.hyperparameters)}"
+    seconds = samples_of(run_spec) / rates.get(name, math.nan)
+    return Time(seconds, seconds)
 
 
 def _rate_name(algorithm: str, hyperparameters: Mapping[str, Value]) -> str:
-    """Name what has one rate: an algorithm, with as many steps of its server, which no sample of a client tells."""
+    """Return the key of a recorded rate: algorithm and number of server steps."""
     if algorithm not in SERVER_STEPS:
         return algorithm
-    return f"{algorithm} {[hyperparameters.get(name) for name in (SERVER_STEPS[algorithm], 'patience')]}"
+    counts = [hyperparameters.get(name) for name in (SERVER_STEPS[algorithm], "patience")]
+    return f"{algorithm} {counts}"
 
 
 # The pace of this machine.
@@ -243,43 +246,45 @@ def measured_paces(run_specs: Iterable[RunSpec], threads: int) -> dict[Hashable,
     limit is larger or fewer programs share it. Programs that failed, or that the limit left no time
     for, are left out. Raises UsageError if `$FEDKD_MEASURE_SECONDS` is no number of seconds.
     """
-    limit_value = os.environ.get(LIMIT) or LIMIT_SECONDS
+    limit = _limit()
+    distinct = {program_of(run_spec): run_spec for run_spec in run_specs}
+    stored = {
+        program: _load(_pace_file(run_spec, threads)) for program, run_spec in distinct.items()
+    }
+    paces = {program: pace for program, pace in stored.items() if isinstance(pace, Pace)}
+    missing = distinct.keys() - paces.keys()
+    share = limit / max(1, len(missing))
+    to_do = []
+    for program, run_spec in distinct.items():
+        before = stored[program]
+        tried = isinstance(before, float) and 2 * before > share
+        if program in missing and not tried:
+            to_do.append(run_spec)
+    if not to_do or not limit:
+        return paces
+    say(
+        f"measuring this machine for {counted(len(to_do), 'kind')} of runs, once, in at most "
+        f"{limit:g} s"
+    )
+    for run_spec, result in zip(to_do, _measured(to_do, threads, limit), strict=True):
+        if isinstance(result, Pace):
+            paces[program_of(run_spec)] = result
+            _store(_pace_file(run_spec, threads), asdict(result))
+        elif result is not None:
+            _store(_pace_file(run_spec, threads), {_TOO_SHORT: result})
+    return paces
+
+
+def _limit() -> float:
+    """Return the seconds in which paces may be measured, of `$FEDKD_MEASURE_SECONDS`."""
+    value = os.environ.get(LIMIT) or LIMIT_SECONDS
     try:
-        limit = float(limit_value)
+        limit = float(value)
     except ValueError:
         limit = math.nan
     if not 0 <= limit < math.inf:
-        raise UsageError(
-            f"{LIMIT} must be a number of seconds (0 measures nothing), got {limit_value!r}"
-        )
-    distinct = {program_of(run_spec): run_spec for run_spec in run_specs}
-    paces = {
-        program: _load(_pace_file(run_spec, threads)) for program, run_spec in distinct.items()
-    }
-    missing = {
-        program: run_spec
-        for program, run_spec in distinct.items()
-        if not isinstance(paces[program], Pace)
-    }
-    share = limit / max(1, len(missing))
-    tried = {
-        program
-        for program in missing
-        if isinstance(before := paces[program], float) and 2 * before > share
-    }
-    to_do = [run_spec for program, run_spec in missing.items() if program not in tried]
-    if to_do and limit:
-        say(
-            f"measuring this machine for {counted(len(to_do), 'kind')} of runs, once, in at most {limit:g} s"
-        )
-        for run_spec, result in zip(to_do, _measured(to_do, threads, limit), strict=True):
-            paces[program_of(run_spec)] = result
-            if result is not None:
-                _store(
-                    _pace_file(run_spec, threads),
-                    asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result},
-                )
-    return {program: pace for program, pace in paces.items() if isinstance(pace, Pace)}
+        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {value!r}")
+    return limit
 
 
 def _measured(
@@ -289,16 +294,16 @@ def _measured(
 
     Returns for each its pace, None if it failed, or its share of a limit too short.
     """
-    requests = [
-        [run_spec.algorithm, dict(run_spec.hyperparameters), run_spec.setting.as_dict()]
-        for run_spec in run_specs
-    ]
+    tasks = []
+    for run_spec in run_specs:
+        setting = run_spec.setting.as_dict()
+        tasks.append([run_spec.algorithm, dict(run_spec.hyperparameters), setting])
     folders = [path or str(Path.cwd()) for path in sys.path]
     unmeasured = None
     try:
         process = subprocess.run(
             [sys.executable, "-P", "-m", "bench.engine.pace", str(threads)],
-            input=json.dumps(requests).encode(),
+            input=json.dumps(tasks).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=limit,
@@ -307,32 +312,34 @@ def _measured(
         )
         out = process.stdout
     except subprocess.TimeoutExpired as error:
-        out, unmeasured = error.stdout or b"", limit / len(run_specs)
-    lines = [
-        json.loads(line) for line in out.split(b"\n")[:-1]
-    ]  # the rest after the last newline was cut off
-    if len(lines) < len(run_specs):
-        say(
-            f"{counted(len(run_specs) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s"
-        )
-    return [None if "error" in line else Pace(**line) for line in lines] + [unmeasured] * (
-        len(run_specs) - len(lines)
-    )
+        out = error.stdout or b""
+        unmeasured = limit / len(run_specs)
+    results: list[Pace | float | None] = []
+    for line in out.split(b"\n")[:-1]:  # the rest after the last newline was cut off
+        values = json.loads(line)
+        results.append(None if "error" in values else Pace(**values))
+    lacking = len(run_specs) - len(results)
+    if lacking:
+        say(f"{counted(lacking, 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s")
+    return results + [unmeasured] * lacking
 
 
 def _pace_file(run_spec: RunSpec, threads: int) -> Path:
-    """Return the file of a pace, named by processor, torch, threads, program, and versions of algorithm and model."""
+    """Return the file of a pace.
+
+    It is named by processor, torch, threads, program, and versions of algorithm and model.
+    """
     process = process_columns("cpu")
     machine = [process["cpu"], process["versions"].get("torch"), threads]
     versions: list[Value] = [entry(run_spec.algorithm).version, model_version(run_spec.setting)]
     if run_spec.setting.client_models:
         versions.append(client_models_version(run_spec.setting))
-    key = sha256(json.dumps([*machine, *versions, program_of(run_spec)]).encode()).hexdigest()[:16]
-    return cache_dir() / "paces" / f"{key}.json"
+    key = json.dumps([*machine, *versions, program_of(run_spec)])
+    return cache_dir() / "paces" / f"{sha256(key.encode()).hexdigest()[:16]}.json"
 
 
 def _load(file: Path) -> Pace | float | None:
-    """Read a stored pace, or the seconds in which it could not be measured; None if there is neither."""
+    """Read a stored pace, or the seconds in which it could not be measured; None without either."""
     try:
         content = json.loads(file.read_bytes())
         if _TOO_SHORT in content:

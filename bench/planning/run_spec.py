@@ -1,4 +1,4 @@
-"""`RunSpec`, a fully resolved run with the keys of its rows, and `Plan`, all runs and searches of a sweep.
+"""`RunSpec`, a fully resolved run with the keys of its rows, and the names of trials.
 
 Imports neither torch nor ray.
 """
@@ -9,24 +9,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
 from bench.errors import UsageError
-from bench.planning.request import REPLICATE_STEP, Request
+from bench.planning.given import REPLICATE_STEP
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
 from leaderboards.problems import FINETUNED
 from leaderboards.rows.schema import SHORTENING, own_name
-from search_spaces import Grid, Range, Setting, Value, setting_fields
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from leaderboards.published import PrintedCell  # read for tables of papers alone
+from search_spaces import Setting, Value, setting_fields
 
 
 @dataclass(frozen=True)
@@ -47,13 +42,17 @@ class RunSpec:
 
     @cached_property
     def rows(self) -> dict[str, str]:
-        """Key of every result row that the run yields, by suffix: the key that the row would have as a separate run."""
-        return {
-            suffix: self.key
-            if name == self.algorithm
-            else run_key(*self.identity(row_entry(self.algorithm, suffix)))
-            for suffix, name in self.row_names.items()
-        }
+        """Key of every result row that the run yields, by suffix.
+
+        It is the key that the row would have as a separate run.
+        """
+        keys = {}
+        for suffix, name in self.row_names.items():
+            if name == self.algorithm:
+                keys[suffix] = self.key
+            else:
+                keys[suffix] = run_key(*self.identity(row_entry(self.algorithm, suffix)))
+        return keys
 
     @property
     def row_names(self) -> dict[str, str]:
@@ -70,13 +69,14 @@ class RunSpec:
 
     @property
     def named_by(self) -> dict[str, str | int]:
-        """The columns of the run's own row that tell it from other runs (`bench.stored.results`)."""
+        """The columns of the run's own row that tell it from other runs."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
-        jsons = {
+        return {
+            "algorithm": algorithm,
             "hp_json": canonical_json(hyperparameters),
             "setting_json": canonical_json(setting),
+            "seed": seed,
         }
-        return {"algorithm": algorithm, **jsons, "seed": seed}
 
     @property
     def label(self) -> str:
@@ -91,9 +91,9 @@ class RunSpec:
 def distinct_runs(run_specs: Iterable[RunSpec]) -> list[RunSpec]:
     """Drop repeated run specs, and those whose row another run spec yields as well."""
     by_key = {run_spec.key: run_spec for run_spec in run_specs}
-    other_keys = {
-        key for run_spec in by_key.values() for key in run_spec.rows.values() if key != run_spec.key
-    }
+    other_keys = set[str]()
+    for run_spec in by_key.values():
+        other_keys |= {*run_spec.rows.values()} - {run_spec.key}
     return [run_spec for key, run_spec in by_key.items() if key not in other_keys]
 
 
@@ -108,11 +108,10 @@ def with_replicates(run_specs: Iterable[RunSpec], replicates: Mapping[str, int])
         count = max(replicates.get(name, 1) for name in run_spec.row_names.values())
         partition_seed = run_spec.setting.partition_seed_of(run_spec.seed)
         setting = replace(run_spec.setting, partition_seed=partition_seed)
-        seeds = [run_spec.seed + REPLICATE_STEP * number for number in range(1, count)]
-        all_run_specs += [
-            run_spec,
-            *(replace(run_spec, setting=setting, seed=seed) for seed in seeds),
-        ]
+        all_run_specs.append(run_spec)
+        for number in range(1, count):
+            seed = run_spec.seed + REPLICATE_STEP * number
+            all_run_specs.append(replace(run_spec, setting=setting, seed=seed))
     return all_run_specs
 
 
@@ -168,7 +167,10 @@ def setting_identity(setting: Setting) -> dict[str, Value]:
 
 
 def model_version(setting: Setting) -> int | None:
-    """Return the version of the setting's model, for the inputs of its data set; None for this suite's own models."""
+    """Return the version of the setting's model, for the inputs of its data set.
+
+    None for this suite's own models.
+    """
     return _version_of(setting.model, setting)
 
 
@@ -196,7 +198,7 @@ def setting_of(text: str) -> Setting:
 
 
 def clients_of(run_spec: RunSpec) -> tuple[int, float]:
-    """Count the clients that train in a round, and the samples of each; they are assumed to be of equal size."""
+    """Count the clients that train in a round, and the samples of each, as if of equal size."""
     setting = run_spec.setting
     size = client_size(setting)
     if "pooled" in entry(run_spec.algorithm).needs:
@@ -240,126 +242,6 @@ def own_samples(setting: Setting) -> float:
     return dealt * (setting.local_test_fraction + setting.local_validation_fraction)
 
 
-# Plans.
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One printed number, and the runs that reproduce it.
-
-    Args:
-        run_specs: the run of seed 0 that reproduces it; several if the paper tried several
-            configurations and does not say which it prints, or tuned a field of the setting.
-    """
-
-    printed: PrintedCell
-    run_specs: tuple[RunSpec, ...]
-    tried: tuple[str, ...]  # the hyper-parameters and fields in which the run specs differ
-
-    @property
-    def setting(self) -> Setting:
-        """The setting in which the algorithm runs; the first one, if a field was tuned."""
-        return self.run_specs[0].setting
-
-
-@dataclass(frozen=True)
-class Search:
-    """One algorithm's space in one setting.
-
-    Args:
-        values: values of every hyper-parameter.
-        where: relations that every configuration satisfies.
-        source: where the values come from.
-        tuned: values of the setting's fields that are chosen as well, as under `--budget`.
-    """
-
-    algorithm: str
-    setting: Setting
-    values: Mapping[str, Grid | Range]
-    where: tuple[str, ...]
-    paper: str | None
-    shortened: bool
-    source: str = ""
-    tuned: Mapping[str, Grid | Range] = field(default_factory=dict)
-
-    def covers(self, setting_json: str) -> bool:
-        """Tell whether a row's setting is that of the search, except for the fields that the search tunes."""
-        fields = {name: getattr(self.setting, name) for name in self.tuned}
-        return bool({**json.loads(setting_json), **fields} == setting_identity(self.setting))
-
-
-@dataclass(frozen=True)
-class TwoStages:
-    """The configurations of one algorithm in one setting, tried in two stages (`bench.planning.two_stage`).
-
-    Args:
-        search: the algorithm, its setting and its values.
-        rates: learning rates of the first stage.
-        own: configurations of the algorithm's own hyper-parameters; the first is that of the first
-            stage.
-    """
-
-    search: Search
-    rates: tuple[float, ...]
-    own: tuple[Mapping[str, Value], ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All runs and searches of a sweep."""
-
-    request: Request
-    paper: str | None  # that the setting is from, if any
-    run_specs: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
-    searches: tuple[Search, ...]  # for Optuna, the spaces
-    settings: tuple[Setting, ...]  # the distinct problems, before an algorithm's own needs
-    origins: Mapping[str, str]  # setting field -> where its value came from, if not from the preset
-    notes: tuple[str, ...]  # what was left out or added, in sentences
-    cells: tuple[Cell, ...] = ()
-    tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
-    stages: tuple[
-        TwoStages, ...
-    ] = ()  # of `--tuning two-stage`; `run_specs` are the runs of the first stages
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """The data sets of its runs and searches."""
-        items: list[RunSpec | Search] = [*self.run_specs, *self.searches]
-        return tuple(dict.fromkeys(item.setting.dataset for item in items))
-
-    def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
-        """Select the runs of the plan's algorithms in their present versions, and all of others."""
-        items: list[RunSpec | Search] = [*self.run_specs, *self.searches]
-        suffixes: dict[tuple[str, str], None] = {}
-        for item in items:
-            names = row_names(item.algorithm, item.setting)
-            suffixes |= {(item.algorithm, suffix): None for suffix in names}
-        rows = [row_entry(name, suffix) for name, suffix in suffixes]
-        wanted = runs["algorithm"].map({row.name: row.version for row in rows})
-        return runs[wanted.isna() | (wanted == runs["algorithm_version"])]
-
-    def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Select the (algorithm, `setting_json`) of rows that may come from the searches."""
-        spaces = []
-        for search in self.searches:
-            spaces.append((search, row_names(search.algorithm, search.setting).values()))
-        return {
-            row
-            for row in set(rows)
-            if any(row[0] in names and search.covers(row[1]) for search, names in spaces)
-        }
-
-
-def run_specs_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
-    """Make the runs of a configuration, one for each seed."""
-    return [
-        RunSpec(
-            search.algorithm, configuration, search.setting, seed, search.paper, search.shortened
-        )
-        for seed in range(seeds)
-    ]
-
-
 def shortened(setting: Setting, base: Setting) -> bool:
     """Tell whether a run has fewer rounds, fewer epochs or less data than the paper's."""
     return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
@@ -377,20 +259,22 @@ class Varied:
 
 
 def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
-    """Find by algorithm the names in which its runs differ, and the model if most runs of the sweep have another."""
+    """Find by algorithm the names in which its runs differ.
+
+    The model is one if most runs of the sweep have another.
+    """
     usual = Counter(run_spec.setting.model for run_spec in run_specs).most_common(1)
     by_algorithm: dict[str, list[RunSpec]] = {}
     for run_spec in run_specs:
         by_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
     names = {}
     for algorithm, runs in by_algorithm.items():
-        settings = {
-            id(run_spec.setting): run_spec.setting for run_spec in runs
-        }  # the seeds of a configuration share one
+        # The seeds of a configuration share one setting and one mapping of hyper-parameters.
+        settings = {id(run_spec.setting): run_spec.setting for run_spec in runs}
+        values = {id(run_spec.hyperparameters): run_spec.hyperparameters for run_spec in runs}
         fields = _differing(_named_fields(setting) for setting in settings.values())
         if "model" not in fields and runs[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
-        values = {id(run_spec.hyperparameters): run_spec.hyperparameters for run_spec in runs}
         names[algorithm] = Varied(fields, _differing(values.values()))
     return names
 
@@ -398,28 +282,36 @@ def varied_names(run_specs: Sequence[RunSpec]) -> dict[str, Varied]:
 def trial_name(run_specs: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """Name the trial of some seeds of one configuration, or of some runs of one algorithm."""
     run_spec = run_specs[0]
-    differing, inside = (
-        varied.get(run_spec.algorithm, Varied()),
-        varied_names(run_specs)[run_spec.algorithm],
-    )
-    fields, values = _named_fields(run_spec.setting), run_spec.hyperparameters
-    parts = [
-        f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields
-    ]
-    names = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
-    parts += [f"{own_name(run_spec.algorithm, name)}={text(values[name])}" for name in names]
-    alike = len({replace(member, seed=0).key for member in run_specs}) == 1
-    if alike:
-        seeds = f"seed {run_spec.seed}" if len(run_specs) == 1 else f"{len(run_specs)} seeds"
-        return " ".join([run_spec.algorithm, *parts, seeds])
-    one_seed = (
-        f" of seed {run_spec.seed}" if len({member.seed for member in run_specs}) == 1 else ""
-    )
-    return " ".join([run_spec.algorithm, *parts, f"{len(run_specs)} runs{one_seed}"])
+    algorithm = run_spec.algorithm
+    differing = varied.get(algorithm, Varied())
+    inside = varied_names(run_specs)[algorithm]
+    parts = [algorithm]
+    fields = _named_fields(run_spec.setting)
+    for name in differing.fields:
+        if name not in inside.fields:
+            parts.append(f"{name}={text(fields[name])}")
+    for name in differing.hyperparameters:
+        if name not in inside.hyperparameters:
+            value = text(run_spec.hyperparameters[name])
+            parts.append(f"{own_name(algorithm, name)}={value}")
+    count = len(run_specs)
+    seeds = {member.seed for member in run_specs}
+    if count == 1:
+        parts.append(f"seed {run_spec.seed}")
+    elif len({replace(member, seed=0).key for member in run_specs}) == 1:
+        parts.append(f"{count} seeds")
+    elif len(seeds) == 1:
+        parts.append(f"{count} runs of seed {run_spec.seed}")
+    else:
+        parts.append(f"{count} runs")
+    return " ".join(parts)
 
 
 def _named_fields(setting: Setting) -> dict[str, Any]:
-    """Return the fields that may name a trial: not the partition's seed, which a run's own seed tells."""
+    """Return the fields that may name a trial.
+
+    The partition's seed is none of them, because a run's own seed tells it.
+    """
     return {name: value for name, value in vars(setting).items() if name != "partition_seed"}
 
 

@@ -1,4 +1,7 @@
-"""One run from flat values: hyper-parameters and setting fields by name. Imports neither torch nor ray."""
+"""One run from flat values: hyper-parameters and setting fields by name.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from typing import Any
 from algorithms import ALGORITHMS, entry
 from algorithms.plugins import define, path_of
 from bench.errors import UsageError
-from bench.planning.plan import make_plan
-from bench.planning.request import Request, find_algorithm
-from bench.planning.run_spec import Plan, RunSpec
+from bench.planning.given import find_algorithm
+from bench.planning.options import SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
+from bench.planning.run_spec import RunSpec
 from search_spaces import cast, setting_fields
 
 # Names of a flat configuration that are neither hyper-parameters nor fields of the setting.
@@ -33,7 +38,9 @@ SPECIAL_KEYS = frozenset(
 
 
 def name_of(algorithm: Any) -> str:
-    """Return the name of an algorithm: of a name itself, or of a class, which is registered if it is none of ours.
+    """Return the name of an algorithm, given by its name or as a class.
+
+    A class that is none of ours is registered.
 
     Raises:
         UsageError: there is no such algorithm, or Python does not know the source of a class.
@@ -48,13 +55,15 @@ def name_of(algorithm: Any) -> str:
         raise UsageError(str(error)) from error
 
 
-def plan_of_one(algorithm: str, *layers: Mapping[str, Any]) -> Plan:
-    """Plan one run from flat configurations.
+def plan_of_one(
+    algorithm: str, *layers: Mapping[str, Any], options: SweepOptions | None = None
+) -> Plan:
+    """Plan one run from flat configurations, with the other options of a sweep.
 
-    They have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`. A later
-    configuration overrides an earlier one, and within one a flat name overrides the same name in
-    `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the former
-    in `setting`, else the latter.
+    Configurations have hyper-parameters and setting fields by name, `dataset`, `paper` and `seed`.
+    A later configuration overrides an earlier one, and within one a flat name overrides the same
+    name in `setting`. A name of both a setting field and a hyper-parameter (FedDKD's lr) means the
+    former in `setting`, else the latter.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
@@ -77,7 +86,14 @@ def plan_of_one(algorithm: str, *layers: Mapping[str, Any]) -> Plan:
                 full_name = f"{algorithm}.{name}" if name in hyper_names else name
                 values[full_name] = (str(value),)
     (dataset,) = values.pop("dataset", ("digits",))
-    plan = make_plan(Request((algorithm,), dataset, merged.get("paper"), values))
+    options = replace(
+        options or SweepOptions(),
+        algo=(algorithm,),
+        dataset=dataset,
+        paper=merged.get("paper"),
+        values=values,
+    )
+    plan = make_plan(options)
     try:
         seed: Any = cast("seed", merged.get("seed", 0), "int")
     except ValueError as error:

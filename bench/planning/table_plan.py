@@ -1,25 +1,28 @@
-"""The plan of `--paper P --table T`: the table's cells, narrowed and shortened.
+"""The plan of `--paper P --table T`: the table's places, narrowed and shortened.
 
 Imports neither torch nor ray.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from algorithms import Entry, entry
 from bench.errors import UsageError
-from bench.planning.request import Request, canonical, distinct, given_grids, sort_values, supply
-from bench.planning.run_spec import Cell, Plan, RunSpec, distinct_runs, shortened
-from bench.planning.tables import cells_of
+from bench.planning.given import HyperTexts, distinct, given_grids, sort_values
+from bench.planning.options import SweepOptions, Texts
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, distinct_runs, shortened
+from bench.planning.settings import canonical, supply
+from bench.planning.tables import TablePlace, places_of
 from bench.terminal.words import text
 from leaderboards.problems import base_model
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, combinations, holds, setting_fields
 
-# Fields that distinguish the cells of a table, with their options. A value that a table does not
+# Fields that distinguish the places of a table, with their options. A value that a table does not
 # have is an error.
 _NARROWING = {
     "alpha": "--alpha",
@@ -31,170 +34,169 @@ _NARROWING = {
 
 @dataclass(frozen=True)
 class Changes:
-    """Replacements of a table's values: setting fields, and hyper-parameters by (algorithm or None for any, name)."""
+    """Replacements of a table's values: of setting fields, and of hyper-parameters."""
 
     fields: Mapping[str, Grid]
-    hyper: Mapping[tuple[str | None, str], tuple[str, ...]]
+    hyper: HyperTexts
 
 
-def make_table_plan(request: Request) -> Plan:
-    """Plan the runs of the requested cells of a table.
+def make_table_plan(options: SweepOptions) -> Plan:
+    """Plan the runs of the requested places of a table.
 
-    Raises UsageError if there is no such table, a cell cannot run with the given values, or an
+    Raises UsageError if there is no such table, a place cannot run with the given values, or an
     option excludes tables.
     """
-    if not request.paper:
-        raise UsageError(f"--table {request.table} needs --paper: whose table it is")
-    if request.search != "grid" or request.scheduler != "none" or request.budget:
+    if not options.paper:
+        raise UsageError(f"--table {options.table} needs --paper: whose table it is")
+    if options.search != "grid" or options.scheduler != "none" or options.budget:
         raise UsageError(
             "--table runs the cells as printed: leave out --search, --scheduler and --budget"
         )
-    if "dataset" in request.values:
+    if "dataset" in options.values:
         raise UsageError("a table's data sets are narrowed by --dataset, not with --set")
     notes: list[str] = []
-    cells, changes = table_cells(request)
+    places, changes = table_places(options)
     if changes.fields or changes.hyper:
-        changed = _apply(changes, cells)
-        _note_foreign_values(cells, changed, changes, notes)
-        cells = changed
-    runs = distinct_runs(run_spec for cell in cells for run_spec in cell.run_specs)
-    run_specs = tuple(
-        replace(run_spec, seed=seed) for run_spec in runs for seed in range(request.seeds)
-    )
-    settings = tuple(dict.fromkeys(run_spec.setting for run_spec in run_specs))
-    origins = {name: request.origins.get(name, "command line") for name in changes.fields}
+        changed = [_changed(place, changes) for place in places]
+        names = dict.fromkeys(_foreign_values(places, changed, changes))
+        if names:
+            notes.append(
+                f"with values of {', '.join(names)} that are not the table's: bench.compare "
+                "--table shows these runs beside no cell"
+            )
+        places = changed
+    runs: list[RunSpec] = []
+    for place in places:
+        runs += place.run_specs
+    run_specs: list[RunSpec] = []
+    for run_spec in distinct_runs(runs):
+        run_specs += [replace(run_spec, seed=seed) for seed in range(options.seeds)]
     return Plan(
-        request, request.paper, run_specs, (), settings, origins, tuple(notes), tuple(cells)
+        options=options,
+        paper=options.paper,
+        run_specs=tuple(run_specs),
+        searches=(),
+        settings=tuple(dict.fromkeys(run_spec.setting for run_spec in run_specs)),
+        origins={name: options.origin_of(name) for name in changes.fields},
+        notes=tuple(notes),
+        places=tuple(places),
     )
 
 
-def table_cells(request: Request) -> tuple[list[Cell], Changes]:
-    """Select the cells of a request's table; return them, and the values that replace theirs.
+def table_places(options: SweepOptions) -> tuple[list[TablePlace], Changes]:
+    """Select the places of a table; return them, and the values that replace theirs.
 
     Raises UsageError.
     """
-    algorithms = () if request.algorithms == ("all",) else request.algorithms
-    datasets = [name for name in request.dataset.split(",") if name]
-    cells = _select(
-        cells_of(request.paper or "", request.table or ""),
-        "algorithm",
-        "algorithm",
-        algorithms,
-        request,
-    )
-    cells = _select(cells, "data set", "dataset", datasets, request)
-    fields, hyper = sort_values(
-        request, [entry(name) for name in dict.fromkeys(c.printed.algorithm for c in cells)]
-    )
-    cells, replaced = _narrow(cells, fields)
-    return cells, Changes(replaced, hyper)
+    algorithms = () if options.algo == ("all",) else options.algo
+    datasets = [name for name in options.dataset.split(",") if name]
+    places = places_of(options.paper or "", options.table or "")
+    places = _select(places, "algorithm", "algorithm", algorithms, options)
+    places = _select(places, "data set", "dataset", datasets, options)
+    names = dict.fromkeys(place.printed.algorithm for place in places)
+    fields, hyper = sort_values(options, [entry(name) for name in names])
+    places, replaced = _narrow(places, fields)
+    return places, Changes(replaced, hyper)
 
 
 def _select(
-    cells: list[Cell], kind: str, field: str, names: Sequence[str], request: Request
-) -> list[Cell]:
-    """Select the cells whose printed `field` is among `names`; all cells if there are no names."""
-    printed = list(dict.fromkeys(getattr(cell.printed, field) for cell in cells))
+    places: list[TablePlace], kind: str, field: str, names: Sequence[str], options: SweepOptions
+) -> list[TablePlace]:
+    """Select the places whose printed `field` is among `names`; all if there are no names."""
+    printed = list(dict.fromkeys(getattr(place.printed, field) for place in places))
     for name in names:
         if name not in printed:
             raise UsageError(
-                f"Table {request.table} of {request.paper} has no {kind} {name!r}; it has: {', '.join(printed)}"
+                f"Table {options.table} of {options.paper} has no {kind} {name!r}; it has: "
+                f"{', '.join(printed)}"
             )
-    return [cell for cell in cells if not names or getattr(cell.printed, field) in names]
+    return [place for place in places if not names or getattr(place.printed, field) in names]
 
 
 def _narrow(
-    cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]
-) -> tuple[list[Cell], dict[str, Grid]]:
-    """Select the cells with the given values of fields that distinguish cells; return them, and the other fields.
+    places: Sequence[TablePlace], fields: Mapping[str, Texts]
+) -> tuple[list[TablePlace], dict[str, Grid]]:
+    """Select the places with the given values of fields that distinguish places.
 
-    Local epochs select cells if the table varies them and prints the given values; else they
-    shorten the runs.
+    Local epochs select places if the table varies them and prints the given values; else they
+    shorten the runs. Returns the places, and the other fields.
     """
     kinds = setting_fields()
-    selected, replaced = list(cells), {}
+    selected = list(places)
+    replaced = {}
     for name, texts in fields.items():
         values = distinct(name, texts, str(kinds[name].type))
-        if name in _NARROWING or (name == "local_epochs" and _varies_epochs(selected, values)):
-            printed = list(dict.fromkeys(getattr(cell.printed, name) for cell in selected))
-            for value in values.values:
-                if value not in printed:
-                    option, listed = (
-                        _NARROWING.get(name, "--local-epochs"),
-                        ", ".join(map(text, printed)),
-                    )
-                    raise UsageError(
-                        f"{option} {text(value)} is not in these cells of the table; they have: {listed}"
-                    )
-            selected = [cell for cell in selected if getattr(cell.printed, name) in values]
-        else:
+        epochs = name == "local_epochs" and _varies_epochs(selected, values)
+        if name not in _NARROWING and not epochs:
             replaced[name] = values
+            continue
+        printed = list(dict.fromkeys(getattr(place.printed, name) for place in selected))
+        for value in values.values:
+            if value not in printed:
+                option = _NARROWING.get(name, "--local-epochs")
+                listed = ", ".join(map(text, printed))
+                raise UsageError(
+                    f"{option} {text(value)} is not in these cells of the table; they have: "
+                    f"{listed}"
+                )
+        selected = [place for place in selected if getattr(place.printed, name) in values]
     return selected, replaced
 
 
-def _varies_epochs(cells: Sequence[Cell], values: Grid) -> bool:
-    """Tell whether the cells of each data set differ in their local epochs, and include the given ones."""
+def _varies_epochs(places: Sequence[TablePlace], values: Grid) -> bool:
+    """Tell whether the places of each data set differ in local epochs, and have the given ones."""
     printed: dict[str, set[int]] = {}
-    for cell in cells:
-        printed.setdefault(cell.printed.dataset, set()).add(cell.printed.local_epochs)
+    for place in places:
+        printed.setdefault(place.printed.dataset, set()).add(place.printed.local_epochs)
     return all(len(epochs) > 1 and epochs >= set(values.values) for epochs in printed.values())
 
 
-def _apply(changes: Changes, cells: Sequence[Cell]) -> list[Cell]:
-    """Replace setting fields and hyper-parameters of the cells."""
-    changed = []
-    for cell in cells:
-        algorithm = entry(cell.printed.algorithm)
-        variants = [_variant(cell, algorithm, values) for values in combinations(changes.fields)]
-        run_specs = [
-            run_spec
-            for run_specs in variants
-            for run_spec in _with_hyperparameters(algorithm, run_specs, changes)
-        ]
-        changed.append(
-            replace(
-                cell, run_specs=tuple({run_spec.key: run_spec for run_spec in run_specs}.values())
-            )
-        )
-    return changed
+def _changed(place: TablePlace, changes: Changes) -> TablePlace:
+    """Replace setting fields and hyper-parameters of a place."""
+    algorithm = entry(place.printed.algorithm)
+    by_key: dict[str, RunSpec] = {}
+    for values in combinations(changes.fields):
+        variant = _variant(place, algorithm, values)
+        for run_spec in _with_hyperparameters(algorithm, variant, changes):
+            by_key[run_spec.key] = run_spec
+    return replace(place, run_specs=tuple(by_key.values()))
 
 
-def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> list[RunSpec]:
-    """Return the run specs of a cell with other values of setting fields."""
-    base = cell.setting
+def _variant(place: TablePlace, algorithm: Entry, values: Mapping[str, Any]) -> list[RunSpec]:
+    """Return the run specs of a place with other values of setting fields."""
+    base = place.setting
+    where = f"{place.printed.printed} on {base.dataset}"
     for name in SHORTENING:
         if name in values and values[name] > getattr(base, name):
             raise UsageError(
-                f"{name}={text(values[name])} is more than the {text(getattr(base, name))} of {cell.printed.printed} "
-                f"on {base.dataset}: a table's runs can be shortened, not lengthened: select other cells, or lower it"
+                f"{name}={text(values[name])} is more than the {text(getattr(base, name))} of "
+                f"{where}: a table's runs can be shortened, not lengthened: select other cells, or "
+                "lower it"
             )
+    settings = dict.fromkeys(run_spec.setting for run_spec in place.run_specs)
     try:
-        changed = {
-            old: canonical(replace(old, **values))
-            for old in {run_spec.setting for run_spec in cell.run_specs}
-        }
+        changed = {old: canonical(replace(old, **values)) for old in settings}
     except ValueError as error:
         raise UsageError(str(error)) from None
     try:
         fits = {old: supply(algorithm, new) for old, new in changed.items()}
     except ValueError as error:
         raise UsageError(
-            f"{cell.printed.printed} on {base.dataset}: {error}; or select by --algo and --dataset what can run so"
+            f"{where}: {error}; or select by --algo and --dataset what can run so"
         ) from None
-    fitted = fits[
-        base
-    ]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
+    # Places vary fields, such as lr, that decide neither what fits nor how long a run is.
+    fitted = fits[base]
     short = shortened(fitted, base) or base_model(fitted.model) != base_model(base.model)
     return [
         replace(run_spec, setting=fits[run_spec.setting], shortened=short)
-        for run_spec in cell.run_specs
+        for run_spec in place.run_specs
     ]
 
 
 def _with_hyperparameters(
     algorithm: Entry, run_specs: Iterable[RunSpec], changes: Changes
 ) -> list[RunSpec]:
-    """Give the run specs other hyper-parameters; drop the run specs that then violate the algorithm's relations."""
+    """Give run specs other hyper-parameters, without those that break the algorithm's relations."""
     valid = []
     for run_spec in run_specs:
         for values in combinations(given_grids(algorithm, changes.hyper)):
@@ -211,26 +213,19 @@ def _with_hyperparameters(
     return valid
 
 
-def _note_foreign_values(
-    cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: list[str]
-) -> None:
-    """Note the values that make runs which no longer correspond to a cell of the table."""
-    names: list[str] = []
-    for cell, other in zip(cells, changed, strict=True):
-        for name in (field for field in changes.fields if field not in (*SHORTENING, "model")):
-            tried = {getattr(run_spec.setting, name) for run_spec in cell.run_specs}
-            names += [name] * any(
-                getattr(run_spec.setting, name) not in tried for run_spec in other.run_specs
-            )
-        original = [run_spec.hyperparameters for run_spec in cell.run_specs]
-        if any(run_spec.hyperparameters not in original for run_spec in other.run_specs):
-            names += [
-                name
-                for algorithm, name in changes.hyper
-                if algorithm in (None, cell.printed.algorithm)
-            ]
-    if names:
-        notes.append(
-            f"with values of {', '.join(dict.fromkeys(names))} that are not the table's: bench.compare --table shows "
-            "these runs beside no cell"
-        )
+def _foreign_values(
+    places: Sequence[TablePlace], changed: Sequence[TablePlace], changes: Changes
+) -> Iterator[str]:
+    """Yield the names with values of runs that no longer correspond to a place of the table."""
+    fields = [name for name in changes.fields if name not in (*SHORTENING, "model")]
+    for place, other in zip(places, changed, strict=True):
+        for name in fields:
+            tried = {getattr(run_spec.setting, name) for run_spec in place.run_specs}
+            if not all(getattr(run_spec.setting, name) in tried for run_spec in other.run_specs):
+                yield name
+        original = [run_spec.hyperparameters for run_spec in place.run_specs]
+        if all(run_spec.hyperparameters in original for run_spec in other.run_specs):
+            continue
+        for algorithm, name in changes.hyper:
+            if algorithm in (None, place.printed.algorithm):
+                yield name

@@ -1,4 +1,4 @@
-"""The runs of a paper's table: each printed cell with the configuration and the setting that reproduce it.
+"""The runs of a paper's table: a configuration and a setting for each printed number.
 
 Imports neither torch nor ray.
 """
@@ -6,12 +6,12 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from algorithms import Entry, entry
 from bench.errors import UsageError
-from bench.planning.request import canonical, supply
-from bench.planning.run_spec import Cell, RunSpec
+from bench.planning.run_spec import RunSpec
+from bench.planning.settings import canonical, supply
 from bench.terminal.words import unknown
 from leaderboards.problems import base_model
 from leaderboards.published import Counterpart, PrintedCell, printed_cells
@@ -29,18 +29,38 @@ from search_spaces import (
 )
 
 
+@dataclass(frozen=True)
+class TablePlace:
+    """A place of a printed table: one number, and the runs that reproduce it.
+
+    Args:
+        printed: the number.
+        run_specs: the run of seed 0 that reproduces it; several if the paper tried several
+            configurations and does not say which it prints, or tuned a field of the setting.
+        tried: the hyper-parameters and fields in which the run specs differ.
+    """
+
+    printed: PrintedCell
+    run_specs: tuple[RunSpec, ...]
+    tried: tuple[str, ...]
+
+    @property
+    def setting(self) -> Setting:
+        """The setting in which the algorithm runs; the first one, if a field was tuned."""
+        return self.run_specs[0].setting
+
+
 def table_of(paper: str, name: str) -> tuple[str, Table]:
     """Find a paper's table by its printed name; return the key of its spaces, and the table.
 
     Raises UsageError.
     """
-    names = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
-    if not names:
-        raise unknown(
-            "paper with tables of results",
-            paper,
-            dict.fromkeys(cell.paper for cell in printed_cells()),
-        )
+    names_of: dict[str, dict[str, None]] = {}
+    for printed in printed_cells():
+        names_of.setdefault(printed.paper, {})[printed.table] = None
+    if paper not in names_of:
+        raise unknown("paper with tables of results", paper, names_of)
+    names = names_of[paper]
     exact_name = next((table for table in names if table.lower() == name.lower()), None)
     table = find_table(paper, exact_name) if exact_name else None
     if table is None:
@@ -51,32 +71,33 @@ def table_of(paper: str, name: str) -> tuple[str, Table]:
 
 
 def name_in_print(table: str) -> str:
-    """Return a table's printed name: `Table IV`, or `Figure 2` for the one caption that holds results."""
+    """Return a table's printed name: `Table IV`, or `Figure 2` for the one caption with results."""
     return "Figure 2" if table == "fig2" else f"Table {table}"
 
 
-def title_of(cell: Cell) -> str:
-    """Return the title of a cell's table: its printed name, authors and year."""
-    paper = PAPERS[cell.printed.paper]
-    return f"{name_in_print(cell.printed.table)} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
+def title_of(place: TablePlace) -> str:
+    """Return the title of a place's table: its printed name, authors and year."""
+    paper = PAPERS[place.printed.paper]
+    name = name_in_print(place.printed.table)
+    return f"{name} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
 
 
-def counterparts_of(cell: Cell) -> list[Counterpart]:
-    """List the configurations that a printed cell may be of.
+def counterparts_of(place: TablePlace) -> list[Counterpart]:
+    """List the configurations that a printed number may be of.
 
     If an algorithm's run has further rows, such as of another prediction, each is a counterpart
     too.
     """
     counterparts = []
-    for run_spec in cell.run_specs:
+    for run_spec in place.run_specs:
         setting = run_spec.setting.as_dict()
         values = setting | dict(run_spec.hyperparameters)
-        tried = [f"{name}={values[name]}" for name in cell.tried]
+        tried = [f"{name}={values[name]}" for name in place.tried]
         hp_json = str(run_spec.named_by["hp_json"])
         for row in _rows_of(run_spec):
             further = [] if row == run_spec.algorithm else [row]
             label = " ".join([*tried, *further])
-            counterparts.append(Counterpart(cell.printed, row, hp_json, setting, label))
+            counterparts.append(Counterpart(place.printed, row, hp_json, setting, label))
     return counterparts
 
 
@@ -86,25 +107,28 @@ def _rows_of(run_spec: RunSpec) -> list[str]:
     return list(rows.values()) if rows[""] == run_spec.algorithm else [run_spec.algorithm]
 
 
-def cells_of(paper: str, name: str) -> list[Cell]:
-    """List the printed cells of a table, such as `3` or `IV`, with the runs that reproduce them; raises UsageError."""
+def places_of(paper: str, name: str) -> list[TablePlace]:
+    """List the places of a table, such as `3` or `IV`, with the runs that reproduce them.
+
+    Raises UsageError.
+    """
     key, table = table_of(paper, name)
-    reproduced: dict[tuple[Setting, str, str], tuple[tuple[RunSpec, ...], tuple[str, ...]]] = {}
-    cells = []
+    owner = PAPERS[key].part_of or key
+    reproduced: dict[tuple[Setting, str, str], TablePlace] = {}
+    places = []
     for printed in printed_cells():
-        if (printed.paper, printed.table) != (PAPERS[key].part_of or key, table.name):
+        if (printed.paper, printed.table) != (owner, table.name):
             continue
         setting = _setting_of(printed, table)
         case = (setting, printed.algorithm, printed.hyperparameters)
         if case not in reproduced:
-            reproduced[case] = _run_specs_of(key, table, setting, printed)
-        run_specs, tried = reproduced[case]
-        cells.append(Cell(printed, run_specs, tried))
-    return cells
+            reproduced[case] = _place(key, table, setting, printed)
+        places.append(replace(reproduced[case], printed=printed))
+    return places
 
 
 def _setting_of(printed: PrintedCell, table: Table) -> Setting:
-    """Find the table's setting that a cell belongs to."""
+    """Find the table's setting that a printed number belongs to."""
     wanted = (printed.dataset, printed.model, printed.client_models or "", printed.alpha)
     shape = (printed.num_clients, printed.participation, printed.local_epochs)
     ways = printed.classes_per_client
@@ -118,34 +142,35 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
     )
 
 
-def _run_specs_of(
-    key: str, table: Table, setting: Setting, printed: PrintedCell
-) -> tuple[tuple[RunSpec, ...], tuple[str, ...]]:
-    """Return the run specs of a cell, and the names in which they differ."""
-    algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
+def _place(key: str, table: Table, setting: Setting, printed: PrintedCell) -> TablePlace:
+    """Make the place of a printed number."""
+    algorithm = entry(printed.algorithm)
+    space = SPACES[key, setting.dataset, printed.algorithm]
     # The paper may use another form of the model, such as one with BatchNorm, for this algorithm
     # alone.
     fitted = supply(algorithm, canonical(replace(setting, model=space.setting.model)))
     tuned = table.tuned.get(algorithm.name, {})
     configurations, tried = _configurations(algorithm, space, setting, printed)
-    settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
-    run_specs = tuple(
-        RunSpec(algorithm.name, values, fit, 0, key)
-        for fit in settings
-        for values in configurations
-    )
-    return run_specs, (*tuned, *tried)
+    run_specs = []
+    for fit in crossed(fitted, **{name: grid.values for name, grid in tuned.items()}):
+        for values in configurations:
+            run_specs.append(RunSpec(algorithm.name, values, fit, 0, key))
+    return TablePlace(printed, tuple(run_specs), (*tuned, *tried))
 
 
 def _configurations(
     algorithm: Entry, space: Space, setting: Setting, printed: PrintedCell
 ) -> tuple[Sequence[dict[str, Value]], tuple[str, ...]]:
-    """Return the configuration that the paper reports for a cell; if it names none, every combination that it tried."""
+    """Return the configuration that the paper reports for a number, and no names.
+
+    If it names none, return every combination that it tried, and the names in which they differ.
+    """
     reported = {**space.reported(setting.alpha), **printed.variant}
     grid = {name: values for name, values in space.grid.items() if name not in reported}
     relations = (*algorithm.where, *space.where)
-    resolved = [algorithm.resolve({**reported, **values}) for values in combinations(grid)]
-    valid = [
-        values for values in resolved if all(holds(relation, values) for relation in relations)
-    ]
+    valid = []
+    for values in combinations(grid):
+        configuration = algorithm.resolve({**reported, **values})
+        if all(holds(relation, configuration) for relation in relations):
+            valid.append(configuration)
     return valid, tuple(grid)

@@ -1,10 +1,10 @@
-"""`--tuning two-stage`: learning rates first, at the middle own value, then other own values at the best rate.
+"""`--tuning two-stage`: learning rates first, then other own values at the best rate.
 
-All at once, each learning rate meets a single value of a method's own hyper-parameters, so that
-neither is tuned. In two stages, with as many runs, both are. An algorithm without as many own
-values tries rates between the best one and its neighbours instead, so that every algorithm gets the
-same number of configurations. The second stage is planned from the stored results of the first.
-Imports neither torch nor ray.
+The first stage has the middle own value, the second one the best rate. All at once, each learning
+rate meets a single value of a method's own hyper-parameters, so that neither is tuned. In two
+stages, with as many runs, both are. An algorithm without as many own values tries rates between the
+best one and its neighbours instead, so that every algorithm gets the same number of configurations.
+The second stage is planned from the stored results of the first. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -18,18 +18,12 @@ from typing import TYPE_CHECKING
 
 from algorithms import Entry, entry
 from bench.errors import UsageError
-from bench.planning.configurations import check_values, unsatisfiable
-from bench.planning.run_spec import (
-    Plan,
-    RunSpec,
-    Search,
-    TwoStages,
-    distinct_runs,
-    run_specs_of,
-    setting_of,
-)
+from bench.planning.configurations import check_values, keeps_relations, unsatisfiable
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
+from bench.planning.search import Search, TwoStages, run_specs_of
 from bench.terminal.words import counted
-from search_spaces import Setting, Value, combinations, holds
+from search_spaces import Setting, Value, combinations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +42,9 @@ def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget:
     """
     if not 2 <= len(rates) < budget:
         raise UsageError(
-            f"--tuning two-stage begins with the learning rates of --lr, at least two and fewer than the "
-            f"{counted(budget, 'configuration')} of --budget; got {counted(len(rates), 'rate')}"
+            "--tuning two-stage begins with the learning rates of --lr, at least two and fewer "
+            f"than the {counted(budget, 'configuration')} of --budget; got "
+            f"{counted(len(rates), 'rate')}"
         )
     check_values(algorithm, search.values)
     own = tuple(algorithm.resolve(values) for values in _own_configurations(algorithm, search))
@@ -66,22 +61,25 @@ def two_stages(algorithm: Entry, search: Search, rates: Sequence[float], budget:
 
 def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
     """List the runs of the first stage: every learning rate at the middle own value."""
-    searches = [_at_rate(stages.search, rate) for rate in stages.rates]
-    return [
-        run_spec for search in searches for run_spec in run_specs_of(search, stages.own[0], seeds)
-    ]
+    run_specs: list[RunSpec] = []
+    for rate in stages.rates:
+        run_specs += run_specs_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+    return run_specs
 
 
 def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
-    """Plan the second stage from stored `runs`; it has no runs of an algorithm that finished none of its first stage.
+    """Plan the second stage from stored `runs`.
 
-    A run with rows of two algorithms follows the choice of the one that it is built on, if that was
-    asked for, so that neither gets more tries than others.
+    It has no runs of an algorithm that finished none of its first stage. A run with rows of two
+    algorithms follows the choice of the one that it is built on, if that was asked for, so that
+    neither gets more tries than others.
     """
     from leaderboards.confirmed import chosen
 
-    keys = {key for run_spec in plan.run_specs for key in run_spec.rows.values()}
-    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {}, plan.request.chosen_by)
+    keys = set[str]()
+    for run_spec in plan.run_specs:
+        keys |= {*run_spec.rows.values()}
+    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {}, plan.options.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
     for row in winners.to_dict("records"):
         setting = setting_of(row["setting_json"])
@@ -91,28 +89,27 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
         place = (_leader(plan, stages.search.algorithm), _without_rate(stages.search.setting))
         if place in best:
             run_specs += _second_run_specs(
-                stages, best[place], plan.request.budget, plan.request.seeds
+                stages, best[place], plan.options.budget, plan.options.seeds
             )
-    return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=())
+    return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=(), confirming=())
 
 
 def planned(plan: Plan) -> list[TwoStages]:
-    """List the stages whose runs are in the plan; the runs of others are part of another algorithm's."""
+    """List the stages whose runs are in the plan.
+
+    The runs of other stages are part of another algorithm's.
+    """
     keys = {run_spec.key for run_spec in plan.run_specs}
     return [stages for stages in plan.stages if first_stage(stages, 1)[0].key in keys]
 
 
 def _own_configurations(algorithm: Entry, search: Search) -> list[dict[str, Value]]:
-    """List all combinations of an algorithm's own values that satisfy its relations, the middle one first.
+    """List the combinations of own values that satisfy the relations, the middle one first.
 
     The middle is the combination nearest to the middle of each grid, the lower of two. The others
     come in an order that is drawn from the algorithm's name alone.
     """
-    valid = [
-        values
-        for values in combinations(search.values)
-        if all(holds(rule, values) for rule in search.where)
-    ]
+    valid = [values for values in combinations(search.values) if keeps_relations(search, values)]
     if not valid:
         raise unsatisfiable(algorithm, search)
     middle = min(valid, key=lambda values: _distance(search, values))
@@ -131,7 +128,10 @@ def _distance(search: Search, values: Mapping[str, Value]) -> int:
 
 
 def _second_run_specs(stages: TwoStages, best: float, budget: int, seeds: int) -> Iterator[RunSpec]:
-    """Yield the runs of other own values at the best rate and, if those are too few, of rates near it."""
+    """Yield the runs of other own values at the best rate.
+
+    If those are too few, runs of rates near it follow.
+    """
     count = budget - len(stages.rates)
     others = stages.own[1 : 1 + count]
     for values in others:
@@ -141,9 +141,10 @@ def _second_run_specs(stages: TwoStages, best: float, budget: int, seeds: int) -
 
 
 def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
-    """Yield learning rates between the best one and its neighbours, on a logarithmic scale, below and above in turn.
+    """Yield learning rates between the best one and its neighbours, below and above in turn.
 
-    At an end of the rates, the missing neighbour is as far away as the other one.
+    They are spaced on a logarithmic scale. At an end of the rates, the missing neighbour is as far
+    away as the other one.
     """
     ordered = sorted(set(rates))
     place = ordered.index(best)
@@ -160,7 +161,7 @@ def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
 
 
 def _places_between() -> Iterator[float]:
-    """Yield places between two rates in the order they are tried: halves, quarters, eighths, ..."""
+    """Yield the places between two rates that are tried: halves, quarters, eighths, ..."""
     for halvings in range(1, MOST_HALVINGS + 1):
         for odd in range(1, 2**halvings, 2):
             yield odd / 2**halvings
@@ -176,6 +177,6 @@ def _without_rate(setting: Setting) -> Setting:
 
 def _leader(plan: Plan, algorithm: str) -> str:
     """Return the algorithm whose choice a run follows."""
-    asked = plan.request.algorithms
+    asked = plan.options.algo
     names = [name for name in entry(algorithm).rows.values() if asked == ("all",) or name in asked]
     return next((name for name in names if name != algorithm), algorithm)

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.planning.tables import cells_of, counterparts_of, title_of
+from bench.planning.tables import counterparts_of, places_of, title_of
 from bench.report.board import (
     board_section,
     difference_sections,
@@ -131,7 +131,7 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
         for cell in printed_cells()
         if (cell.dataset, cell.algorithm) in stored
     }
-    tables = [cells_of(paper, table) for paper, table in printed]
+    tables = [places_of(paper, table) for paper, table in printed]
     groups = [
         [counterpart for cell in cells for counterpart in counterparts_of(cell)] for cells in tables
     ]

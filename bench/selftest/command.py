@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from algorithms import ALGORITHMS
 from bench import __version__
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
-from bench.planning.request import find_algorithm
+from bench.planning.given import find_algorithm
 from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, Certificate, certify
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import some_of, split_list

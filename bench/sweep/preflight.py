@@ -1,4 +1,4 @@
-"""Preparation of a sweep: its request, the options that depend on the machine, and checks before the first trial.
+"""Preparation of a sweep: its execution on this machine, and checks before the first trial.
 
 The checks cover methods from outside, the result folder, data, weights, partitions, and stored
 models to start from. Imports neither torch nor ray.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -23,22 +22,24 @@ from algorithms import ALGORITHMS, entry
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data, is_ours
 from bench.errors import EnvironmentProblem, Unfit, UsageError
-from bench.execution import (
+from bench.execution import Execution
+from bench.executors.factories import make_sampler, make_scheduler
+from bench.executors.runner import import_executor
+from bench.executors.trials import count_other_data, trials_of
+from bench.machine import (
     UNPACKED_SHARE,
-    Execution,
     cpu_count,
     packs_train_together,
     resolve_device,
     resolve_pack,
 )
-from bench.executors.factories import make_sampler, make_scheduler
-from bench.executors.runner import import_executor
-from bench.executors.trials import count_other_data, trials_of
 from bench.models import MODELS, parse
-from bench.planning.plan import make_plan
-from bench.planning.request import NEEDED_BY, Request
-from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
-from bench.sweep.options import COMMAND_LINE, SweepOptions
+from bench.planning.options import COMMAND_LINE, SweepOptions
+from bench.planning.plan import Plan
+from bench.planning.planner import make_plan
+from bench.planning.run_spec import RunSpec, setting_identity, setting_of
+from bench.planning.search import Search
+from bench.planning.settings import NEEDED_BY
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder, seeds_in_words
 from leaderboards.rows.files import PARTS, is_regular, part_of
@@ -51,102 +52,75 @@ if TYPE_CHECKING:
 _ENOUGH = 2  # samples on the smallest client, for BatchNorm
 
 
-def make_request(options: SweepOptions) -> Request:
-    """Make the request of some options; raises UsageError if they conflict, or lack an algorithm or a model."""
+def completed(options: SweepOptions) -> SweepOptions:
+    """Return options as planning takes them: with seeds, whole run keys, and a table's data sets.
+
+    Raises UsageError if they conflict, or lack an algorithm or a model to start from.
+    """
     given = options.given
     if "num_samples" in given and (options.budget or options.search == "grid"):
         raise UsageError(
-            f"--num-samples {options.num_samples} is for --search random or --search optuna, and --budget has a number "
-            "of its own: leave it out"
+            f"--num-samples {options.num_samples} is for --search random or --search optuna, and "
+            "--budget has a number of its own: leave it out"
         )
     _check_confirm(options)
     if not options.algo and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
-    values = dict(options.values)
-    if "start_from" in values:
-        values["start_from"] = full_keys(values["start_from"], result_folder(options.out))
-    seeds = 1 if options.confirm else options.seeds
+    if "start_from" in options.values:
+        keys = full_keys(options.values["start_from"], result_folder(options.out))
+        options = replace(options, values={**options.values, "start_from": keys})
+    if options.confirm:
+        options = replace(options, seeds=1)
     if options.table and options.paper and "seeds" not in given:
         from bench.planning.tables import table_of
 
-        seeds = table_of(options.paper, options.table)[1].runs
-    own_sampler = ":" in options.search
-    return Request(
-        algorithms=options.algo,
-        dataset=options.dataset if "dataset" in given or not options.table else "",
-        paper=options.paper,
-        values=values,
-        origins=options.origins,
-        seeds=seeds,
-        search="optuna" if own_sampler else options.search,
-        sampler=options.search if own_sampler else "",
-        num_samples=options.num_samples,
-        budget=options.budget or 0,
-        scheduler=options.scheduler,
-        tuning=options.tuning,
-        chosen_by=options.chosen_by,
-        select_on=options.select_on,
-        confirm=options.confirm or (),
-        confirm_at=options.confirm_at,
-        replicates=_replicates(options.replicates),
-        force=options.force,
-        table=options.table,
-    )
-
-
-def _replicates(values: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """Convert the values of `--replicates`; raises UsageError unless each is one whole number from 1 to 100."""
-    counts = {}
-    for name, texts in values.items():
-        if len(texts) != 1 or not re.fullmatch("[1-9][0-9]?|100", texts[0]):
-            raise UsageError(
-                f"--replicates {name}= takes a whole number from 1 to 100, got {','.join(texts)}"
-            )
-        counts[name] = int(texts[0])
-    return counts
+        _, table = table_of(options.paper, options.table)
+        options = replace(options, seeds=table.runs)
+    if options.table and "dataset" not in given:
+        options = replace(options, dataset="")
+    return options
 
 
 def _check_confirm(options: SweepOptions) -> None:
-    """Refuse options that `--confirm` excludes: it alone decides the seeds of a search and of its confirmation."""
+    """Refuse options that `--confirm` excludes.
+
+    It alone decides the seeds of a search and of its confirmation.
+    """
     if options.confirm_at and not options.confirm:
         raise UsageError(
             "--confirm-at says where --confirm runs what the search chose: give --confirm 3, too"
         )
-    overridden = (
-        options.given.get("confirm") == COMMAND_LINE != options.given.get("seeds")
-    )  # seeds of a file
-    if options.confirm and "seeds" in options.given and not overridden:
+    if not options.confirm:
+        return
+    seeds = options.given.get("seeds")
+    of_file = options.given.get("confirm") == COMMAND_LINE != seeds  # and overridden
+    if seeds and not of_file:
         reported = seeds_in_words(options.confirm)
         raise UsageError(
             f"--confirm searches seed 0 and reports seeds {reported}: leave --seeds out"
         )
-    if options.confirm and options.table:
+    if options.table:
         raise UsageError(
-            "--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table"
+            "--table runs a paper's own configurations on its own seeds: leave out --confirm, or "
+            "--table"
         )
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """The options that depend on the machine, resolved."""
+def resolve(plan: Plan) -> Execution:
+    """Resolve how the runs of a plan are executed on this machine.
 
-    out: Path  # results folder
-    device: str  # `cpu` or `cuda`
-    gpus: float | None  # of each trial; None if its pack decides
-    pack: int  # most runs of a trial
+    What follows from the runs to do, such as their share of a GPU, is added when they begin.
 
-
-def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = ()) -> Resolved:
-    """Resolve the options that depend on the machine; raises UsageError for one that it cannot satisfy.
-
-    `confirming`: runs that may follow the search.
+    Raises UsageError if this machine cannot do what the options ask for.
     """
+    options = plan.options
     if not options.address and options.cpus_per_trial > cpu_count():
         raise UsageError(
-            f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
+            f"--cpus-per-trial {options.cpus_per_trial} is more than the "
+            f"{counted(cpu_count(), 'core')} of this machine"
         )
-    device, gpus = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
-    settings = [*plan.settings, *(run_spec.setting for run_spec in confirming)]
+    device = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
+    settings = [*plan.settings, *(run_spec.setting for run_spec in plan.confirming)]
     if device == "cpu" and any(setting.precision == "tf32" for setting in settings):
         raise UsageError(
             "precision tf32 is a GPU's, and these runs are on a CPU, where it would be fp32"
@@ -155,16 +129,35 @@ def resolve(options: SweepOptions, plan: Plan, confirming: Sequence[RunSpec] = (
     pack = 1  # under a scheduler
     if options.scheduler == "none":
         pack = resolve_pack(options.pack, device, options.backend, len(plan.run_specs))
-    if plan.request.sampler:
-        make_sampler(plan.request.sampler, seed=0)
+    if options.sampler:
+        make_sampler(options.sampler, seed=0)
     _check_own_draws(settings, device, options.backend, pack)
     if options.address and options.executor == "inline":
         raise UsageError(
-            f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out"
+            f"--address {options.address} names a Ray cluster: use --executor ray, or leave "
+            "--address out"
         )
     if options.executor == "ray":
         _check_working_folder()
-    return Resolved(result_folder(options.out), device, gpus, pack)
+    return Execution(
+        out=str(result_folder(options.out)),
+        data_dir=str(Path(options.data_dir).resolve()) if options.data_dir else None,
+        offline=options.offline,
+        device=device,
+        backend=options.backend,
+        threads=options.cpus_per_trial,
+        chosen_by=options.chosen_by,
+        select_on=options.select_on,
+        force=options.force,
+        save_seconds=options.save_seconds,
+        track=options.track,
+        executor=options.executor,
+        concurrent=options.max_concurrent,
+        pack=pack,
+        address=options.address,
+        time_budget=options.time_budget,
+        verbose=options.verbose,
+    )
 
 
 def _check_working_folder() -> None:
@@ -204,7 +197,10 @@ def _check_scheduler(options: SweepOptions) -> None:
 
 
 def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pack: int) -> None:
-    """Raise UsageError for a model from outside that cannot be repeated, here or at all (`bench.engine.own_draws`)."""
+    """Raise UsageError for a model from outside that cannot be repeated, here or at all.
+
+    `bench.engine.own_draws` says why.
+    """
     shapes = set()
     for setting in settings:
         input_shape = data.info(setting.dataset).sized(setting.image_size).input_shape
@@ -226,25 +222,22 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
             raise refuse(model, layer, refused[0])
 
 
-def trial_share(
-    options: SweepOptions, resolved: Resolved, plan: Plan, run_specs: Sequence[RunSpec]
-) -> float:
+def gpu_share(plan: Plan, execution: Execution, run_specs: Sequence[RunSpec]) -> float:
     """Return each trial's share of a GPU: as given, or by the size of the largest trial.
 
     `run_specs`: the runs to do.
 
     A pack has a GPU to itself; trials of one run share it, because a small model does not fill it.
     """
-    if resolved.gpus is not None:
-        return resolved.gpus
-    # A configuration that Optuna chooses is one trial with all its seeds.
-    sizes = [plan.request.seeds] * bool(plan.searches)
-    runs = max([*sizes, *map(len, trials_of(plan, run_specs, resolved.pack))], default=1)
-    return (
-        1.0
-        if runs > 1 and packs_train_together(resolved.device, options.backend)
-        else UNPACKED_SHARE
-    )
+    if execution.device == "cpu":
+        return 0.0
+    if plan.options.gpus_per_trial is not None:
+        return plan.options.gpus_per_trial
+    sizes = [len(trial) for trial in trials_of(plan, run_specs, execution.pack)]
+    if plan.searches:  # a configuration that Optuna chooses is one trial with all its seeds
+        sizes.append(plan.options.seeds)
+    together = packs_train_together(execution.device, execution.backend)
+    return 1.0 if together and max(sizes, default=1) > 1 else UNPACKED_SHARE
 
 
 def mirror_url(given: str | None, offline: bool = False) -> str | None:
@@ -262,7 +255,8 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
     if offline and local_folder(url) is None:
         shown = url.partition("?")[0]
         raise UsageError(
-            f"--offline and the mirror {shown} exclude each other: leave one out, or --mirror '' for none"
+            f"--offline and the mirror {shown} exclude each other: leave one out, or --mirror '' "
+            "for none"
         )
     return url
 
@@ -284,28 +278,31 @@ def check_out(out: Path) -> None:
             file.flush()
     except OSError as error:
         raise EnvironmentProblem(
-            f"--out {out} cannot be written: {error.strerror or error}; choose another folder with --out or FEDKD_OUT"
+            f"--out {out} cannot be written: {error.strerror or error}; choose another folder with "
+            "--out or FEDKD_OUT"
         ) from None
 
 
 def check_algorithms(asked: Iterable[RunSpec | Search]) -> bool:
-    """Certify algorithms from outside by the quick self-test; return False if their results have to be marked.
+    """Certify algorithms from outside by the quick self-test.
 
-    A hyper-parameter that changes nothing there is reported, and the results are marked: it may act
-    late, or never.
+    Returns False if their results have to be marked. They are if a hyper-parameter changes nothing
+    there, which is reported: it may act late, or never.
 
     Raises:
         UsageError: an algorithm modifies its inputs, draws from global generators, keeps state
             elsewhere, or fails.
     """
     certified = True
-    for name in dict.fromkeys(item.algorithm for item in asked if item.algorithm not in ALGORITHMS):
+    for name in dict.fromkeys(part.algorithm for part in asked):
+        if name in ALGORITHMS:
+            continue
         problems, remarks = _run_self_test(name, entry(name).version)
         hint = f"`{shell_command('bench.selftest', name)}` gives details"
         if problems:
             raise UsageError(
-                f"{name} fails the self-test: {'; '.join(problems[:3])}. {hint}; --uncertified runs it, and marks its "
-                "results"
+                f"{name} fails the self-test: {'; '.join(problems[:3])}. {hint}; "
+                "--uncertified runs it, and marks its results"
             )
         if remarks:
             say(f"{name}: {'; '.join(remarks[:3])}. Its results are marked; {hint}")
@@ -315,7 +312,10 @@ def check_algorithms(asked: Iterable[RunSpec | Search]) -> bool:
 
 @cache
 def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Run the quick self-test on a version of an algorithm; return its problems, and remarks on its fields."""
+    """Run the quick self-test on a version of an algorithm.
+
+    Returns its problems, and remarks on its fields.
+    """
     import torch
 
     from bench.selftest.candidate import Candidate
@@ -329,55 +329,59 @@ def _run_self_test(name: str, version: int) -> tuple[tuple[str, ...], tuple[str,
             outcomes = certify(Candidate(name, entry(name)), (*QUICK, "hyperparameters")).outcomes
     finally:
         torch.set_num_threads(threads)
-    problems = [
-        problem for outcome in outcomes if outcome.check in QUICK for problem in outcome.problems
-    ]
-    remarks = [
-        problem
-        for outcome in outcomes
-        if outcome.check not in QUICK
-        for problem in outcome.problems
-    ]
+    problems: list[str] = []
+    remarks: list[str] = []
+    for outcome in outcomes:
+        if outcome.check in QUICK:
+            problems += outcome.problems
+        else:
+            remarks += outcome.problems
     return tuple(problems), tuple(remarks)
 
 
 def prepare_data(plan: Plan, run_specs: Sequence[RunSpec], execution: Execution) -> None:
-    """Fetch each data set once, before all workers need it at once, and refuse partitions that cannot be drawn.
+    """Fetch each data set once, before all workers need it at once, and draw the partitions.
+
+    `run_specs`: the runs to do, and those that may follow.
 
     Raises Unfit if some algorithms cannot run on these partitions, UsageError if none can;
     EnvironmentProblem if data or weights are missing or altered.
     """
     from bench.models import weights
 
-    items: list[RunSpec | Search] = [*run_specs, *plan.searches]
-    names: dict[str, None] = {}
-    for item in items:
-        names |= dict.fromkeys(item.setting.models)
-    for model in names:
+    parts: list[RunSpec | Search] = [*run_specs, *plan.searches]
+    models: dict[str, None] = {}
+    publics: dict[str, None] = {}
+    for part in parts:
+        models |= dict.fromkeys(part.setting.models)
+        if part.setting.public_set:
+            publics[part.setting.public_set[0]] = None
+    for model in models:
         weights.provide(model, execution.data_dir, execution.offline)
     load = partial(data.load, folder=execution.data_dir, offline=execution.offline)
-    for name in {item.setting.public_set[0] for item in items if item.setting.public_set}:
+    for name in publics:
         load(name)
     needs = unmet_needs(plan, run_specs, load)
     if needs:
-        algorithms = dict.fromkeys(item.algorithm for item in items)
+        algorithms = dict.fromkeys(part.algorithm for part in parts)
         raise Unfit(needs, [name for name in algorithms if name not in needs])
 
 
-def fitting_plan(request: Request, data_dir: str | None) -> Plan:
-    """Make the plan of a request; of `--algo all`, without those that cannot run on the data here.
+def fitting_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) -> Plan:
+    """Make the plan of options; of `--algo all`, without those that cannot run on the data here.
+
+    `left_out`: algorithms that are known not to run, and what each needs.
 
     Raises UsageError as `make_plan` does.
     """
-    plan = make_plan(request)
-    while request.algorithms == ("all",):
+    plan = make_plan(options, left_out)
+    while options.algo == ("all",):
         needs: dict[str, str] = {}
         with suppress(UsageError, EnvironmentProblem):  # whoever trains gets the error
-            needs = unmet_needs(plan, plan.run_specs, partial(data.read, folder=data_dir))
+            needs = unmet_needs(plan, plan.run_specs, partial(data.read, folder=options.data_dir))
         if not needs:
             break
-        request = replace(request, left_out={**request.left_out, **needs})
-        plan = make_plan(request)
+        plan = make_plan(options, {**plan.left_out, **needs})
     return plan
 
 
@@ -403,8 +407,9 @@ def unmet_needs(
     from bench.models import has_batchnorm
 
     cases = [(run_spec.algorithm, run_spec.setting, run_spec.seed) for run_spec in run_specs]
-    seeds = range(plan.request.seeds)
-    cases += [(one.algorithm, one.setting, seed) for one in plan.searches for seed in seeds]
+    for search in plan.searches:
+        seeds = range(plan.options.seeds)
+        cases += [(search.algorithm, search.setting, seed) for seed in seeds]
     cases.sort(key=lambda case: case[1].dataset)  # few are in memory at once
     names = list(dict.fromkeys(name for name, _, _ in cases))
     # Many runs share a partition, which takes milliseconds to draw, or with many samples seconds.
@@ -412,7 +417,7 @@ def unmet_needs(
     needs: dict[str, str] = {}
     problems: list[UsageError] = []
     for name, setting, seed in cases:
-        key = split_like(setting), seed
+        key = (split_like(setting), seed)
         try:
             if key not in smallest:
                 smallest[key] = _smallest_client(setting, seed, read)
@@ -474,16 +479,21 @@ def track_notes(
 
     `run_specs`: the runs to do.
     """
-    if "local" not in track and any(
-        cell.printed.quantity == "local_accuracy" for cell in plan.cells
-    ):
+    quantities = {place.printed.quantity for place in plan.places}
+    if "local" not in track and "local_accuracy" in quantities:
         yield "some printed numbers are of clients' own models, which only --track local measures"
+    if not track:
+        return
     to_do = {run_spec.key for run_spec in run_specs}
-    stored = [run_spec for run_spec in plan.run_specs if run_spec.key not in to_do] if track else []
-    tracked = artifacts.Tracked(out) if stored else None
-    lacking = sum(not set(track) <= tracked.names(run_spec.key) for run_spec in stored if tracked)
+    stored = [run_spec for run_spec in plan.run_specs if run_spec.key not in to_do]
+    if not stored:
+        return
+    tracked = artifacts.Tracked(out)
+    lacking = sum(not set(track) <= tracked.names(run_spec.key) for run_spec in stored)
     if lacking:
-        yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
+        names = ", ".join(track)
+        runs = counted(lacking, "stored run")
+        yield f"{runs} without all of {names}: --force runs what is stored again"
 
 
 def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> Iterator[str]:
@@ -510,57 +520,58 @@ def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
     return tuple(str(_row_with_model(start, out)["run_key"]) for start in starts)
 
 
-def check_track(items: Sequence[RunSpec | Search], track: Collection[str]) -> None:
+def check_track(plan: Plan) -> None:
     """Raise UsageError for `--track drift` of clients with unlike models."""
-    unlike = [item.setting.client_models for item in items if item.setting.client_models]
-    if "drift" in track and unlike:
-        raise UsageError(
-            "--track drift compares the gradients of clients, which "
-            f"client_models={unlike[0]} gives unlike models: leave out either"
-        )
-
-
-def check_start(items: Sequence[RunSpec | Search], out: Path) -> None:
-    """Raise UsageError if a stored model that runs start from has another architecture."""
-    rows = {
-        key: _row_with_model(key, out) for key in {item.setting.start_from for item in items} if key
-    }
-    for item in items:
-        if item.setting.start_from and item.setting.client_models:
+    if "drift" not in plan.options.track:
+        return
+    for part in [*plan.parts, *plan.confirming]:
+        if part.setting.client_models:
             raise UsageError(
-                f"--start-from {item.setting.start_from[:16]} gives one model, and client_models="
-                f"{item.setting.client_models} gives clients models of their own: leave out either"
+                "--track drift compares the gradients of clients, which "
+                f"client_models={part.setting.client_models} gives unlike models: leave out either"
             )
-        if item.setting.start_from:
-            row = rows[item.setting.start_from]
-            wanted = _architecture(setting_identity(item.setting))
-            with names_of_rows((item.setting.dataset,), "--dataset"):
-                stored = _architecture(json.loads(row["setting_json"]))
-            if stored != wanted:
-                raise UsageError(
-                    f"--start-from {row['run_key'][:16]}: its model is {stored}, and {item.algorithm} runs {wanted} "
-                    "here: name a run with that model, or other algorithms"
-                )
+
+
+def check_start(plan: Plan, out: Path) -> None:
+    """Raise UsageError if a stored model that runs start from has another architecture."""
+    parts = [part for part in [*plan.parts, *plan.confirming] if part.setting.start_from]
+    starts = dict.fromkeys(part.setting.start_from for part in parts)
+    rows = {start: _row_with_model(start, out) for start in starts}
+    for part in parts:
+        setting = part.setting
+        if setting.client_models:
+            raise UsageError(
+                f"--start-from {setting.start_from[:16]} gives one model, and client_models="
+                f"{setting.client_models} gives clients models of their own: leave out either"
+            )
+        row = rows[setting.start_from]
+        wanted = _architecture(setting_identity(setting))
+        with names_of_rows((setting.dataset,), "--dataset"):
+            stored = _architecture(json.loads(row["setting_json"]))
+        if stored != wanted:
+            raise UsageError(
+                f"--start-from {row['run_key'][:16]}: its model is {stored}, and {part.algorithm} "
+                f"runs {wanted} here: name a run with that model, or other algorithms"
+            )
 
 
 def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
+    """Find the row of the run whose model `start`, a run key or its beginning, names."""
     from bench.compare.filters import run_of_key
     from leaderboards.rows.store import Folders
 
-    row = {
-        str(name): value
-        for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()
-    }
+    found = run_of_key(Folders([out]).runs(), start, [out])
+    row = {str(name): value for name, value in found.iloc[0].items()}
     path = artifacts.path_of(out, row["run_key"], "safetensors")
     if not is_regular(path):
         raise UsageError(
-            f"--start-from {start}: no final model of that run is kept; its own command with --track models --force "
-            "creates it"
+            f"--start-from {start}: no final model of that run is kept; its own command with "
+            "--track models --force creates it"
         )
     if any("/" in name for name in artifacts.tensor_names(path)):
         raise UsageError(
-            f"--start-from {start}: in that run of {row['algorithm']} each client has its own model; name a run with "
-            "one model for all"
+            f"--start-from {start}: in that run of {row['algorithm']} each client has its own "
+            "model; name a run with one model for all"
         )
     return row
 
@@ -572,7 +583,7 @@ def _architecture(fields: Mapping[str, Any]) -> str:
     """
     setting = setting_of(json.dumps(fields))
     info = data.info(setting.dataset).sized(setting.image_size)
-    version = (
-        f" (version {fields['model_version']})" if fields.get("model_version") is not None else ""
-    )
-    return f"{setting.model}{version} of inputs {'x'.join(map(str, info.input_shape))} and {info.num_classes} classes"
+    version = fields.get("model_version")
+    model = setting.model if version is None else f"{setting.model} (version {version})"
+    inputs = "x".join(map(str, info.input_shape))
+    return f"{model} of inputs {inputs} and {info.num_classes} classes"

@@ -1,4 +1,4 @@
-"""`python -m bench.sweep reproduce RUN_KEY`: run a stored row's configuration again and compare the results."""
+"""`python -m bench.sweep reproduce RUN_KEY`: run a stored row's configuration again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import Execution, default_out, resolve_device
-from bench.planning.request import find_algorithm
+from bench.execution import Execution, default_out
+from bench.machine import resolve_device
+from bench.planning.given import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import (
@@ -52,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--into",
         metavar="DIR",
-        help="folder of the new row (default OUT/reproduced; of the default OUT if --out is a file)",
+        help="folder of the new row (default OUT/reproduced; of the default OUT if --out is a "
+        "file)",
     )
     parser.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     parser.add_argument(
@@ -74,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from bench.execution import command_columns
+    from bench.provenance import command_columns
     from bench.trial.trial import Trial
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
@@ -86,8 +88,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     (row,) = records(run_of_key(Folders([out]).runs(), arguments.run_key, [out]))
     if row["status"] != "finished":
         raise UsageError(
-            f"the run {row['run_key'][:16]} is {row['status']}, and only a finished row can be compared: give its "
-            "command again to finish it, or name a finished run"
+            f"the run {row['run_key'][:16]} is {row['status']}, and only a finished row can be "
+            "compared: give its command again to finish it, or name a finished run"
         )
     if arguments.dataset:
         _check_data(row, arguments.dataset, arguments.label)
@@ -95,12 +97,11 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     data.info(run_spec.setting.dataset)  # raises if nobody says where data known by content lie
     if run_spec.setting.start_from:
         artifacts.copy([out], into, run_spec.setting.start_from)
-    device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
         out=str(into),
         data_dir=arguments.data_dir,
         offline=arguments.offline,
-        device=device,
+        device=resolve_device(arguments.device),
         backend=row["backend"],
         threads=int(row["threads"]),
         force=True,
@@ -113,10 +114,10 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        accuracy = (
-            "" if math.isnan(report["accuracy"]) else f": accuracy {100 * report['accuracy']:.2f} %"
-        )
-        sys.stderr.write(f"round {report['round']}{accuracy}\n")
+        line = f"round {report['round']}"
+        if not math.isnan(report["accuracy"]):
+            line += f": accuracy {100 * report['accuracy']:.2f} %"
+        sys.stderr.write(f"{line}\n")
     trial.close()
     if report["status"] == "environment":
         raise EnvironmentProblem(report["error"])
@@ -138,25 +139,27 @@ def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
 
 
 def run_spec_of_row(row: Mapping[str, Any]) -> RunSpec:
-    """Rebuild the run of a row; raises UsageError if its algorithm is unknown here, or is another version by now."""
+    """Rebuild the run of a row.
+
+    Raises UsageError if its algorithm is unknown here, or is another version by now.
+    """
     setting = setting_of(row["setting_json"])
     name = row["algorithm"]
     if setting.finetune_steps:
         name = name.removesuffix(FINETUNED)
-    found = find_algorithm(algorithm_of(name))
-    name = found.name
-    values = {**found.defaults(), **json.loads(row["hp_json"])}
+    algorithm = find_algorithm(algorithm_of(name))
+    name = algorithm.name
+    values = {**algorithm.defaults(), **json.loads(row["hp_json"])}
     run_spec = RunSpec(name, values, setting, row["seed"], row["paper"], row["shortened"])
     if row["run_key"] not in run_spec.rows.values():
         commit = row["git_commit"]
-        advice = (
-            ""
-            if name not in ALGORITHMS or commit is None
-            else f"; check out commit {commit} to reproduce it"
-        )
+        advice = ""
+        if name in ALGORITHMS and commit is not None:
+            advice = f"; check out commit {commit} to reproduce it"
         raise UsageError(
-            f"the row was made by another version of {name}, or of its data, model or settings: its key is "
-            f"{row['run_key'][:16]}, that of the same values is {run_spec.key[:16]} here{advice}"
+            f"the row was made by another version of {name}, or of its data, model or settings: "
+            f"its key is {row['run_key'][:16]}, that of the same values is {run_spec.key[:16]} "
+            f"here{advice}"
         )
     return run_spec
 
@@ -174,8 +177,9 @@ def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     if not different:
         sys.stdout.write(f"equal in all {len(READ_OFF_CURVES) + 2} result columns, bit for bit\n")
     elif old["pack"] > 1 and old["backend"] == "stacked":
+        others = counted(int(old["pack"]) - 1, "other run")
         say(
-            f"the stored row trained in one program with {counted(int(old['pack']) - 1, 'other run')}: alone it rounds "
-            "otherwise, and training amplifies that; a small difference is no sign of an error"
+            f"the stored row trained in one program with {others}: alone it rounds otherwise, and "
+            "training amplifies that; a small difference is no sign of an error"
         )
     return EXIT_FAILED if different else EXIT_OK

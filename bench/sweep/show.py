@@ -12,18 +12,18 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
-from bench.planning.request import find_algorithm
-from bench.planning.run_spec import Plan
+from bench.planning.given import find_algorithm
+from bench.planning.plan import Plan
 from bench.terminal.console import console, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
 
 
 def print_registry(names: Sequence[str], as_json: bool) -> None:
-    """Print algorithms: paper, equations, hyper-parameters with defaults and tried values, traffic, clients' memory.
+    """Print algorithms: paper, equations, hyper-parameters, traffic, clients' memory.
 
-    `names`: the algorithms to show; if empty or `all`, those registered or installed. JSON has
-    ranges and meanings.
+    Hyper-parameters have their defaults and the values that papers tried. JSON has ranges and
+    meanings. `names`: the algorithms to show; if empty or `all`, those registered or installed.
     """
     entries, broken = _entries(names)
     if as_json:
@@ -41,10 +41,13 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
     columns = [Column(name, max_width=width) for name, width in widths.items()]
     table = Table(Column("algorithm", no_wrap=True, style="bold"), *columns)
     for entry in entries:
+        lines: list[str] = []
+        for field in entry.fields:
+            lines += _field_lines(entry, field)
         table.add_row(
             entry.name,
             f"{_paper(entry)}\n{entry.equations}",
-            "\n".join(line for field in entry.fields for line in _field_lines(entry, field)) or "–",
+            "\n".join(lines) or "–",
             entry.down,
             entry.up,
             entry.keeps,
@@ -53,94 +56,112 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
     out = console()
     out.print(table)
     out.print(
-        "Floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer, J the "
-        "steps.\n--json has summaries, ranges and meanings too; --algo NAME --list shows one."
+        "Floats per active client and round: P the model's size, C classes, G a generator's size, "
+        "M the buffer, J the steps.\n"
+        "--json has summaries, ranges and meanings too; --algo NAME --list shows one."
     )
     for problem in broken:
         out.print(f"left out: {problem}")
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """Return the entries to show and, if all are, why some installed algorithms cannot be imported."""
+    """Return the entries to show; if all are, also why installed algorithms cannot be imported."""
     if names and "all" not in names:
         return [find_algorithm(name) for name in names], []
-    entries, broken = list(ALGORITHMS.values()), []
+    entries = list(ALGORITHMS.values())
+    broken: list[str] = []
     for name in plugins.names():
+        if name in ALGORITHMS:
+            continue
         try:
-            entries += [] if name in ALGORITHMS else [find_algorithm(name)]
+            entries.append(find_algorithm(name))
         except UsageError as problem:
             broken.append(str(problem))
     return entries, broken
 
 
 def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
-    """Print the spaces of the plan's algorithms; if `narrow`, only those on its data set, or UsageError without any."""
-    names, dataset = list(plan.request.algorithms), plan.request.dataset
+    """Print the spaces of the plan's algorithms.
+
+    If `narrow`, print only those on its data set; raises UsageError if there are none.
+    """
+    names = list(plan.options.algo)
+    dataset = plan.options.dataset
     everything = names == ["all"]
-    if everything:  # an algorithm whose runs are part of another's has its row there
-        names = [name for run_spec in plan.run_specs for name in run_spec.row_names.values()]
-        names += [search.algorithm for search in plan.searches]
-    anywhere = [
-        (paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names
-    ]
+    if everything:
+        names = _planned_names(plan)
+    anywhere = []
+    for (paper, _, algorithm), space in SPACES.items():
+        if algorithm in names:
+            anywhere.append((paper, space))
     spaces = [item for item in anywhere if not narrow or item[1].setting.dataset == dataset]
     if anywhere and not spaces:
         datasets = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
         algorithms = "any of them" if everything else ", ".join(names)
         raise UsageError(f"no paper here tried {algorithms} on {dataset}; there is: {datasets}")
-    stated = [
-        found
-        for found in map(find_algorithm, dict.fromkeys(names))
-        if any(f.search for f in found.fields)
-    ]
-    own = [
-        found for found in stated if not any(space.algorithm == found.name for _, space in spaces)
-    ]
-    without = set(names) - {space.algorithm for _, space in spaces} - {found.name for found in own}
+    tried_by_papers = {space.algorithm for _, space in spaces}
+    own = []
+    without = set(names) - tried_by_papers
+    for entry in map(find_algorithm, dict.fromkeys(names)):
+        if any(field.search for field in entry.fields):
+            without.discard(entry.name)
+            if entry.name not in tried_by_papers:
+                own.append(entry)
     if narrow and without and not everything:
         say(f"no paper here tried {', '.join(sorted(without))} on {dataset}")
     if as_json:
         listed = [_space_dict(paper, space) for paper, space in spaces]
-        listed += [_own_space_dict(found) for found in own]
+        listed += [_own_space_dict(entry) for entry in own]
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")
-        return
+    else:
+        _print_table(spaces, own)
+
+
+def _planned_names(plan: Plan) -> list[str]:
+    """List the algorithms of a plan of `all`, also those whose runs are part of another's."""
+    names: dict[str, None] = {}
+    for run_spec in plan.run_specs:
+        names |= dict.fromkeys(run_spec.row_names.values())
+    names |= dict.fromkeys(search.algorithm for search in plan.searches)
+    return [name for name in names if name in ALGORITHMS]  # other rows are of no algorithm
+
+
+def _print_table(spaces: Sequence[tuple[str, Space]], own: Sequence[Entry]) -> None:
+    """Print spaces, each with its paper, then those that classes state themselves."""
     from rich.table import Column, Table
 
     columns = ("paper", "data set", "tried", "fixed", "relations", "source")
     table = Table(Column("algorithm", style="bold"), *columns, show_lines=True)
     for paper, space in spaces:
+        tried_values = [f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items()]
+        fixed = [f"{name} = {text(value)}" for name, value in space.fixed.items()]
         table.add_row(
             space.algorithm,
             PAPERS[paper].title,
             space.setting.dataset,
-            "\n".join(f"{name} {grid}" for name, grid in {**space.tuned, **space.grid}.items())
-            or "–",
-            "\n".join(f"{name} = {text(value)}" for name, value in space.fixed.items()) or "–",
+            "\n".join(tried_values) or "–",
+            "\n".join(fixed) or "–",
             "\n".join(space.where) or "–",
             space.source,
         )
-    for found in own:
-        tried_values = "\n".join(
-            f"{field.name} {field.search}" for field in found.fields if field.search
-        )
-        table.add_row(
-            found.name, "–", "any", tried_values, "–", "\n".join(found.where) or "–", found.factory
-        )
+    for entry in own:
+        stated = [f"{field.name} {field.search}" for field in entry.fields if field.search]
+        relations = "\n".join(entry.where) or "–"
+        table.add_row(entry.name, "–", "any", "\n".join(stated), "–", relations, entry.factory)
     console().print(table)
 
 
 def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
-    """Yield a hyper-parameter with its default, and each grid with the papers and data sets that tried it."""
+    """Yield a hyper-parameter with its default, then each grid with who tried it where."""
     yield f"{field.name} = {text(field.default)}"
     if field.search:
         yield f"  {field.search}: {entry.factory}"
     for grid, places in tried(entry.name, field.name).items():
-        papers = dict.fromkeys(paper for paper, _ in places)
-        where = [
-            f"{paper} ({', '.join(dataset for other, dataset in places if other == paper)})"
-            for paper in papers
-        ]
-        yield f"  {grid}: {', '.join(where)}"
+        datasets: dict[str, list[str]] = {}
+        for paper, dataset in places:
+            datasets.setdefault(paper, []).append(dataset)
+        papers = [f"{paper} ({', '.join(names)})" for paper, names in datasets.items()]
+        yield f"  {grid}: {', '.join(papers)}"
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
@@ -164,30 +185,29 @@ def _paper(entry: Entry) -> str:
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:
+    hyperparameters = []
+    for field in entry.fields:
+        hyperparameters.append(
+            {
+                "name": field.name,
+                "type": field.kind,
+                "default": field.default,
+                "range": field.allowed,
+                "meaning": field.meaning,
+            }
+        )
+    grids = []
+    for (paper, dataset, algorithm), space in SPACES.items():
+        if algorithm == entry.name and space.grid:
+            values = ", ".join(f"{name} {grid}" for name, grid in space.grid.items())
+            grids.append({"paper": paper, "dataset": dataset, "grid": values})
     return {
         "name": entry.name,
         "paper": _paper(entry),
         "equations": entry.equations,
         "summary": entry.summary,
-        "hyperparameters": [
-            {
-                "name": f.name,
-                "type": f.kind,
-                "default": f.default,
-                "range": f.allowed,
-                "meaning": f.meaning,
-            }
-            for f in entry.fields
-        ],
-        "grids": [
-            {
-                "paper": paper,
-                "dataset": dataset,
-                "grid": ", ".join(f"{n} {grid}" for n, grid in space.grid.items()),
-            }
-            for (paper, dataset, algorithm), space in SPACES.items()
-            if algorithm == entry.name and space.grid
-        ],
+        "hyperparameters": hyperparameters,
+        "grids": grids,
         "down": entry.down,
         "up": entry.up,
         "keeps": entry.keeps,

@@ -26,9 +26,11 @@ from bench.engine.simulation import Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, describe
-from bench.execution import Execution, enough, largest_resident, process_columns
+from bench.execution import Execution, enough
+from bench.machine import largest_resident
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
+from bench.provenance import process_columns
 from bench.trial.results import failed_rows, rows_of, write_tracked
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS, GrowingCurve, Point, add_points

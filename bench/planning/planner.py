@@ -1,0 +1,376 @@
+"""`make_plan`: resolution of options into a plan of runs. Imports neither torch nor ray.
+
+The command line overrides the preset, and the preset the defaults; the plan records the origin of
+each value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from algorithms import ALGORITHMS, Entry, entry
+from bench.errors import UsageError
+from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
+from bench.planning.given import HyperTexts, check_names, given_grids, sort_values, with_named_data
+from bench.planning.options import TWO_STAGE, SweepOptions, Texts
+from bench.planning.plan import Plan
+from bench.planning.run_spec import RunSpec, distinct_runs, shortened, with_replicates
+from bench.planning.search import Search, TwoStages, run_specs_of
+from bench.planning.settings import choose_setting, settings_of, supply
+from bench.planning.two_stage import first_stage, two_stages
+from bench.terminal.words import text
+from leaderboards.selection import CLIENTS, selected_on
+from search_spaces import SPACES, Grid, Range, Setting, Value, crossed, own_space
+
+Fields = Mapping[str, tuple[Value, ...]]
+
+
+def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) -> Plan:
+    """Resolve options into a plan.
+
+    `left_out`: algorithms of `all` that cannot run, and what each needs.
+
+    Raises:
+        UsageError: an unknown name, a value out of range, or nothing to run.
+    """
+    if options.table:
+        from bench.planning.table_plan import make_table_plan
+
+        return make_table_plan(options)
+    left_out = left_out or {}
+    notes: list[str] = []
+    options = with_named_data(options, notes)
+    check_names(options)
+    entries = [entry(name) for name in _names(options, left_out)]
+    notes += [f"left out: {name} needs {need}" for name, need in left_out.items()]
+    paper, base = choose_setting(entries, options, notes)
+    fields, hyper = sort_values(options, entries)
+    rates = _tuned_rates(options, fields)
+    settings, origins = settings_of(base, fields, entries, options, notes)
+    origins |= _origin_of_rates(options, rates, base)
+    tuned = dict.fromkeys(TUNED if options.budget else ())
+    given_names = {*fields, *tuned}
+    run_specs: list[RunSpec] = []
+    searches: list[Search] = []
+    stages: list[TwoStages] = []
+    for setting, algorithm in product(settings, entries):
+        own_fields = _own_fields(algorithm, setting, paper, given_names)
+        try:
+            fitted = [supply(algorithm, variant) for variant in crossed(setting, **own_fields)]
+        except UsageError as error:
+            if options.algo != ("all",):
+                raise _refusal(error, algorithm, entries, setting) from None
+            notes.append(f"left out: {_naming(error, algorithm)}")
+            continue
+        spaces = [_space_of(algorithm, fit, paper, hyper, base) for fit in fitted]
+        if options.budget:
+            runs, found = _budget_runs(algorithm, spaces[0], rates, options, notes, stages)
+        else:
+            several = {name: values for name, values in own_fields.items() if len(values) > 1}
+            runs, found = _grid_runs(algorithm, spaces, several, base, options, notes)
+            tuned |= dict.fromkeys(several)
+        run_specs += runs
+        searches += found
+    _check_select_on(options, settings, notes)
+    run_specs = _without_repeats(_with_common_draws(run_specs, options, hyper), notes)
+    run_specs = _replicated(run_specs, options, notes)
+    if not run_specs and not searches:
+        reasons = dict.fromkeys(notes) or ["no algorithm fits the setting"]
+        raise UsageError(f"nothing to run: {'; '.join(reasons)}")
+    return Plan(
+        options=options,
+        paper=paper,
+        run_specs=tuple(run_specs),
+        searches=tuple(searches),
+        settings=tuple(settings),
+        origins=origins,
+        notes=tuple(dict.fromkeys(notes)),
+        left_out=left_out,
+        tuned=tuple(tuned),
+        stages=tuple(stages),
+    )
+
+
+def _check_select_on(options: SweepOptions, settings: Sequence[Setting], notes: list[str]) -> None:
+    """Raise UsageError if a setting does not measure what is selected on, or too late.
+
+    A note says if clients' own samples select without being asked to.
+    """
+    for setting in settings:
+        on_clients = selected_on(setting.as_dict(), options.select_on) == CLIENTS
+        if setting.evaluate_personal == "last" and options.scheduler != "none" and not on_clients:
+            raise UsageError(
+                f"--scheduler {options.scheduler} compares runs before their last round, and "
+                "evaluate_personal=last measures clients' own models on the server's samples in "
+                "that alone: select on clients (local_validation_fraction > 0), or leave out one"
+            )
+    keeping = [setting for setting in settings if setting.local_validation_fraction]
+    if options.select_on is None and keeping:
+        notes.append(
+            "configurations are selected and ranked on the clients' own samples "
+            "(local_validation_fraction > 0); --select-on global selects on the server's"
+        )
+    if options.select_on == CLIENTS and len(keeping) < len(settings):
+        raise UsageError(
+            "--select-on clients needs clients that keep samples to select on, got "
+            "local_validation_fraction=0: --set local_test_fraction=0.25 "
+            "local_validation_fraction=0.1"
+        )
+
+
+def _replicated(run_specs: list[RunSpec], options: SweepOptions, notes: list[str]) -> list[RunSpec]:
+    """Add the replicates of runs that are reported; those of a search have none."""
+    if options.confirm:
+        return run_specs
+    if options.tuning == TWO_STAGE:
+        if options.replicates:
+            notes.append("--replicates are of the runs that --confirm reports; tuning has none")
+        return run_specs
+    return distinct_runs(with_replicates(run_specs, options.replicates))
+
+
+def _names(options: SweepOptions, left_out: Collection[str]) -> list[str]:
+    """List the algorithms to plan; those of `all` without `left_out`."""
+    if options.algo != ("all",):
+        return list(options.algo)
+    return [name for name in ALGORITHMS if name not in left_out]
+
+
+def _naming(error: UsageError, algorithm: Entry) -> str:
+    """Return the text of an error, with the algorithm that it is of."""
+    said = str(error)
+    return said if said.startswith(f"{algorithm.name} ") else f"{algorithm.name}: {said}"
+
+
+def _refusal(
+    error: UsageError,
+    algorithm: Entry,
+    entries: Sequence[Entry],
+    setting: Setting,
+) -> UsageError:
+    """Return an algorithm's error; if others fit the setting, with the advice to leave it out."""
+    others = [other.name for other in entries if _fits(other, setting)]
+    if not others:
+        return error
+    advice = f"leave {algorithm.name} out with --algo {','.join(others)}"
+    return UsageError(f"{_naming(error, algorithm)}; {advice}")
+
+
+def _fits(algorithm: Entry, setting: Setting) -> bool:
+    """Return whether a setting gives an algorithm what it needs."""
+    try:
+        supply(algorithm, setting)
+    except UsageError:
+        return False
+    return True
+
+
+def _with_common_draws(
+    run_specs: list[RunSpec], options: SweepOptions, hyper: HyperTexts
+) -> list[RunSpec]:
+    """Let FedAvg-T1 reuse FedAvg's sampled configurations, because its runs yield FedAvg's rows.
+
+    So does every algorithm whose runs yield the rows of another one here; it would get more tries
+    otherwise. Fields that the other lacks keep their draws, and so do all fields of an algorithm
+    with given values of its own in `hyper`.
+    """
+    if options.tuning == TWO_STAGE or (not options.budget and options.search != "random"):
+        return run_specs
+    of_algorithm: dict[str, list[RunSpec]] = {}
+    for run_spec in run_specs:
+        of_algorithm.setdefault(run_spec.algorithm, []).append(run_spec)
+    common: list[RunSpec] = []
+    for name, own in of_algorithm.items():
+        others = [row for row in entry(name).rows.values() if row != name and row in of_algorithm]
+        base = others[0] if others else name
+        drawn = of_algorithm[base]
+        given = any((name, field) in hyper for field in entry(base).defaults())
+        if given or len(drawn) != len(own):
+            common += own
+            continue
+        for run_spec, other in zip(own, drawn, strict=True):
+            values = {**run_spec.hyperparameters, **other.hyperparameters}
+            common.append(replace(run_spec, hyperparameters=values))
+    return common
+
+
+def _origin_of_rates(options: SweepOptions, rates: list[float], base: Setting) -> dict[str, str]:
+    """Return where the learning rates of `--budget` are from, under their field's name."""
+    if not options.budget:
+        return {}
+    if rates:
+        return {"lr": options.origin_of("lr")}
+    return {"lr": f"--budget {options.budget}, within a factor of {REACH:g} of {base.lr:g}"}
+
+
+def _tuned_rates(options: SweepOptions, fields: dict[str, Texts]) -> list[float]:
+    """Remove the learning rates from `fields` under `--budget`, and return them.
+
+    They do not make separate settings then.
+    """
+    if not options.budget:
+        return []
+    rates = []
+    for value in fields.pop("lr", ()):
+        try:
+            rates.append(Setting(lr=float(value)).lr)
+        except ValueError as error:
+            raise UsageError(f"--lr {value}: {error}") from None
+    return list(dict.fromkeys(rates))
+
+
+def _budget_runs(
+    algorithm: Entry,
+    search: Search,
+    rates: list[float],
+    options: SweepOptions,
+    notes: list[str],
+    stages: list[TwoStages],
+) -> tuple[list[RunSpec], list[Search]]:
+    """Return the runs of an algorithm under `--budget`, over all seeds, or under Optuna its search.
+
+    Of two-stage tuning these are the runs of the first stage; both stages are added to `stages`.
+    """
+    setting = search.setting
+    budget = options.budget
+    if budget > 1 and not setting.validation_fraction:
+        raise UsageError(
+            f"--budget {budget} chooses among configurations and validation_fraction is 0: "
+            "selecting on the test set is not supported; set validation_fraction above 0"
+        )
+    if options.tuning == TWO_STAGE:
+        stages.append(two_stages(algorithm, search, rates, budget))
+        return first_stage(stages[-1], options.seeds), []
+    if options.by_optuna:
+        count = len(configurations_of(algorithm, search, options, notes)) * len(rates)
+        if rates and count < budget:
+            raise too_few(algorithm, count, budget)
+        lr = Grid(*rates) if rates else Range(setting.lr / REACH, setting.lr * REACH)
+        return [], [replace(search, tuned={"lr": lr})]
+    run_specs: list[RunSpec] = []
+    for values, tuned in tries(algorithm, search, rates, budget):
+        run_specs += run_specs_of(replace(search, setting=tuned), values, options.seeds)
+    return run_specs, []
+
+
+def _grid_runs(
+    algorithm: Entry,
+    spaces: Sequence[Search],
+    several: Fields,
+    base: Setting,
+    options: SweepOptions,
+    notes: list[str],
+) -> tuple[list[RunSpec], list[Search]]:
+    """Return the runs of an algorithm's configurations over all seeds; under Optuna its searches.
+
+    `spaces`: equal but for the fields of the setting in `several`, which its paper tuned; `base`
+    is the paper's setting.
+    """
+    first = spaces[0]
+    configurations = configurations_of(algorithm, first, options, notes)
+    _check_selectable(algorithm, first.setting, configurations, several, options)
+    for name, values in several.items():
+        preset = text(getattr(base, name))
+        notes.append(
+            f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {first.paper} tuned "
+            f"it; --set {name}={preset} runs the value that it reports with"
+        )
+    if options.by_optuna and len(configurations) > 1:
+        return [], list(spaces)
+    run_specs: list[RunSpec] = []
+    for space, configuration in product(spaces, configurations):
+        run_specs += run_specs_of(space, configuration, options.seeds)
+    return run_specs, []
+
+
+def _without_repeats(run_specs: list[RunSpec], notes: list[str]) -> list[RunSpec]:
+    """Drop the run specs whose rows another run spec yields as well, with a note on them."""
+    runs = distinct_runs(run_specs)
+    remaining = {run_spec.algorithm for run_spec in runs}
+    yielding: dict[str, str] = {}
+    for run_spec in runs:
+        yielding |= dict.fromkeys(run_spec.rows.values(), run_spec.algorithm)
+    others: dict[str, dict[str, None]] = {}
+    for run_spec in run_specs:
+        owner = yielding[run_spec.key]
+        if owner != run_spec.algorithm:
+            others.setdefault(run_spec.algorithm, {})[f"{owner}'s"] = None
+    for name, owners in others.items():
+        which = "some of its runs" if name in remaining else "its runs"
+        notes.append(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
+    return runs
+
+
+def _space_of(
+    algorithm: Entry, setting: Setting, paper: str | None, hyper: HyperTexts, base: Setting
+) -> Search:
+    """Make an algorithm's search; `base` is the paper's setting.
+
+    Values are as given, else of the setting's or its own paper, its class, or defaults.
+    """
+    space = SPACES.get((paper or "", setting.dataset, algorithm.name)) or own_space(
+        algorithm.name, setting.dataset, algorithm.paper
+    )
+    values: dict[str, Grid | Range] = {}
+    for field in algorithm.fields:
+        values[field.name] = field.search or Grid(field.default)
+    relations = algorithm.where
+    stated = any(field.search for field in algorithm.fields)
+    source = algorithm.factory if stated else "defaults"
+    if space:
+        for name, value in space.fixed.items():
+            values[name] = Grid(value)
+        values |= space.grid
+        relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
+        source = space.source
+    given = given_grids(algorithm, hyper)
+    if given:
+        source += f"; given: {', '.join(given)}"
+    short = paper is not None and shortened(setting, base)
+    values |= given
+    return Search(algorithm.name, setting, values, relations, paper, short, source)
+
+
+def _own_fields(
+    algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]
+) -> Fields:
+    """Return the setting fields that the paper sets for this algorithm alone, unless `given`."""
+    space = SPACES.get((paper or "", setting.dataset, algorithm.name))
+    if space is None:
+        return {}
+    own: dict[str, tuple[Value, ...]] = {}
+    if not setting.client_models:  # else `model` is the first of these, or the user's
+        own["model"] = (space.setting.model,)
+    for name, grid in space.tuned.items():
+        own[name] = grid.values
+    return {name: values for name, values in own.items() if name not in given}
+
+
+def _check_selectable(
+    algorithm: Entry,
+    setting: Setting,
+    configurations: list[dict[str, Value]],
+    tuned: Fields,
+    options: SweepOptions,
+) -> None:
+    """Raise UsageError if there are no validation samples to choose among several with."""
+    if options.scheduler != "none" and not setting.validation_fraction:
+        raise UsageError(
+            f"--scheduler {options.scheduler} compares validation accuracies: set "
+            "validation_fraction above 0"
+        )
+    count = len(configurations) * math.prod(map(len, tuned.values()))
+    if count == 1 or setting.validation_fraction:
+        return
+    varied = []
+    for name in configurations[0]:
+        if len({configuration[name] for configuration in configurations}) > 1:
+            varied.append(name)
+    raise UsageError(
+        f"{algorithm.name} has {count} configurations to choose among and validation_fraction is "
+        "0: selecting on the test set is not supported; set validation_fraction above 0, or give "
+        f"one value to each of {', '.join([*varied, *tuned])}"
+    )

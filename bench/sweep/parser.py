@@ -1,0 +1,317 @@
+"""The options of `bench.sweep`, read from the command line and a TOML file.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, fields
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from bench.data import is_path
+from bench.errors import UsageError
+from bench.planning.options import (
+    COMMAND_LINE,
+    EXECUTION,
+    FIELD_OF_OPTION,
+    OUTPUT,
+    RUN,
+    SEARCH,
+    SETTING_OPTIONS,
+    SweepOptions,
+    Texts,
+)
+from bench.terminal.console import Parser
+from bench.terminal.words import flag, unknown
+from search_spaces import setting_fields
+
+SWEEP = "python -m bench.sweep"
+DESCRIPTION = """\
+Run federated algorithms over hyper-parameters, data heterogeneity and participation, as Ray Tune \
+trials.
+Finished runs are never computed twice: the same command again runs what is missing or failed."""
+EPILOG = """\
+examples:
+  python -m bench.sweep --algo fedcad --dataset cifar10           the paper's setting and grid
+  python -m bench.sweep --algo fedavg,fedcad --dataset digits --alpha 0.1 0.5 \
+--participation 0.5 1.0 --seeds 3
+  python -m bench.sweep --algo fedcad --dataset cifar10 --set beta=0,0.3 gamma=0.5 --dry-run
+  python -m bench.sweep --paper fedgkd --table 3                  every cell of a printed table
+  python -m bench.sweep --paper fedgkd --table 3 --dataset cifar10 --alpha 0.1 \
+--algo fedavg,fedgkd --rounds 2
+  python -m bench.sweep reproduce RUN_KEY                         the run of a stored row, again
+
+Lists take spaces or commas. Several values make a grid.
+exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; \
+130 interrupted, resumable"""
+
+CONFIG_BYTES = 2**20  # of a TOML file, at most
+# The time to match it grows with the square of the name's length.
+_LONG_NAME = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){20}""")
+_OF_COMMAND_LINE = ("config", "import_")  # options that a file cannot set
+_TYPES = {"int": int, "float": float, "str": str}
+
+
+def _declarations() -> Iterator[tuple[str, Field[Any]]]:
+    """Yield each option's name and its declaration, in the order of `--help`."""
+    for item in fields(SweepOptions):
+        if item.name == "seeds":
+            yield from SETTING_OPTIONS.items()
+        if item.metadata:
+            yield "set" if item.name == "values" else item.name, item
+
+
+OPTIONS = dict(_declarations())
+
+
+class SweepParser(Parser):
+    """A parser that suggests `--set` for fields of the setting that have no option of their own."""
+
+    def nearest(self, option: str) -> str:
+        """Return the option nearest to an unknown one.
+
+        For a field of the setting it is `--set FIELD=VALUE`.
+        """
+        name = option.lstrip("-").replace("-", "_")
+        return f"--set {name}=VALUE" if name in setting_fields() else super().nearest(option)
+
+
+def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
+    """Parse the options: command line over `--config` over defaults.
+
+    `prog` is the program that errors name.
+
+    Raises UsageError for a value that is not allowed or a file that cannot be read; argparse raises
+    SystemExit.
+    """
+    layers = {COMMAND_LINE: _parse_words(argv, prog)}
+    if file := layers[COMMAND_LINE].get("config"):
+        # The file goes through the same parser, so that the types and choices of the command line
+        # hold for it.
+        layers = {file: _parse_words(_file_arguments(file), prog, f" (from {file})"), **layers}
+    options: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    values: dict[str, Texts] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in layers.items():
+        given |= dict.fromkeys(layer, origin)
+        new = _values_of(layer)
+        # A plain name overrides an earlier layer's value for a single algorithm, unless it is a
+        # field of the setting.
+        hyper = new.keys() - setting_fields().keys()
+        for name in list(values):
+            if name not in new and name.rpartition(".")[2] in hyper:
+                del values[name]
+        values |= new
+        origins |= dict.fromkeys(new, origin)
+        for name, value in layer.items():
+            if name != "set" and name not in SETTING_OPTIONS:
+                options[name] = value
+    parsed = SweepOptions(**options, given=given, values=values, origins=origins)
+    if file and Path(file).resolve().parent != Path.cwd():
+        _check_imports(parsed, file)
+    return parsed
+
+
+def _check_imports(options: SweepOptions, file: str) -> None:
+    """Refuse each `module:name` that only a file names: importing runs a stranger's code."""
+    names: list[str] = []
+    for option, texts in (
+        ("algo", options.algo),
+        ("dataset", (options.dataset,)),
+        ("search", (options.search,)),
+        ("scheduler", (options.scheduler,)),
+        ("confirm_at", chain.from_iterable(options.confirm_at.values())),
+    ):
+        if options.given.get(option) == file:
+            names += texts
+    for name, texts in options.values.items():
+        if options.origins[name] == file:
+            names += texts
+    for name in names:
+        if ":" in name and not is_path(name) and name not in options.import_:
+            raise UsageError(
+                f"--config {file} names {name}, whose code would run, and the file is not in the "
+                f"working folder: if you trust it, add --import {name}, or give the command in the "
+                "file's folder"
+            )
+
+
+def make_parser(prog: str = SWEEP) -> Parser:
+    """Build the parser of all options; its result lacks the options that were not given."""
+    parser = SweepParser(
+        prog=prog, description=DESCRIPTION, epilog=EPILOG, argument_default=argparse.SUPPRESS
+    )
+    groups = {name: parser.add_argument_group(name) for name in (RUN, SEARCH, EXECUTION, OUTPUT)}
+    for name, declared in OPTIONS.items():
+        facts = declared.metadata
+        flags = [facts["short"]] if facts.get("short") else []
+        add = partial(groups[facts["group"]].add_argument, *flags, flag(name), dest=name)
+        if "read" in facts:
+            add(nargs="+", action="extend", metavar=facts["metavar"], help=facts["help"])
+        elif declared.type == "bool":
+            add(action="store_true", help=facts["help"])
+        else:
+            add(
+                type=facts["parse"] or _TYPES[str(declared.type).removesuffix(" | None")],
+                choices=facts["choices"],
+                metavar=facts["metavar"],
+                help=facts["help"] + _shown(declared.default),
+            )
+    return parser
+
+
+def _shown(default: Any) -> str:
+    """Return what `--help` says of a default; nothing if the option does nothing by default."""
+    if not default:
+        return ""
+    return f" ({default:g})" if isinstance(default, int | float) else f" ({default})"
+
+
+def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, Any]:
+    """Parse and check the options in `words`.
+
+    `place` is appended to errors if the words come from a file.
+    """
+    parser = make_parser(prog)
+    parser.place = place
+    options = vars(parser.parse_args(words))
+    for name, value in options.items():
+        facts = OPTIONS[name].metadata
+        if "read" in facts:
+            options[name] = facts["read"](value)
+            if not options[name]:
+                raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
+            continue
+        if value == "" and not facts["empty"]:
+            raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
+        if not facts["bounds"].allows(value):
+            raise UsageError(f"{flag(name)} must be {facts['bounds']}, got {value}{place}")
+    return options
+
+
+def _file_arguments(path: str) -> list[str]:
+    """Convert the options of a TOML file to words of a command line."""
+    content = _read_toml(path)
+    for key in content:
+        if key.replace("-", "_") in _OF_COMMAND_LINE:
+            raise unknown(f"option for --config {path}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
+    return words_of(content, f"--config {path}")
+
+
+def words_of(values: Mapping[str, Any], place: str) -> list[str]:
+    """Convert options with values of Python or TOML to words of a command line.
+
+    Args:
+        values: option -> value: true or false for a switch, a mapping for `set`, else one value or
+            a list.
+        place: what messages say of their origin.
+
+    Raises:
+        UsageError: there is no such option, or a value is of another kind.
+    """
+    words: list[str] = []
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name not in OPTIONS:
+            raise unknown(f"option for {place}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
+        if (name == "set") != isinstance(value, dict):
+            raise UsageError(
+                f"{place}: values for --set stand under [set], and only there; got {key} = "
+                f"{value!r}"
+            )
+        switch = OPTIONS[name].type == "bool"
+        if switch != isinstance(value, bool):
+            shown = str(value).lower() if isinstance(value, bool) else repr(value)
+            wanted = "true or false" if switch else "a value"
+            raise UsageError(f"{place}: {key} takes {wanted}, got {shown}")
+        if switch:
+            if value:
+                words.append(flag(name))
+        elif name == "set":
+            pairs = []
+            for full, texts in _flatten(value):
+                pairs.append(f"{full}={','.join(_texts(f'{place}: {full}', texts))}")
+            if pairs:
+                words += [flag(name), *pairs]
+        else:
+            words += [flag(name), *_texts(f"{place}: {key}", value)]
+    return words
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises UsageError if it cannot be read, or has names or numbers that no option has.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            # Editors of Windows begin files with a mark.
+            text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")
+        if len(text) > CONFIG_BYTES:
+            raise ValueError(f"it has more than {CONFIG_BYTES:,} bytes")
+        if _LONG_NAME.search(text):
+            raise ValueError("a name has more than 20 parts")
+        content = tomllib.loads(text)
+        _check_values(content)
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--config {path} is no TOML file of options: {error}") from None
+    return content
+
+
+def _check_values(value: Any) -> None:
+    """Raise ValueError for a whole number beyond 64 bits, and for text with a zero byte."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_values(part)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"a number has {value.bit_length():,} bits, and at most 64 are allowed")
+    elif isinstance(value, str) and "\0" in value:
+        raise ValueError("a text has a zero byte")
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten nested tables to dotted names.
+
+    TOML parses `fedcad.gamma = 0.5` as a table within a table.
+    """
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    if value == []:
+        raise UsageError(f"{name} has no value: give one, or leave it out")
+    texts = [str(item) for item in (value if isinstance(value, list) else [value])]
+    for text in texts:
+        if text.startswith("--"):  # which would be read as another option
+            raise UsageError(f"{name} takes a value, got the option {text}")
+    return texts
+
+
+def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
+    """Return one layer's setting fields and hyper-parameters, by name."""
+    extra: dict[str, Texts] = layer.get("set", {})
+    values: dict[str, Texts] = {}
+    for option, name in FIELD_OF_OPTION.items():
+        if option not in layer:
+            continue
+        if name in extra:
+            raise UsageError(
+                f"{flag(option)} and --set {name}= are the same thing, and both are given: leave "
+                "one out"
+            )
+        values[name] = layer[option]
+    return values | extra
