@@ -111,8 +111,9 @@ def test_a_whole_run_shortens_no_other(capsys):
         compare(["--paper", "fedcad", "--table", "4", "--out", str(REPRODUCED), "--format", "csv"])
         == 0
     )
-    cells = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [cell[8] for cell in cells if cell[10] == "fedavg" and "value" in cell] == ["10"]
+    cells = csv.DictReader(capsys.readouterr().out.splitlines())
+    finished = [cell for cell in cells if cell["state"] == "value"]
+    assert [cell["local_epochs"] for cell in finished if cell["algorithm"] == "fedavg"] == ["10"]
 
 
 def test_the_reference_board_reports_other_seeds(

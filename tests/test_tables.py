@@ -127,7 +127,7 @@ def test_cells_are_runs_of_ordinary_sweeps() -> None:
     ]
 
 
-def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
+def test_a_tables_tuned_fields_are_tried() -> None:
     narrow = {"algo": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
     assert [run_spec.setting.lr for run_spec in plan.run_specs] == [0.1, 0.05, 0.01]
