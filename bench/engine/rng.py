@@ -53,8 +53,8 @@ def nothing_drawn() -> Iterator[None]:
     if global_states() != before:
         raise RuntimeError(
             "the model or a hook drew from a global random generator, which it did not do in the "
-            "trial pass before the run, so that the run could not be repeated: let it draw in every "
-            "training pass, whatever the batch, or drop by nn.Dropout layers"
+            "trial pass before the run, so that the run could not be repeated: let it draw in "
+            "every training pass, whatever the batch, or drop by nn.Dropout layers"
         )
 
 

@@ -211,6 +211,30 @@ ALONE = Check(
 )
 
 
+def from_own_weights(run: LabRun, **options: Any) -> Iterator[float]:
+    """Compare each client's first start with a network that was drawn for it alone.
+
+    The gap is inf if a client shares its network, or none was drawn.
+    """
+    for count, client in enumerate(SIZES, start=1):
+        run.visit(client)
+        drawn = run.fed.drawn_models
+        if len(drawn) != count:
+            yield math.inf
+            return
+        if count > 1 and gap(drawn[-1], drawn[-2]) == 0:
+            yield math.inf
+        yield local_gap(run, FedAvgRecord([drawn[-1]]), client, fedavg_loss())
+
+
+OWN_WEIGHTS = Check(
+    "each client starts from weights of its own, loss and gradient",
+    "Tan et al. 2022 (FedProto), code",
+    from_own_weights,
+    {"own_weights": True},
+)
+
+
 def latest(run: LabRun, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
     """Compare T1's evaluated models after each round.
 
@@ -262,7 +286,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     ),
     "fedbn": (fedbn_check(),),
     "centralized": (ALONE,),
-    "local": (ALONE,),
+    "local": (ALONE, OWN_WEIGHTS),
     "fedavg_t1": (FEDAVG_ROUND_3, *t1_checks()),
     "fedprox_t1": (*FEDPROX_CHECKS, *t1_checks(mu=0.5)),
     "fedgkd_t1": (*fedgkd_checks(fedgkd_loss, EQ_4), *t1_checks(gamma=0.2, buffer=2)),

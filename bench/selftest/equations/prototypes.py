@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
+from bench.selftest.equations.averaging import OWN_WEIGHTS
 from bench.selftest.equations.checks import Check, Limit
 from bench.selftest.equations.formulas import log_softmax, sum_of
 from bench.selftest.equations.lab import (
@@ -278,6 +279,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         _check("the mean of Eq. 6", PRINTED, 2.0, proto_mean="printed"),
         _check("features of all epochs", HTFLLIB, 1.0, proto_from="all_epochs"),
         _check("features after training", PRINTED, 1.0, proto_from="after"),
+        OWN_WEIGHTS,
     ),
     "fedtgp": (
         Check("prototypes, loss and gradient, 2 rounds", TGP, fedtgp_gaps, TGP_OPTIONS),
