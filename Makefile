@@ -41,7 +41,7 @@ build/certificates.json: $(READY) $(shell find algorithms bench search_spaces -n
 	mv $@.new $@
 
 peers: $(PEERS)/ready
-	$(PEERS)/bin/python -m pytest -q tests/test_peers.py
+	$(PEERS)/bin/python -m pytest -q tests/bench/engine/test_peers.py
 
 pretended: $(READY)
 	$(BIN)/python tests/pretended -q -n 2

@@ -35,6 +35,10 @@ __all__ = [
     "toy_split",
 ]
 
+# Tests use helpers of each other's files, whatever folder these are in.
+for file in sorted(Path(__file__).parent.rglob("test_*.py")):
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
 
 # Files that take longest, mostly waiting for Ray or for other processes, the longest first.
 LONGEST = (
@@ -43,13 +47,13 @@ LONGEST = (
     "test_sweep.py",
     "test_mirror.py",
     "test_logs.py",
-    "test_outside_data.py",
-    "test_outside.py",
-    "test_live.py",
+    "test_data_plugins.py",
+    "test_algorithm_plugins.py",
+    "test_progress.py",
     "test_streams.py",
     "test_perf.py",
     "test_trainable.py",
-    "test_notebook.py",
+    "test_notebook_classes.py",
     "test_every_algorithm.py",
 )
 
@@ -57,16 +61,16 @@ LONGEST = (
 # kill them.
 SLOW = {
     "test_backends.py",
-    "test_captured.py",
+    "test_captured_steps.py",
     "test_certificates.py",
     "test_compaction.py",
     "test_every_algorithm.py",
     "test_figures.py",
     "test_interrupt.py",
-    "test_live.py",
+    "test_progress.py",
     "test_mirror.py",
-    "test_outside.py",
-    "test_outside_data.py",
+    "test_algorithm_plugins.py",
+    "test_data_plugins.py",
     "test_perf.py",
     "test_process.py",
     "test_golden.py",

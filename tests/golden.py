@@ -1,7 +1,7 @@
 """Make a golden result folder of the present version, which later versions must read, merge and resume.
 
 `python tests/golden.py tests/data/results_v3`, in the repository's root, once for each released
-version and never again for the same one. `tests/test_golden.py` reads all of them.
+version and never again for the same one. `tests/leaderboards/rows/test_golden.py` reads all of them.
 
     folder         what a result folder can hold: a segment of several runs, one of them forced; small files of a
                    finished, a failed and a stopped run; tracked files; the state of an interrupted

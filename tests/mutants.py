@@ -36,9 +36,25 @@ NEAREST = 12  # files of tests of a mutant
 SHARED = ("tests.conftest", "tests.commands")  # what nearly all tests import says little
 # Tests of modules that the product finds by name, which no statement imports.
 BY_NAME = {
-    "algorithms": ("test_equations.py", "test_engine.py", "test_docs.py", "test_selftest.py"),
-    "bench/selftest": ("test_selftest.py", "test_contract.py", "test_equations.py"),
-    "search_spaces": ("test_docs.py", "test_paper_tables.py", "test_tables.py", "test_spaces.py"),
+    "algorithms": (
+        "algorithms/test_equations.py",
+        "bench/engine/test_rounds.py",
+        "docs/test_docs.py",
+        "bench/selftest/test_selftest.py",
+    ),
+    "bench/data": ("bench/data/test_published_files.py", "bench/data/test_texts.py"),
+    "bench/models": ("bench/models/test_models.py",),
+    "bench/selftest": (
+        "bench/selftest/test_selftest.py",
+        "algorithms/test_contract.py",
+        "algorithms/test_equations.py",
+    ),
+    "search_spaces": (
+        "docs/test_docs.py",
+        "search_spaces/test_paper_tables.py",
+        "bench/planning/test_paper_commands.py",
+        "search_spaces/test_spaces.py",
+    ),
 }
 LONGEST = 100  # characters of a fault in print
 
@@ -272,7 +288,9 @@ def near_tests(mutant: Mutant, graph: dict[str, set[str]]) -> list[str]:
         path = ROOT / f"{name.replace('.', '/')}.py"
         if path.name.startswith("test_"):
             text = path.read_text()
-            ranked.append((distance - (function in text), len(text), f"tests/{path.name}"))
+            ranked.append(
+                (distance - (function in text), len(text), path.relative_to(ROOT).as_posix())
+            )
     by_name = [f"tests/{file}" for file in BY_NAME.get(mutant.package, ())]
     nearest = [file for _, _, file in sorted(ranked)]
     return list(dict.fromkeys([*by_name, *nearest]))[:NEAREST]

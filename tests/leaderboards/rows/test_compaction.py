@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from commands import ROOT
 from rows import curve_of, failed_row, make_row, sound_row
 
 from leaderboards import Store
@@ -218,8 +219,8 @@ for seed in range(20):
 
 def test_concurrent_writes_and_compactions_lose_nothing(tmp_path):
     store = Store(tmp_path / "out")
-    code = WRITER.format(tests=str(Path(__file__).parent), out=str(store.out))
-    writer = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent.parent)
+    code = WRITER.format(tests=str(ROOT / "tests"), out=str(store.out))
+    writer = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     seen = 0
     with ThreadPoolExecutor(2) as pool:
         while writer.poll() is None:

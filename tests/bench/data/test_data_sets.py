@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import published_formats as formats
 import pytest
+from commands import ROOT
 from published_formats import folder, surroundings
 
 from bench import cli, data
@@ -22,7 +23,6 @@ from bench.data.pickled import ForbiddenPickle, load_arrays
 from bench.errors import EnvironmentProblem, UsageError
 
 __all__ = ["folder", "surroundings"]
-ROOT = Path(__file__).parent.parent
 FILES = ("data_batch_1", "data_batch_2", "test_batch")
 
 

@@ -26,7 +26,7 @@ from leaderboards.rows.store import Folders
 from search_spaces import Setting, setting_fields
 from search_spaces.setting import FIRST
 
-DATA = Path(__file__).with_name("data")
+DATA = ROOT / "tests/data"
 VERSIONS = sorted(path.name for path in DATA.glob("results_*"))
 SOURCES = sorted(
     f"{path.parent.name}/{path.name}" for path in DATA.glob("results_*/*") if path.is_dir()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
+from commands import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)(?:,<([\d.]+))?")
 

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import ROOT
 from weight import import_circle
 
 from bench.cli import COMMANDS
 
-ROOT = Path(__file__).resolve().parent.parent
 OURS = {"algorithms", "search_spaces", "leaderboards", "bench"}
 ALLOWED = {
     "algorithms": {"algorithms", "search_spaces.bounds"},

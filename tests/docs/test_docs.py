@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import make
 import pytest
+from commands import ROOT
 
 from algorithms import ALGORITHMS, INDEX, build
 from algorithms.base import layers
 from bench import __version__
 from bench.cli import COMMANDS, main
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 

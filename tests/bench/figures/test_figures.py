@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from commands import ROOT
 from PIL import Image
 from rows import Pair, failed_row, make_row, write
 
@@ -682,7 +683,7 @@ def test_the_commands_that_are_named_can_be_given(arguments, tmp_path, monkeypat
 
 
 def test_the_page_has_every_figure_with_its_command():
-    page = (Path(__file__).parent.parent / "docs" / "figures.md").read_text()
+    page = (ROOT / "docs" / "figures.md").read_text()
     for figure in FIGURES.values():
         assert f"`{figure.name}`" in page
         assert f"`{figure.arguments}`" in page

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import ROOT
 from rows import curve_of, make_row, write
 
 from bench.boards import main
@@ -17,7 +18,7 @@ from leaderboards import Store, StoreError
 from leaderboards.rows import decoded
 from leaderboards.rows.files import BrokenFileError, read_table
 
-BOARD = Path(__file__).resolve().parent.parent / "leaderboards" / "reference"
+BOARD = ROOT / "leaderboards" / "reference"
 LONG = "A" * 10**5
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT
 from rows import CURVE, make_row
 
 from algorithms import entry
@@ -28,7 +29,6 @@ from bench.sweep import command as sweep
 from leaderboards import Store, identity_columns
 from search_spaces import Setting
 
-ROOT = Path(__file__).resolve().parent.parent
 SETTING = Setting(
     num_clients=10, participation=0.5, rounds=20, local_epochs=2, batch_size=8, evaluate_every=3
 )

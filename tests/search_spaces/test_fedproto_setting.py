@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from published_formats import folder, surroundings
-from test_datasets import put_all
+from test_published_files import put_all
 from torch import Tensor, nn
 
 from algorithms import build

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from importlib import import_module
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from commands import ROOT
 from rows import make_row
 
 from leaderboards.board import leaderboard, with_seeds
@@ -211,7 +211,7 @@ def test_error_rate_and_power_are_as_documented() -> None:
 @pytest.mark.slow
 def test_documented_rates_match_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines of docs/results.md on the first board with a gain of two points, within four standard errors."""
-    docs = Path(__file__).parent.parent / "docs"
+    docs = ROOT / "docs"
     monkeypatch.syspath_prepend(docs)
     power = import_module("power")
     boards = 60

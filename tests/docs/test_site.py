@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import site_pages
+from commands import ROOT
 
 from algorithms import ALGORITHMS
 
-ROOT = Path(__file__).resolve().parent.parent
 MEASURED = "largest gap 4.4e-16 <= 1e-10"
 
 

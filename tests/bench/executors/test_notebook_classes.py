@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from commands import ROOT
 from outside_world import DOCUMENT, forget
 from rows import hyperparameter
 
@@ -94,7 +95,7 @@ if __name__ == "__main__":
 """
     script = tmp_path / "a_script.py"
     script.write_text(CELL + lines)
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(ROOT)
     done = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import command
+from commands import ROOT, command
 from conftest import largest_gap, simulate
 from outside_world import install, place
 from rows import hyperparameter
@@ -21,7 +21,7 @@ from leaderboards import Store
 from search_spaces import Setting
 
 __all__ = ["place"]
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 HEAD = "from dataclasses import dataclass\nfrom algorithms.base import Algorithm, hyper\n"
 
 

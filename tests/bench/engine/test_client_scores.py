@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import ROOT
 from conftest import simulate
 
 from bench.engine.client_scores import fairness
 from bench.sweep.command import main as sweep
 from leaderboards import Store
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 SPLIT = (np.arange(0, 6), np.arange(6, 8), np.empty(0, np.int64), np.arange(8, 12))
 
 

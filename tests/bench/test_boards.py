@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from commands import ROOT
 from rows import START, failed_row, sound_row
 
 from bench.boards import main, merge
@@ -353,7 +354,7 @@ def growing(laptop: Store) -> Store:
 
 def test_documented_lines_expand_the_hyperparameters(growing, monkeypatch):
     """The line for pandas and the query for DuckDB in docs/results.md, as they stand there."""
-    text = (Path(__file__).parent.parent / "docs" / "results.md").read_text()
+    text = (ROOT / "docs" / "results.md").read_text()
     monkeypatch.chdir(growing.out.parent)
     growing.out.rename("leaderboards")
     (line,) = re.findall(r"^hyperparameters = pd.*$", text, re.MULTILINE)
