@@ -1,6 +1,6 @@
 """Make a golden result folder of the present version, which later versions must read, merge and resume.
 
-`python tests/golden.py tests/data/results_v3`, in the repository's root, once for each released
+`python tests/golden.py tests/data/results_vN`, in the repository's root, once for each released
 version and never again for the same one. `tests/leaderboards/rows/test_golden.py` reads all of them.
 
     folder         what a result folder can hold: a segment of several runs, one of them forced; small files of a
@@ -40,6 +40,8 @@ PACKED = (
     "--algo fedgkd --set gamma=0.2 --rounds 3",
     "--algo fedgkd --set gamma=0.2 --rounds 3 --force",
     "--algo scaffold --rounds 2 --set local_test_fraction=0.2",
+    "--algo fedproto fd --rounds 2 --set client_models=mlp/cnn_digits local_test_fraction=0.2 "
+    "local_validation_fraction=0.2 finetune_steps=2",
 )
 ALONE = "--algo fedprox --set mu=0.5 --rounds 2 --track local,classes"
 FAILED = f"{COMMON} --algo fedprox --set mu=0.5 --rounds 2 --seeds 2"
