@@ -115,7 +115,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LocalPlan:
     """A client's local training in this round, read-only.
 
     If clients are stacked, `round`, `lr` and `num_steps` may be tensors whose values cannot be
@@ -542,7 +542,7 @@ class Algorithm:
     # Client, pure: tensors in, tensors out; the engine may vmap these over clients.
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Return the local state after work before the optimiser's step.
 
@@ -551,7 +551,13 @@ class Algorithm:
         return local
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the local objective: (B,), nats per example.
 
@@ -560,7 +566,7 @@ class Algorithm:
         return cross_entropy(net(local["params"], batch.x).logits, batch.y)
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the client's upload and its new memory.
 
@@ -661,19 +667,25 @@ class Plugin(Algorithm):
         return self.base.teachers(message, memory)
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Forward to the base."""
         return self.base.before_step(net, local, batch, message, plan)
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Forward to the base."""
         return self.base.local_loss(net, local, batch, message, memory, plan)
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Forward to the base."""
         return self.base.upload(net, local, data, message, memory, plan)

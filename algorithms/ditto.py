@@ -17,12 +17,12 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Outputs,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -87,7 +87,7 @@ class Ditto(Algorithm):
         }
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Take FedAvg's step of w."""
 
@@ -98,7 +98,13 @@ class Ditto(Algorithm):
         return {**local, "global": after}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the objective of v_k."""
         v = local["params"]
@@ -106,7 +112,7 @@ class Ditto(Algorithm):
         return cross_entropy(net(v, batch.x).logits, batch.y) + self.mu / 2 * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return w; the client keeps v_k."""
         upload: dict[str, Any] = {"params": local["global"]["params"]}

@@ -17,12 +17,12 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Outputs,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -122,7 +122,7 @@ class DSFL(Algorithm):
         return {"params": fed.repeat(self._learn, params, positions, given, fed.net)}
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return probabilities on the samples that the server asks for; keep the model."""
         params = local["params"]

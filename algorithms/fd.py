@@ -18,11 +18,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -107,7 +107,7 @@ class FD(Algorithm):
         return {"params": memory["params"], **table}
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Add the batch's outputs to the rows of their labels."""
         with torch.no_grad():
@@ -115,7 +115,13 @@ class FD(Algorithm):
         return {**local, **with_batch(local, outputs, batch)}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy with the label plus that with the label's mean output."""
         means, holders = mean_over_clients(message, memory, self.fd_exclude_self)
@@ -126,7 +132,7 @@ class FD(Algorithm):
         return cross_entropy(logits, batch.y) + self.distillation_weight * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the table and the labels it holds; the client keeps its model and the table."""
         table: Table = {name: local[name] for name in TABLE}

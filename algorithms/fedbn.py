@@ -14,11 +14,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
 )
@@ -70,7 +70,7 @@ class FedBN(Algorithm):
         return {"params": {**message["params"], **memory}}
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the shared part, and the BatchNorm layers for the client to keep."""
         w = local["params"]

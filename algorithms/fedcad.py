@@ -17,11 +17,11 @@ from algorithms.base import (
     Batch,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     hyper,
 )
@@ -79,7 +79,13 @@ class FedLSD(Algorithm):
         return {"global": message["params"]}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the objective in the docstring of the class."""
         student = net(local["params"], batch.x).logits
@@ -154,7 +160,13 @@ class FedCAD(Algorithm):
         return {"global": message["params"]}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return Eq. 5, each sample with its class's weight."""
         student = net(local["params"], batch.x).logits

@@ -19,11 +19,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -113,7 +113,7 @@ class FedDistill(Algorithm):
         return {"params": message["params"], **table}
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Add the batch's logits to the rows of their labels."""
         with torch.no_grad():
@@ -121,7 +121,13 @@ class FedDistill(Algorithm):
         return {**local, **with_batch(local, logits, batch)}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return cross entropy plus distillation from the others' mean logits of each label."""
         teacher, holders = mean_over_clients(message, memory, self.fd_exclude_self)
@@ -131,7 +137,7 @@ class FedDistill(Algorithm):
         return cross_entropy(student, batch.y) + self.distillation_weight * has_teacher * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model, the table and the labels it holds; the client keeps the table."""
         table = {name: local[name] for name in memory}

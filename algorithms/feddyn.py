@@ -17,11 +17,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -67,7 +67,13 @@ class FedDyn(Algorithm):
         return zeros_like(params, fed.net.trainable)
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy plus the dynamic regulariser."""
         w = local["params"]
@@ -78,7 +84,7 @@ class FedDyn(Algorithm):
         return cross_entropy(net(w, batch.x).logits, batch.y) + term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model, and the norm of h_k in this round; the client keeps its new h_k."""
         w = local["params"]

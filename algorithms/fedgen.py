@@ -19,11 +19,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -161,7 +161,13 @@ class FedGen(Algorithm):
         return torch.rand(size, generator=generator, dtype=torch.float32)
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the client's objective in the docstring of the class."""
         w = local["params"]
@@ -180,7 +186,7 @@ class FedGen(Algorithm):
         return cross_entropy(student, batch.y) + generated
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model and the client's number of samples of each class (C,)."""
         labels = one_hot(data.y, net.num_classes).to(data.weight.dtype)

@@ -17,11 +17,11 @@ from algorithms.base import (
     Cohort,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -104,7 +104,13 @@ class FedGKD(Algorithm):
         return {"global": message["teacher"]}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return Eq. 4; if the buffer starts empty, round 1 has the cross entropy alone."""
         student = net(local["params"], batch.x).logits
@@ -203,7 +209,13 @@ class FedGKDVote(Algorithm):
         return {f"voter {m}": voter["params"] for m, voter in enumerate(message["voters"])}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return Eq. 5; without voters, the cross entropy alone."""
         student = net(local["params"], batch.x).logits

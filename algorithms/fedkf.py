@@ -21,11 +21,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -152,7 +152,7 @@ class FedKF(Algorithm):
         return {"z": z}
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Take the generator's step on this step's noise.
 
@@ -168,7 +168,13 @@ class FedKF(Algorithm):
         }
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return Eq. 7, with this step's `theta` and `z` in `local`."""
         w = local["params"]
@@ -184,7 +190,7 @@ class FedKF(Algorithm):
         return loss + gamma * distillation
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the student; in `code` the generator takes its last step and is kept."""
         upload = {"params": local["params"]}
@@ -199,7 +205,7 @@ class FedKF(Algorithm):
         )
         return {"theta": theta, "adam": adam_init(theta)}
 
-    def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
+    def _late_step(self, net: Net, local: Local, message: Message, plan: LocalPlan) -> Local:
         """Take the generator step that belongs to the previous student step.
 
         There is none in round 1, or before the first.

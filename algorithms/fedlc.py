@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Plan, hyper
+from algorithms.base import Algorithm, Batch, Fed, Local, LocalPlan, Memory, Message, Net, hyper
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
@@ -53,7 +53,13 @@ class FedLC(Algorithm):
         return {"params": message["params"], "label_counts": fed.client.label_counts}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the calibrated cross entropy."""
         margins = self.tau * local["label_counts"].clamp(min=FEWEST) ** -0.25

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Plan, hyper
+from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Net, hyper
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
@@ -62,7 +62,13 @@ class FedMAX(Algorithm):
     fedmax_reduction: str = hyper("batchmean", choices=("batchmean", "elementmean"), packable=False)
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy plus the activation term."""
         out = net(local["params"], batch.x)

@@ -18,12 +18,12 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Outputs,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -120,7 +120,7 @@ class FedMD(Algorithm):
         return {"params": after["params"]}
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return logits on the samples that the server asks for; the client keeps its model."""
         params = local["params"]

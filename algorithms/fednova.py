@@ -15,10 +15,10 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
-    Plan,
     Server,
     Upload,
 )
@@ -49,7 +49,7 @@ class FedNova(Algorithm):
     needs = frozenset({"sgd"})
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model and a_k."""
         return {

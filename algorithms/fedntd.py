@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Params, Plan, hyper
+from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Net, Params, hyper
 from algorithms.entry import About
 from algorithms.losses import cross_entropy, not_true_kl
 
@@ -44,7 +44,13 @@ class FedNTD(Algorithm):
         return {"global": message["params"]}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the objective in the docstring of the class."""
         student = net(local["params"], batch.x).logits

@@ -18,11 +18,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -142,7 +142,7 @@ class FedProto(Algorithm):
         }
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Add the batch's features to the sums of their classes."""
         if self.proto_from == "after":
@@ -159,7 +159,13 @@ class FedProto(Algorithm):
         }
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy plus the distance of the features from their prototypes."""
         outputs = net(local["params"], batch.x)
@@ -170,7 +176,7 @@ class FedProto(Algorithm):
         return cross_entropy(outputs.logits, batch.y) + self.proto_weight * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the client's prototypes; it keeps its model."""
         params = local["params"]

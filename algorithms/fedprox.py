@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Plan, hyper
+from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Net, hyper
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
 from algorithms.params import mean_squared_distance, squared_distance
@@ -46,7 +46,13 @@ class FedProx(Algorithm):
     prox_reduction: str = hyper("sum", choices=("sum", "mean_per_tensor"), packable=False)
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy plus the proximal term, which leaves buffers out."""
         w = local["params"]

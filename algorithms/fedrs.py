@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Plan, hyper
+from algorithms.base import Algorithm, Batch, Fed, Local, LocalPlan, Memory, Message, Net, hyper
 from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
@@ -54,7 +54,13 @@ class FedRS(Algorithm):
         return {"params": message["params"], "held": held}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy of the restricted softmax."""
         scale = self.missing_scale + (1 - self.missing_scale) * local["held"]

@@ -20,11 +20,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -132,7 +132,13 @@ class FedTGP(Algorithm):
         return {"params": memory["params"]}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy plus the distance of the features from their prototypes."""
         outputs = net(local["params"], batch.x)
@@ -141,7 +147,7 @@ class FedTGP(Algorithm):
         return cross_entropy(outputs.logits, batch.y) + self.proto_weight * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the mean features of the trained model; the client keeps the model."""
         params = local["params"]

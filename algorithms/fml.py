@@ -17,12 +17,12 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Outputs,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -96,7 +96,7 @@ class FML(Algorithm):
         }
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Take the meme's step; keep its logits from before the step."""
         private = local["params"]
@@ -112,7 +112,13 @@ class FML(Algorithm):
         return {**local, "meme": meme, "meme_logits": outputs.logits}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the private model's objective."""
         logits = net(local["params"], batch.x).logits
@@ -121,7 +127,7 @@ class FML(Algorithm):
         return self.ce_weight * cross_entropy(logits, batch.y) + (1 - self.ce_weight) * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the meme; the client keeps its private model."""
         upload: dict[str, Any] = {"params": local["meme"]["params"]}

@@ -15,11 +15,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
 )
@@ -74,7 +74,7 @@ class LGFedAvg(Algorithm):
         return {"params": {**memory, **message["params"]}}
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the head, and the body for the client to keep."""
         w = local["params"]

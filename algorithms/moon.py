@@ -15,11 +15,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Upload,
     hyper,
 )
@@ -79,7 +79,13 @@ class MOON(Algorithm):
         return {"global": message["params"], "previous": memory["previous"]}
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return Eq. 4."""
         out = net(local["params"], batch.x)
@@ -92,7 +98,7 @@ class MOON(Algorithm):
         return cross_entropy(out.logits, batch.y) + weight * term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model, which the client also keeps as its previous one."""
         return {"params": local["params"]}, {"previous": local["params"], "has_previous": 1.0}

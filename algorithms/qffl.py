@@ -15,10 +15,10 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -59,7 +59,7 @@ class QFFL(Algorithm):
     q: float = hyper(1e-4, 0)
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model and F_k(w_t)."""
         losses = cross_entropy(logits_of(net, message["params"], data.x), data.y)

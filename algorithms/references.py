@@ -12,11 +12,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Plugin,
     Server,
     Upload,
@@ -72,7 +72,7 @@ class LocalOnly(Algorithm):
         return {"params": memory["params"]}
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Upload nothing; the client keeps its model."""
         return {}, {"params": local["params"]}

@@ -17,11 +17,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
     hyper,
@@ -77,7 +77,13 @@ class SCAFFOLD(Algorithm):
         return zeros_like(params, fed.net.trainable)
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy plus the correction."""
         correction = difference(message["control"], memory, net.trainable)
@@ -85,7 +91,7 @@ class SCAFFOLD(Algorithm):
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) + term
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model, c_k' - c_k and the norm of c - c_k in this round.
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Net, Outputs, Params, Plan
+from algorithms.base import Batch, LocalPlan, Net, Outputs, Params
 from algorithms.params import zeros_like
 
 Losses = Callable[[Outputs], Tensor]
@@ -25,7 +25,7 @@ def second_model(net: Net, params: Params) -> dict[str, Any]:
 
 
 def second_step(
-    net: Net, second: dict[str, Any], batch: Batch, plan: Plan, losses: Losses
+    net: Net, second: dict[str, Any], batch: Batch, plan: LocalPlan, losses: Losses
 ) -> tuple[dict[str, Any], Outputs]:
     """Take one step of SGD on the mean of `losses(outputs)`, (B,) nats, over the batch.
 

@@ -16,11 +16,11 @@ from algorithms.base import (
     Algorithm,
     Batch,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Outputs,
     Params,
-    Plan,
     Plugin,
     Upload,
     layers,
@@ -277,10 +277,10 @@ class RoundWork:
             parts.append(self if own is self else replace(own, clients=works))
         return parts
 
-    def plan(self, num_steps: Tensor) -> Plan:
+    def plan(self, num_steps: Tensor) -> LocalPlan:
         """Make the plan of a client that takes so many steps."""
         momentum = self.context.setting.momentum
-        return Plan(self.round, self.lr, momentum, num_steps, self.context.fed.clients_public)
+        return LocalPlan(self.round, self.lr, momentum, num_steps, self.context.fed.clients_public)
 
 
 @dataclass
@@ -408,7 +408,7 @@ def finish(
     local: Local,
     means: Mapping[str, Tensor],
     message: Message,
-    plan: Plan,
+    plan: LocalPlan,
 ) -> ClientResult:
     """Ask the algorithm for a client's upload and new memory, and make the client's result.
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from algorithms.base import Data, Local, Memory, Message, Net, Plan, Plugin, Upload
+from algorithms.base import Data, Local, LocalPlan, Memory, Message, Net, Plugin, Upload
 from bench.engine.pytree import leaves, num_bytes
 from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, Values
@@ -179,7 +179,7 @@ class UploadMonitor(Plugin):
     finding: Finding = field(default_factory=Finding, compare=False)
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Check that no tensor of the upload, cut into rows as long as a sample, contains one."""
         upload, new_memory = self.base.upload(net, local, data, message, memory, plan)

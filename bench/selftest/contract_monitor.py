@@ -20,11 +20,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Plugin,
     Server,
     Upload,
@@ -212,7 +212,7 @@ class ContractMonitor(Plugin):
         return models
 
     def before_step(
-        self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan
+        self, net: Net, local: Local, batch: Batch, message: Message, plan: LocalPlan
     ) -> Local:
         """Check that no entry of the local state is dropped."""
         after: Local = self._call_pure("before_step", net, local, batch, message, plan)
@@ -221,7 +221,13 @@ class ContractMonitor(Plugin):
         return after
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Check that the loss is (B,)."""
         loss: Tensor = self._call_pure("local_loss", net, local, batch, message, memory, plan)
@@ -232,7 +238,7 @@ class ContractMonitor(Plugin):
         return loss
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Check that the upload and the new memory hold tensors and numbers only."""
         upload, new_memory = self._call_pure("upload", net, local, data, message, memory, plan)

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
+from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Outputs, Params
 from bench.engine.client_round import LOSS, ClientResult, ClientWork, RoundWork, finish, step_means
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.server_context import ApartInPacks
@@ -302,7 +302,7 @@ class _Active:
             return algorithm
         return with_numbers(algorithm, self.parent.places, numbers)
 
-    def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
+    def _plan(self, num_steps: Tensor, **parts: Any) -> LocalPlan:
         plan = self.parent.job.plan(num_steps)
         plan = replace(plan, round=self.parent.round, lr=parts.get("lr", self.lr))
         return replace(plan, public=ApartInPacks()) if self.parent.several else plan

@@ -15,10 +15,10 @@ from algorithms.base import (
     Client,
     Data,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Params,
-    Plan,
     Server,
     Upload,
 )
@@ -108,7 +108,7 @@ class LabRun:
             memory = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
             self.memories[client] = detached_copy(tensors(memory, CPU, torch.float64))
         num_steps = torch.tensor(steps, dtype=torch.float64)
-        plan = Plan(self.number, self.lr, self.momentum, num_steps, self.fed.public)
+        plan = LocalPlan(self.number, self.lr, self.momentum, num_steps, self.fed.public)
         return Visit(self, client, self.received(), self.memories[client], plan)
 
     def received(self) -> Message:
@@ -165,7 +165,7 @@ class Visit:
     """One client in one round of `run`."""
 
     def __init__(
-        self, run: LabRun, client: int, message: Message, memory: Memory, plan: Plan
+        self, run: LabRun, client: int, message: Message, memory: Memory, plan: LocalPlan
     ) -> None:
         self.run = run
         self.client = client

@@ -20,11 +20,11 @@ from algorithms.base import (
     Batch,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
 )
 from algorithms.losses import cross_entropy
 from algorithms.t1 import T1
@@ -57,7 +57,13 @@ class Nudged(Algorithm):
     needs = frozenset({"public"})
 
     def local_loss(
-        self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan
+        self,
+        net: Net,
+        local: Local,
+        batch: Batch,
+        message: Message,
+        memory: Memory,
+        plan: LocalPlan,
     ) -> Tensor:
         """Return the cross entropy and the public term."""
         assert plan.public is not None

@@ -17,11 +17,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Plugin,
     Server,
     Upload,
@@ -43,7 +43,7 @@ class Prototypes(Algorithm):
         return Server(params, extra={"prototypes": prototypes})
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Upload sums of features by class beside the model."""
         features = net.eval(local["params"], data.x).features

@@ -16,11 +16,11 @@ from algorithms.base import (
     Data,
     Fed,
     Local,
+    LocalPlan,
     Memory,
     Message,
     Net,
     Params,
-    Plan,
     Server,
     Upload,
 )
@@ -88,7 +88,7 @@ class Features(Algorithm):
         return {"params": memory["params"]}
 
     def upload(
-        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Upload the mean feature."""
         features = net.eval(local["params"], data.x).features
