@@ -78,7 +78,7 @@ def _parser() -> Parser:
 
 
 def _line(figure: Figure) -> str:
-    return f"  {figure.name:<13}{figure.shows}"
+    return f"  {figure.name:<19}{figure.shows}"
 
 
 def _figures(arguments: argparse.Namespace) -> None:
