@@ -4,7 +4,7 @@ Files are named by their content:
 
     OUT/runs/<key16>-<env8>-<hash16>.parquet  one row (leaderboards.COLUMNS), named by run key,
                                               environment and content
-    OUT/curves/<same name>                    its curve (leaderboards.CURVE_COLUMNS), written first
+    OUT/curves/<same name>                    its curve (`schema.CURVE_COLUMNS`), written first
     OUT/runs/packed-<hash32>.parquet          a segment: many rows; `file` is the name that each
                                               had alone
     OUT/curves/packed-<hash32>.parquet        their points, `file` likewise
