@@ -179,8 +179,9 @@ def load(source: str | Path) -> Frames:
     """Read a result folder, a file of rows, or a board that ships with this package.
 
     Args:
-        source: a path that exists, else the name of a board, such as `reference`, whose
-            leaderboard is then selected as its `board.toml` says.
+        source: a path that exists, else the name of a board, such as `reference`. Of a board come
+            the runs and the leaderboard that its `board.toml` selects: of `reference` those of the
+            confirming seeds. The path of its folder gives all its runs.
 
     Raises:
         UsageError: there is neither such a path nor such a board.
