@@ -1,9 +1,10 @@
 """Result folders of earlier versions: read, merged, compacted, pulled, gone on from, and shown with new numbers.
 
-Each folder of `data` named `results_*` is one, with the numbers that it must give (`golden.py`
-makes them). `results_v1` is of before files were named by their content, and has a `mirror`, which
-`boards push` wrote of it. `results_v2` is the last whose rows have `accuracy_at` and `rounds_to`.
-`results_v3` is of 0.2.0, with clients of unlike models and numbers of clients' own samples.
+Each folder of `tests/data` named `results_*` is one, with the numbers that it must give
+(`tests/golden.py` makes them). `results_v1` is of before files were named by their content, and has
+a `mirror`, which `boards push` wrote of it. `results_v2` is the last whose rows have `accuracy_at`
+and `rounds_to`. `results_v3` is of 0.2.0, with clients of unlike models and numbers of clients' own
+samples.
 """
 
 from __future__ import annotations
