@@ -18,7 +18,7 @@ from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.options import SweepOptions
 from bench.planning.run_spec import RunSpec, trial_name, varied_names
 from bench.planning.two_stage import second_stage
-from bench.state_files import STATE_VERSION, saved_runs
+from bench.state_files import FOLDER, KEY, STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
 from bench.sweep.parser import parse
 from bench.sweep.preflight import completed, fitting_plan
@@ -188,7 +188,8 @@ def _folder_rows(out: Path) -> list[dict[str, Any]]:
 
 def _under_way(out: Path) -> UnderWay:
     """List the saved and the claimed runs of a result folder."""
-    claims = [file for file in (out / "state").glob("*.lock") if len(file.stem) == 64]
+    locks = (out / FOLDER).glob("*.lock")
+    claims = [file for file in locks if KEY.fullmatch(file.stem)]
     running = frozenset(file.stem for file in claims if _is_claimed(file))
     return UnderWay(saved_runs(out), running)
 

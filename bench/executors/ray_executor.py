@@ -20,6 +20,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from bench import state_files
 from bench.data import own
 from bench.execution import Execution
 from bench.executors.factories import COMPARED, make_scheduler
@@ -133,7 +134,7 @@ def _fit(
 ) -> None:
     """Run the trials by Tune, then remove Tune's own files, because the rows are stored by then."""
     trainable.own_data = dict(own.defined)
-    root = Path(execution.out) / "state"
+    root = Path(execution.out) / state_files.FOLDER
     name = f".tune-{uuid.uuid4().hex[:8]}"
     # Tune's files are pickles: others must not write them.
     (root / name).mkdir(mode=0o700, parents=True)

@@ -21,9 +21,9 @@ from bench import state_files
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Events, Observer, Quiet, Watched, watched
-from bench.executors.trials import Interruption, divert_warnings, trials_of
+from bench.executors.trials import Interruption, Trials, divert_warnings
 from bench.planning.plan import Plan
-from bench.planning.run_spec import RunSpec, varied_names
+from bench.planning.run_spec import varied_names
 from leaderboards.rows.files import part_of
 
 LEFTOVER = re.compile(r"\.(said|stop|tune)-\w+")  # names of a sweep's files, unless it is killed
@@ -43,18 +43,17 @@ RAY_ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 
-Trials = Sequence[Sequence[RunSpec]]
 Executor = Callable[[Plan, Trials, Execution, Events], None]
 
 
 def run_plan(
     plan: Plan,
-    run_specs: Sequence[RunSpec],
+    trials: Trials,
     execution: Execution,
     display: Quiet,
     observers: Sequence[Observer] = (),
 ) -> Events:
-    """Run the missing `run_specs` of a plan, and its searches; return how they ended.
+    """Run the trials of a plan's missing runs, and its searches; return how they ended.
 
     `observers` watch the trials beside the display.
 
@@ -64,7 +63,7 @@ def run_plan(
     out = Path(execution.out)
     remove_leftovers(out)
     interruption = Interruption(out, display.say)
-    notice_file = out / "state" / f".said-{uuid.uuid4().hex[:8]}"
+    notice_file = out / state_files.FOLDER / f".said-{uuid.uuid4().hex[:8]}"
     events = Events([*observers, display])
     execution = replace(
         execution,
@@ -83,7 +82,7 @@ def run_plan(
         timer.join()  # nothing may begin before it is spent
     try:
         with interruption, warnings_said(display.say):
-            execute(plan, trials_of(plan, run_specs, execution.pack), execution, events)
+            execute(plan, trials, execution, events)
     finally:
         timer.cancel()
         notice_file.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from bench import state_files
 from bench.errors import Slower, Waiting
 from bench.execution import Execution, enough
 from bench.planning.packing import packs_of
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # `timeout` sends SIGTERM to its command, and then to the whole group, which includes that command.
 ECHO_SECONDS = 1.0
 
+Trials = Sequence[Sequence[RunSpec]]
+
 
 class Interruption:
     """A gentle end of a sweep, by a stop file that trials look for after each round.
@@ -38,7 +41,7 @@ class Interruption:
     """
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
-        folder = out / "state"
+        folder = out / state_files.FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         # The name is unique, because several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
@@ -130,14 +133,13 @@ def trials_of(plan: Plan, run_specs: Sequence[RunSpec], pack: int) -> list[list[
 
 
 def by_configuration(run_specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-    """Group run specs by configuration: a group has its seeds, ascending.
+    """Group run specs by configuration: a group has its seeds and replicates, ascending.
 
     Configurations of one contest follow each other.
     """
     configurations: dict[str, list[RunSpec]] = {}
     for run_spec in sorted(run_specs, key=lambda run_spec: run_spec.seed):
-        seedless = replace(run_spec, seed=0)
-        configurations.setdefault(seedless.key, []).append(run_spec)
+        configurations.setdefault(run_spec.configuration.key, []).append(run_spec)
     contests: dict[Hashable, list[list[RunSpec]]] = {}
     for _, seeds in sorted(configurations.items()):
         contests.setdefault(contest(seeds), []).append(seeds)
@@ -149,7 +151,7 @@ def contest(run_specs: Sequence[RunSpec]) -> Hashable:
 
     A scheduler compares only runs of the same algorithm and setting.
     """
-    return run_specs[0].algorithm, run_specs[0].setting
+    return run_specs[0].algorithm, run_specs[0].configuration.setting
 
 
 def scheduled(plan: Plan, setting: Setting, execution: Execution) -> Execution:

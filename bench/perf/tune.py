@@ -13,6 +13,7 @@ from typing import Any
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Quiet, Watched
+from bench.executors.trials import trials_of
 from bench.perf.measure import Record, Say, figure
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
@@ -91,7 +92,7 @@ def _sweep(
             provenance=command_columns("bench.perf"),
         )
         clock = Clock()
-        events = run_plan(plan, plan.run_specs, placed, clock)
+        events = run_plan(plan, trials_of(plan, plan.run_specs, placed.pack), placed, clock)
     if events.interrupted:
         raise KeyboardInterrupt
     if events.exit_status != EXIT_OK:

@@ -80,12 +80,13 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     There are none if no run of the search is done.
     """
     from leaderboards.confirmed import chosen
+    from leaderboards.selection import with_protocol
 
     searched = set()
     for algorithm, setting in _algorithms_and_settings(plan):
         searched.add((algorithm, _without_tuned(plan, setting)))
     confirmed_at = tuned_at(plan)
-    own_runs = plan.of_own_versions(runs)
+    own_runs = with_protocol(plan.of_own_versions(runs), plan.options.select_on)
     winners = chosen(own_runs, plan.tuned, confirmed_at, plan.options.chosen_by, setting_defaults())
     run_specs: list[RunSpec] = []
     for row in winners.to_dict("records"):

@@ -40,6 +40,12 @@ class RunSpec:
         """The run key: SHA-256 of everything that decides the numbers."""
         return run_key(*self.identity(entry(self.algorithm)))
 
+    @property
+    def configuration(self) -> RunSpec:
+        """The run of seed 0, which the seeds and replicates of a configuration share."""
+        setting = replace(self.setting, partition_seed=None)
+        return replace(self, setting=setting, seed=0)
+
     @cached_property
     def rows(self) -> dict[str, str]:
         """Key of every result row that the run yields, by suffix.
@@ -298,7 +304,7 @@ def trial_name(run_specs: Sequence[RunSpec], varied: Mapping[str, Varied]) -> st
     seeds = {member.seed for member in run_specs}
     if count == 1:
         parts.append(f"seed {run_spec.seed}")
-    elif len({replace(member, seed=0).key for member in run_specs}) == 1:
+    elif len({member.configuration.key for member in run_specs}) == 1:
         parts.append(f"{count} seeds")
     elif len(seeds) == 1:
         parts.append(f"{count} runs of seed {run_spec.seed}")

@@ -75,7 +75,9 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     neither gets more tries than others.
     """
     from leaderboards.confirmed import chosen
+    from leaderboards.selection import with_protocol
 
+    runs = with_protocol(runs, plan.options.select_on)
     keys = set[str]()
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}

@@ -16,7 +16,7 @@ from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, Unfit
 from bench.execution import Execution, default_out
 from bench.executors.progress import Events, Observer, make_display, work_of
 from bench.executors.runner import run_plan
-from bench.executors.trials import missing_run_specs, searched_rows, trials_of
+from bench.executors.trials import Trials, missing_run_specs, searched_rows, trials_of
 from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
@@ -159,13 +159,13 @@ def run(plan: Plan, execution: Execution, command: str) -> tuple[int, Plan, Stor
         EnvironmentProblem: data are missing, or the result folder is not writable.
     """
     options = plan.options
+    out = Path(execution.out)
+    check_out(out)
     mirror = mirror_url(options.mirror, options.offline)
     if not mirror:
         return _run_stages(plan, execution, command)
     from bench.sync.mirror import mirrored
 
-    out = Path(execution.out)
-    check_out(out)
     keys = None
     if not plan.searches and not options.confirm:
         keys = {run_spec.key for run_spec in plan.run_specs}
@@ -176,32 +176,25 @@ def run(plan: Plan, execution: Execution, command: str) -> tuple[int, Plan, Stor
 def _run_stages(plan: Plan, execution: Execution, command: str) -> tuple[int, Plan, Store]:
     """Train the plan, its second stage, and the runs that confirm; rebuild the leaderboard."""
     options = plan.options
-    out = Path(execution.out)
-    check_out(out)
     began = monotonic()
     status = _train(plan, execution, command)
-    store = Store(out, data.hashes(plan.datasets, options.data_dir))
+    store = Store(Path(execution.out), data.hashes(plan.datasets, options.data_dir))
     if plan.stages and status in (EXIT_OK, EXIT_FAILED):
         from bench.planning.two_stage import second_stage
 
-        second = second_stage(plan, _selecting(plan, store))
+        second = second_stage(plan, store.runs())
         if second.run_specs:
             status = _train(second, execution, command, spent=monotonic() - began) or status
     if options.confirm:
         from bench.planning.confirm import confirmation
 
-        plan = confirmation(plan, _selecting(plan, store))
+        plan = confirmation(plan, store.runs())
         if plan.run_specs and status in (EXIT_OK, EXIT_FAILED):
             status = _train(plan, execution, command, spent=monotonic() - began) or status
         if not plan.run_specs:
             say("no configuration has finished on seed 0 yet: there is none to confirm")
     _rebuild(store)
     return status, plan, store
-
-
-def _selecting(plan: Plan, store: Store) -> pd.DataFrame:
-    """Read the stored runs, each with the samples that the command selects on."""
-    return with_protocol(store.runs(), plan.options.select_on)
 
 
 def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -> int:
@@ -225,6 +218,7 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
     with logs as observers:
         if not (run_specs or plan.searches):
             return EXIT_OK
+        trials = trials_of(plan, run_specs, execution.pack)
         certified = False
         if not options.uncertified:
             certified = check_algorithms([*run_specs, *plan.searches])
@@ -236,26 +230,28 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
             data_hashes=data_hashes,
             certified=certified,
             provenance=command_columns(command),
-            gpus=gpu_share(plan, execution, run_specs),
+            gpus=gpu_share(plan, execution, trials),
             time_budget=time_budget,
         )
         prepare_data(plan, [*run_specs, *plan.confirming], execution)
-        count, work = _trials_and_work(plan, run_specs, execution)
+        count, work = _trials_and_work(plan, trials, execution)
         display = make_display(count, work, options.quiet)
         try:
-            events = run_plan(plan, run_specs, execution, display, observers)
+            events = run_plan(plan, trials, execution, display, observers)
         finally:
             display.close()
         _report_end(events, options)
+    if events.exit_status != EXIT_OK:
+        return events.exit_status
     # Another machine may have trained on other data.
     rest = replace(plan, options=replace(options, force=False), run_specs=tuple(run_specs))
     vanished = missing_run_specs(rest, Store(out))
-    if events.exit_status == EXIT_OK and vanished:
+    if vanished:
         raise EnvironmentProblem(
             f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was "
             "deleted or changed meanwhile; the same command runs them again"
         )
-    return events.exit_status
+    return EXIT_OK
 
 
 def _data_hashes(plan: Plan, out: Path) -> dict[str, str]:
@@ -276,11 +272,8 @@ def _data_hashes(plan: Plan, out: Path) -> dict[str, str]:
     return hashes
 
 
-def _trials_and_work(
-    plan: Plan, run_specs: Sequence[RunSpec], execution: Execution
-) -> tuple[int, float]:
-    """Count the trials to run, and sum up their work (`work_of`)."""
-    trials = trials_of(plan, run_specs, execution.pack)
+def _trials_and_work(plan: Plan, trials: Trials, execution: Execution) -> tuple[int, float]:
+    """Count the trials to run, those of searches too, and sum up their work (`work_of`)."""
     count = len(trials)
     work = sum(map(work_of, trials))
     if plan.searches:
@@ -370,7 +363,7 @@ def board_of(plan: Plan, store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     chosen_by = plan.options.chosen_by
     contests = contests_of(plan, store)
-    every = _selecting(plan, store)
+    every = with_protocol(store.runs(), plan.options.select_on)
     planned = every[every["algorithm"].isin({name for _, name, _ in contests})]
     note_superseded(planned, plan.tuned, plan.of_own_versions(planned))
     runs = plan.of_own_versions(every)

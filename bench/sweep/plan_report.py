@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,10 @@ def make_report(plan: Plan, execution: Execution) -> Report:
     samples = [_sample_run(search) for search in plan.searches]
     times = _times(execution, [*missing, *samples])
     searches = _search_reports(plan, [times[sample.key] for sample in samples], out, data_hashes)
-    gpus = gpu_share(plan, execution, missing)
+    trials = trials_of(plan, missing, execution.pack)
+    gpus = gpu_share(plan, execution, trials)
     concurrent = _concurrent(execution, gpus)
-    sizes = [len(trial) for trial in trials_of(plan, missing, execution.pack)]
+    sizes = [len(trial) for trial in trials]
     chosen = sum(search["runs_at_most"] for search in searches)
     at_once = min(concurrent, max(1, len(sizes) + chosen // seeds))
     counts = {run_spec.key: 1 for run_spec in missing}
@@ -228,7 +230,7 @@ def _configuration_reports(plan: Plan, times: Mapping[str, Time]) -> list[Report
     """
     varied = varied_names(plan.run_specs)
     configurations = []
-    for _, members in groupby(plan.run_specs, key=_configuration):
+    for _, members in groupby(plan.run_specs, key=attrgetter("configuration")):
         run_specs = list(members)
         run_spec = run_specs[0]
         keys = [member.key for member in run_specs]
@@ -267,12 +269,6 @@ def _second_stage_runs(plan: Plan) -> int:
 
     configurations = sum(plan.options.budget - len(stages.rates) for stages in planned(plan))
     return configurations * plan.options.seeds
-
-
-def _configuration(run_spec: RunSpec) -> tuple[Any, ...]:
-    """Return all that the seeds and replicates of a configuration share."""
-    setting = replace(run_spec.setting, partition_seed=None)
-    return (run_spec.algorithm, run_spec.hyperparameters, setting)
 
 
 def _partition_seeds(run_specs: Sequence[RunSpec]) -> list[int]:

@@ -25,7 +25,7 @@ from bench.errors import EnvironmentProblem, Unfit, UsageError
 from bench.execution import Execution
 from bench.executors.factories import make_sampler, make_scheduler
 from bench.executors.runner import import_executor
-from bench.executors.trials import count_other_data, trials_of
+from bench.executors.trials import Trials, count_other_data
 from bench.machine import (
     UNPACKED_SHARE,
     cpu_count,
@@ -222,10 +222,8 @@ def _check_own_draws(settings: Iterable[Setting], device: str, backend: str, pac
             raise refuse(model, layer, refused[0])
 
 
-def gpu_share(plan: Plan, execution: Execution, run_specs: Sequence[RunSpec]) -> float:
+def gpu_share(plan: Plan, execution: Execution, trials: Trials) -> float:
     """Return each trial's share of a GPU: as given, or by the size of the largest trial.
-
-    `run_specs`: the runs to do.
 
     A pack has a GPU to itself; trials of one run share it, because a small model does not fill it.
     """
@@ -233,7 +231,7 @@ def gpu_share(plan: Plan, execution: Execution, run_specs: Sequence[RunSpec]) ->
         return 0.0
     if plan.options.gpus_per_trial is not None:
         return plan.options.gpus_per_trial
-    sizes = [len(trial) for trial in trials_of(plan, run_specs, execution.pack)]
+    sizes = [len(trial) for trial in trials]
     if plan.searches:  # a configuration that Optuna chooses is one trial with all its seeds
         sizes.append(plan.options.seeds)
     together = packs_train_together(execution.device, execution.backend)

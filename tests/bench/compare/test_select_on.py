@@ -16,6 +16,7 @@ from rows import make_row, sound_row, write
 from algorithms import ALGORITHMS
 from bench.compare.command import main as compare
 from bench.figures.command import main as figures
+from bench.planning.confirm import confirmation
 from bench.planning.cost_model import evaluated_samples
 from bench.planning.options import SweepOptions
 from bench.planning.planner import make_plan
@@ -68,6 +69,24 @@ def test_the_samples_that_are_asked_for_select(
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {json.loads(record["hyperparameters"])["mu"] for record in records} == {mu}
     assert records[0]["metric"] == number_named(shown).name
+
+
+@pytest.mark.parametrize(("select_on", "mu"), [(None, 1.0), ("global", 0.1)])
+def test_a_plan_confirms_what_these_samples_select(
+    select_on: str | None, mu: float, tmp_path: Path
+) -> None:
+    values = {name: (str(value),) for name, value in OWN.items()} | {"mu": ("0.1", "1")}
+    options = SweepOptions(("fedprox",), values=values, confirm=(1,), select_on=select_on)
+    plan = make_plan(options)
+    pairs = []
+    for run_spec in plan.run_specs:
+        given = dict(run_spec.hyperparameters)
+        curve = [(1, name, value) for name, value in CURVES[float(given["mu"])].items()]
+        setting = run_spec.setting.as_dict()
+        pairs.append((sound_row(curve, "fedprox", given, setting, 0, selected_on="clients"), curve))
+    write(tmp_path, pairs)
+    confirming = confirmation(plan, Store(tmp_path).runs()).run_specs
+    assert [run_spec.hyperparameters["mu"] for run_spec in confirming] == [mu]
 
 
 def test_captions_name_the_samples_and_the_models(

@@ -11,7 +11,7 @@ from commands import finish
 
 from algorithms import ALGORITHMS
 from bench.execution import Execution
-from bench.executors.trials import by_configuration, trials_of
+from bench.executors.trials import by_configuration, contest, trials_of
 from bench.machine import AUTO_PACK, resolve_pack
 from bench.planning import packing
 from bench.planning.packing import packs_of, program_of
@@ -88,6 +88,16 @@ def test_a_configurations_seeds_are_one_trial_of_a_scheduler() -> None:
         assert [one.seed for one in trial] == [0, 1, 2]
     assert len(trials) == 3
     assert {trial[0].hyperparameters["mu"] for trial in trials} == {0.1, 0.2, 0.3}
+
+
+def test_replicates_are_in_the_trial_of_their_configuration() -> None:
+    run_specs = []
+    for mu in (0.1, 0.2):
+        run_specs += [run_spec(mu, seed) for seed in (0, 1)]
+        run_specs += [run_spec(mu, 1000 + seed, partition_seed=seed) for seed in (0, 1)]
+    trials = by_configuration(run_specs)
+    assert [[one.seed for one in trial] for trial in trials] == [[0, 1, 1000, 1001]] * 2
+    assert contest(trials[0]) == contest(trials[1])
 
 
 # A trial of several runs.
