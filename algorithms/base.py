@@ -52,7 +52,7 @@ NEEDS = {  # what an algorithm may require of the engine
     "plain_sgd": "local SGD without momentum and without clipping",
     "pooled": "one client that holds the training data of all",
     "common_features": "models with one number of features; unlike ones are pooled (`+fd64`)",
-    "common_head": "models with one form of head, beside one number of features",
+    "common_head": "models with one form of head",
 }
 
 

@@ -54,7 +54,7 @@ class LGFedAvg(Algorithm):
         up="C D + C",
         keeps="its body",
     )
-    needs = frozenset({"common_head"})
+    needs = frozenset({"common_features", "common_head"})
     uploads_model = False
     unlike_models = True
 

@@ -215,11 +215,6 @@ def arrays(out: Path | str, key: str) -> Arrays:
     return Tracked(out, [key]).arrays(key)
 
 
-def tracked_names(out: Path | str, key: str) -> set[str]:
-    """Return the names of `TRACKS` that the files of a row have, as `Tracked.names` does."""
-    return Tracked(out, [key]).names(key)
-
-
 def tensor_names(path: Path) -> list[str]:
     """Read the names of the tensors in a model's file.
 

@@ -38,7 +38,7 @@ LOGS = {
 
 @dataclass(frozen=True)
 class Execution:
-    """How runs are executed: where, with what, and what is kept of them.
+    """The place and means of runs, and what is kept of them.
 
     It has plain values, because workers get it pickled.
 

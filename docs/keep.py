@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import leaderboards
-from bench.compare.filters import selection, selection_options
+from bench.compare.filters import board_facts, selection, selection_options
 from leaderboards.confirmed import confirmed
 from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
@@ -164,11 +163,7 @@ def selection_options_of(board: Path) -> argparse.Namespace:
     """Parse the options in a board's board.toml, which may be missing."""
     parser = argparse.ArgumentParser()
     selection_options(parser)
-    facts = board / "board.toml"
-    words: list[str] = []
-    if facts.exists():
-        words = tomllib.loads(facts.read_text(encoding="utf-8"))["options"]
-    options, _ = parser.parse_known_args(words)
+    options, _ = parser.parse_known_args(board_facts(board).get("options", []))
     return options
 
 

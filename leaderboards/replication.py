@@ -267,7 +267,8 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
     """Yield every number and counterpart as a flat record, with numbers as stored."""
     for row in rows:
         printed = row.counterpart.printed
-        fields = ("paper", "table", "dataset", "model", "heterogeneity", *_PLACE[1:-1], "rounds")
+        of_setting = ("dataset", "model", "client_models", "heterogeneity", *_PLACE[1:-1])
+        fields = ("paper", "table", *of_setting, "rounds")
         yield {
             **{name: getattr(printed, name) for name in fields},
             "algorithm": printed.algorithm,

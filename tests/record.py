@@ -6,9 +6,9 @@ CPU results are equal to the last bit only there. It takes about four minutes on
 differs is printed, and the exit status is then 1. Columns that rows gain, and metrics that curves
 gain, are counted beside it and are no difference.
 
-Recorded are result columns and curves of sweeps (all algorithms, the demo, packs, ASHA within
-packs), the tables that `bench.compare` prints of them, the columns of the parquet files, and the
-run keys of every printed table, which do not depend on the machine.
+Recorded are result columns and curves of sweeps (all algorithms, the demo, packs), the tables that
+`bench.compare` prints of them, the columns of the parquet files, and the run keys of every printed
+table, which do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,9 @@ def record(folder: Path) -> Recording:
         "columns/curves": {column.name: str(column.type) for column in CURVE_COLUMNS},
     }
     for paper, table in sorted(TABLES):
-        cells = places_of(PAPERS[paper].part_of or paper, table)
-        found[f"keys/{paper}/{table}"] = sorted(
-            {run_spec.key for cell in cells for run_spec in cell.run_specs}
-        )
+        places = places_of(PAPERS[paper].part_of or paper, table)
+        run_specs = chain.from_iterable(place.run_specs for place in places)
+        found[f"keys/{paper}/{table}"] = sorted({run_spec.key for run_spec in run_specs})
     for name, arguments in SWEEPS.items():
         out = folder / name
         status, _ = _command(

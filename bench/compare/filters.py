@@ -146,16 +146,21 @@ def with_board(
     if arguments.board not in boards:
         raise unknown("board", arguments.board, boards)
     folder = boards[arguments.board]
-    file = folder / "board.toml"
-    facts = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    facts = board_facts(folder)
     words = sys.argv[1:] if argv is None else argv
     parsed = parser.parse_args([f"--out={folder}", *facts.get("options", []), *words])
     parsed.board_metrics = facts.get("metrics")
     return parsed
 
 
+def board_facts(folder: Path) -> dict[str, Any]:
+    """Read a board's `board.toml`, which may be missing."""
+    file = folder / "board.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
 class Selection(NamedTuple):
-    """How configurations are selected, and which of their runs are reported.
+    """The rules by which configurations are selected, and their runs reported.
 
     Args:
         tuned: setting fields over which configurations are selected.

@@ -37,7 +37,8 @@ DRAWN_WRITERS = 2_000
 # FedProto: how far a client's number of classes may be from the mean, and the samples of a class
 # that it holds, of which 40 are its own tests.
 WAYS_SPREAD = 2
-SHOTS = (139, 140)
+FEWEST_SHOTS = 139
+MOST_SHOTS = 140
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,15 +258,15 @@ def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     for client in range(wanted.num_clients):
         ways = rng.randint(least, most + 1)
         own_classes = rng.permutation(len(sizes))[:ways]
-        counts[own_classes, client] = rng.randint(SHOTS[0], SHOTS[-1] + 1)
+        counts[own_classes, client] = rng.randint(FEWEST_SHOTS, MOST_SHOTS + 1)
     asked = counts.sum(axis=1)
     short = np.flatnonzero(asked > np.array(sizes))
     if len(short):
         raise UsageError(
-            f"partition fedproto deals {SHOTS[0]} or {SHOTS[-1]} samples of a class to each client "
-            f"that has it, {asked[short[0]]:,} of one class to num_clients={wanted.num_clients} "
-            f"clients, and there are {sizes[short[0]]:,}: lower num_clients or "
-            "classes_per_client, or use more of the training data"
+            f"partition fedproto deals {FEWEST_SHOTS} or {MOST_SHOTS} samples of a class to each "
+            f"client that has it, {asked[short[0]]:,} of one class to "
+            f"num_clients={wanted.num_clients} clients, and there are {sizes[short[0]]:,}: lower "
+            "num_clients or classes_per_client, or use more of the training data"
         )
     unused = np.array(sizes) - asked
     parts = deal(classes, np.column_stack([counts, unused]), rng)

@@ -74,7 +74,7 @@ class OwnFiles(ABC):
 
     @property
     def typed(self) -> str:
-        """What names these files on a command line."""
+        """The name of these files on a command line."""
         return f"{self.prefix}:{self.path}"
 
     @abstractmethod

@@ -97,7 +97,7 @@ class ClientScores:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a row's model, or each client's own, achieves.
+    """The scores of a row's model, or of each client's own.
 
     Args:
         scores: on each part of the test set, or of each client there; empty if left out.

@@ -605,11 +605,11 @@ class Simulation:
             if is_whole:
                 evaluation = of_row.whole(model)
             else:
-                known: Scores = {}
+                unchanged: Scores = {}
                 # A client's model that no message changes is the same until it trains again.
                 if only_trained and not model and not is_predicted:
-                    known = self._scores.setdefault(suffix, {})
-                of_row = replace(of_row, known=known)
+                    unchanged = self._scores.setdefault(suffix, {})
+                of_row = replace(of_row, known=unchanged)
                 # A model of pooled data is everyone's.
                 at_all = on_test_set or self._pooled
                 evaluation = of_row.personal(self.models_of(suffix), at_all)
@@ -669,7 +669,7 @@ def _check_rows(algorithm: Algorithm, server: Server) -> None:
 
 @dataclass(frozen=True)
 class _Maker:
-    """What makes the modules of one model of a run."""
+    """Makes the networks of one model of a run."""
 
     name: str
     setting: Setting

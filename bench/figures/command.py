@@ -36,7 +36,8 @@ examples:
 
 The command needs the package vl-convert-python: pip install "fedkd-bench[report]".
 """
-_INDENT = " " * 15
+_NAME = max(map(len, FIGURES)) + 2  # columns of a figure's name
+_INDENT = " " * (2 + _NAME)
 FORMATS = ("svg", "png")
 
 
@@ -78,7 +79,7 @@ def _parser() -> Parser:
 
 
 def _line(figure: Figure) -> str:
-    return f"  {figure.name:<19}{figure.shows}"
+    return f"  {figure.name:<{_NAME}}{figure.shows}"
 
 
 def _figures(arguments: argparse.Namespace) -> None:

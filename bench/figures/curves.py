@@ -34,7 +34,7 @@ OWN_ACCURACY = Axis("amp", "accuracy on the clients' own tests, %", 100)
 
 
 class Panel(NamedTuple):
-    """What one panel shows; it is not drawn without points."""
+    """The points of a panel and its axes; without points it is not drawn."""
 
     title: str
     y: Axis

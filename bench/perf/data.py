@@ -95,11 +95,11 @@ def partition(name: str, size: str, repetitions: int) -> Record:
         max_tries=1,
     )
     request = {"samples": samples, "num_clients": clients, "alpha": wanted.alpha}
+
+    def draw() -> None:
+        entry.function(wanted, np.random.RandomState(0))
+
     try:
-
-        def draw() -> None:
-            entry.function(wanted, np.random.RandomState(0))
-
         times = [timed(draw) for _ in range(repetitions + 1)]
     except UsageError as reason:
         return {**request, "left_out": str(reason)}

@@ -1,4 +1,4 @@
-"""What options give: names that exist, and values of their types.
+"""Checks of what options give: names that exist, and values of their types.
 
 Imports neither torch nor ray.
 """

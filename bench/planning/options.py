@@ -130,7 +130,7 @@ def _join_meanings(meanings: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a user asks of a sweep.
+    """The options of a sweep, as its user gives them.
 
     A field declared with `_option` or `_several` is the option of that name, `values` is `--set`.
 

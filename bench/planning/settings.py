@@ -207,7 +207,7 @@ def supply(entry: Entry, setting: Setting) -> Setting:
             statistics = f"BatchNorm ({model}), which takes statistics over a batch"
             raise UsageError(f"{entry.name} has {statistics}: batch_size must be > 1, got 1")
         models.check_model(model, shapes.input_shape, shapes.kind)
-    if entry.needs & {"common_features", "common_head"}:
+    if "common_features" in entry.needs:
         setting = _with_common_features(setting, shapes.input_shape)
     if "common_head" in entry.needs:
         _check_common_head(entry, setting)

@@ -111,7 +111,10 @@ def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, 
     settings: dict[str, str] = {}  # as JSON -> anchor
     origins: dict[str, str] = {}
     entries = []
+    flags: set[str] = set()
     for run in sorted(runs, key=_order):
+        run_flags = flags_of_run(run)
+        flags |= {key for key, _ in run_flags}
         facts_of_origin = {name: run[name] for name in _ORIGIN}
         origin = canonical_json(facts_of_origin | {"versions": dict(run["versions"])})
         entries.append(
@@ -119,7 +122,7 @@ def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, 
                 "run": run,
                 "key": run["run_key"][:KEY_SHOWN],
                 "hyperparameters": json.loads(run["hp_json"]),
-                "flags": flags_of_run(run),
+                "flags": run_flags,
                 "results": list(_results(run, curves.get(run["run_key"], {}))),
                 "commands": "\n".join(_commands(run)),
                 "setting": settings.setdefault(run["setting_json"], f"setting-{len(settings) + 1}"),
@@ -133,7 +136,6 @@ def runs_section(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, 
         shown = {name.replace("_", " "): value for name, value in values.items()}
         shown |= {f"{package} version": version for package, version in versions.items()}
         shared.append((anchor, "origin", shown))
-    flags = {key for key, _ in chain.from_iterable(map(flags_of_run, runs))}
     return {"runs": entries, "flags": sorted(flags), "shared": shared}
 
 

@@ -28,7 +28,7 @@ def unlike_models(tested: Candidate, finding: Finding) -> None:
     """
     if not tested.entry.unlike_models:
         raise NotApplicable("it combines the weights of all clients")
-    form = COMMON if tested.needs & {"common_features", "common_head"} else ""
+    form = COMMON if "common_features" in tested.needs else ""
     names = [tested.model(name + form) for name in MODELS]
     gap = max(_equal_models(tested, finding, names[0]), _unlike_stacks(tested, finding, names))
     _resumes(tested, finding, names)

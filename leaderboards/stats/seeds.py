@@ -162,9 +162,9 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
     second = values[reference]
     common = sorted(first.keys() & second.keys())
     unpaired = tuple(sorted(first.keys() ^ second.keys()))
-    differences = _differences(
-        finite(first[seed] for seed in common), finite(second[seed] for seed in common)
-    )
+    of_algorithm = finite(first[seed] for seed in common)
+    of_reference = finite(second[seed] for seed in common)
+    differences = _differences(of_algorithm, of_reference)
     n = len(common)
     mean = math.fsum(differences) / n if n else None
     if n < INTERVAL_FROM:

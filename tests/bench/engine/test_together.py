@@ -1,4 +1,4 @@
-"""Runs in one program equal lone runs; so do those cut short by memory, or with a member that fails."""
+"""Runs in one program equal lone runs, also when memory is short or one member fails."""
 
 from __future__ import annotations
 
@@ -171,8 +171,9 @@ class Refuses(Algorithm):
 
 
 def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One member fails for itself, the others go on together; the error is kept, and nothing that it came through."""
-    stacks, whole = list[ref[Any]](), Stack.__init__
+    """One member fails, the others go on together; the kept error holds no stack."""
+    stacks: list[ref[Any]] = []
+    whole = Stack.__init__
 
     def init(self: Stack, *given: Any) -> None:
         stacks.append(ref(self))

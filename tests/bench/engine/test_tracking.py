@@ -337,16 +337,17 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
         assert trial(tmp_path, ALL)["status"] == "environment"
     assert not Store(tmp_path).status()
     assert trial(tmp_path, ALL)["status"] == "finished"
-    assert artifacts.tracked_names(tmp_path, run_spec().key) == set(ALL)
+    assert artifacts.Tracked(tmp_path, [run_spec().key]).names(run_spec().key) == set(ALL)
 
 
 def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     trial(tmp_path, ("classes",))
     path = artifacts.path_of(tmp_path, run_spec().key)
     path.write_bytes(path.read_bytes()[:200])
-    for read in (artifacts.arrays, artifacts.tracked_names):
-        with pytest.raises(EnvironmentProblem, match=str(path)):
-            read(tmp_path, run_spec().key)
+    with pytest.raises(EnvironmentProblem, match=str(path)):
+        artifacts.arrays(tmp_path, run_spec().key)
+    with pytest.raises(EnvironmentProblem, match=str(path)):
+        artifacts.Tracked(tmp_path, [run_spec().key]).names(run_spec().key)
     with pytest.raises(FileNotFoundError, match="--track"):
         artifacts.arrays(tmp_path, "0" * 64)
 
@@ -408,7 +409,7 @@ def test_a_run_goes_on_tracking_and_may_begin_to(
     assert (
         run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
     )
-    assert artifacts.tracked_names(tmp_path, run_spec().key) == {*before, *now}
+    assert artifacts.Tracked(tmp_path, [run_spec().key]).names(run_spec().key) == {*before, *now}
     curves = Store(tmp_path).curves()
     rounds = set(curves[curves.metric == "local_accuracy"]["round"])
     assert rounds == ({1, 2, 3} if before else {2, 3})

@@ -82,7 +82,7 @@ def test_the_first_rung_is_a_tenth_of_a_contests_own_rounds(rounds: str, first_r
 
 @pytest.mark.parametrize(("every", "rung"), [("1", 4), ("10", 10), ("3", 6)])
 def test_rungs_are_evaluated_rounds(every: str, rung: int) -> None:
-    """Before there is a value nothing could be compared, and at rungs that were passed so nothing ever was."""
+    """No rung is before the first value, nor on a round that is not evaluated."""
     field = Field(trials_of("fedprox", mu=("0", "1"), rounds=("40",), evaluate_every=(every,)))
     for round in range(1, rung):
         known = math.nan if round < int(every) else 0.5

@@ -61,7 +61,7 @@ def test_files_of_an_earlier_run_stay_named(tmp_path: Path) -> None:
     track(tmp_path, forced=True)
     assert weight(tmp_path) == 1
     assert values(tmp_path) == {"local/value": 1, "classes/value": 2}
-    assert artifacts.tracked_names(tmp_path, KEY) == {"models", "local", "classes"}
+    assert artifacts.Tracked(tmp_path, [KEY]).names(KEY) == {"models", "local", "classes"}
 
 
 def test_compaction_and_merging_keep_names(tmp_path: Path) -> None:
