@@ -40,7 +40,7 @@ def logits_together(net: Network, models: Params, x: Tensor, own_inputs: bool = 
     `own_inputs`: whether the inputs are (m, B, ...).
     """
     # A stack's layers, because vmap by itself gives bfloat16 other precisions than one model has.
-    from bench.engine.stacked.stack import BatchedLayers
+    from bench.engine.stacked.layers import BatchedLayers
 
     layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
     dims = {"params": dict.fromkeys(models, 0), "x": 0 if own_inputs else None}

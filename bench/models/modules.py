@@ -1,7 +1,8 @@
 """The models as torch modules: bodies without residuals, and the head on any body.
 
 If a paper has ReLU and then MaxPool, ReLU is applied after the pooling here, to a quarter of the
-values: it keeps their order, so that values and gradients are the same to the last bit.
+values: it keeps their order, so that values and gradients are the same to the last bit. No ReLU is
+in place: under `vmap` its input is a view, and gradients of a changed view are copies.
 
 Axes: B examples, C channels, H rows, W columns, L tokens, D features.
 """
@@ -13,8 +14,6 @@ from functools import partial
 from torch import Tensor, nn
 
 from algorithms.base import Outputs
-
-ReLU = partial(nn.ReLU, inplace=True)  # its input is not read again
 
 
 class Classifier(nn.Module):
@@ -52,12 +51,10 @@ class Classifier(nn.Module):
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
             dense = nn.Linear(features, features)
-            self.projection = nn.Sequential(
-                dense, nn.ReLU(inplace=True), nn.Linear(features, projection)
-            )
+            self.projection = nn.Sequential(dense, nn.ReLU(), nn.Linear(features, projection))
         self.dropout: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
         inputs = projection or features
-        between = [nn.Linear(inputs, hidden), nn.ReLU(inplace=True)] if hidden else []
+        between = [nn.Linear(inputs, hidden), nn.ReLU()] if hidden else []
         classifier = nn.Linear(hidden or inputs, num_classes)
         self.head = nn.Sequential(*between, classifier) if hidden else classifier
 
@@ -72,7 +69,7 @@ def MLP(numbers: int, batchnorm: bool) -> nn.Module:
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs in (numbers, 64):
         norm = [nn.BatchNorm1d(64)] if batchnorm else []
-        layers += [nn.Linear(inputs, 64), *norm, ReLU()]
+        layers += [nn.Linear(inputs, 64), *norm, nn.ReLU()]
     return nn.Sequential(*layers)
 
 
@@ -105,9 +102,9 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
         *_pooled_relu(),
         nn.Flatten(),
         nn.Linear(400, 120),
-        ReLU(),
+        nn.ReLU(),
         nn.Linear(120, 84),
-        ReLU(),
+        nn.ReLU(),
     )
 
 
@@ -116,7 +113,7 @@ def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
 
     5x5 convolutions of 6, 16 and 120 channels, then 84 units, the features.
     """
-    return nn.Sequential(*LeNet5Convolutions(channels, batchnorm), nn.Linear(120, 84), ReLU())
+    return nn.Sequential(*LeNet5Convolutions(channels, batchnorm), nn.Linear(120, 84), nn.ReLU())
 
 
 def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
@@ -130,7 +127,7 @@ def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
         nn.Conv2d(6, 16, 5),
         *_pooled_relu(),
         nn.Conv2d(16, 120, 5),
-        ReLU(),
+        nn.ReLU(),
         nn.Flatten(),
     )
 
@@ -145,7 +142,7 @@ def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
         layers += [nn.Conv2d(inputs, outputs, 3), *_pooled_relu()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), ReLU())
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), nn.ReLU())
 
 
 def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
@@ -158,7 +155,7 @@ def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
         layers += [
             nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
             nn.BatchNorm2d(outputs),
-            ReLU(),
+            nn.ReLU(),
         ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(784, 32))
 
@@ -172,10 +169,10 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
     layers: list[nn.Module] = []
     for inputs, outputs, pooled in ((channels, 64, True), (64, 64, True), (64, 128, False)):
         layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs)]
-        layers += _pooled_relu() if pooled else [ReLU()]
+        layers += _pooled_relu() if pooled else [nn.ReLU()]
     layers.append(nn.Flatten())
     for inputs, outputs in ((6272, 2048), (2048, 512)):
-        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), ReLU()]
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
@@ -193,7 +190,7 @@ def FedProtoCNN(channels: int, batchnorm: bool, second: int = 20) -> nn.Module:
         *_pooled_relu(),
         nn.Flatten(),
         nn.Linear(16 * second, 50),
-        ReLU(),
+        nn.ReLU(),
     )
 
 
@@ -209,13 +206,13 @@ def VGG9(channels: int, batchnorm: bool) -> nn.Module:
     """
     layers: list[nn.Module] = []
     for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):
-        layers += [nn.Conv2d(inputs, middle, 3, padding=1), ReLU()]
+        layers += [nn.Conv2d(inputs, middle, 3, padding=1), nn.ReLU()]
         layers += [nn.Conv2d(middle, outputs, 3, padding=1), *_pooled_relu()]
         layers += [nn.Dropout2d(0.05)] if outputs == 128 else []
-    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), ReLU()]
-    return nn.Sequential(*layers, nn.Linear(512, 512), ReLU(), nn.Dropout(0.1))
+    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.1))
 
 
 def _pooled_relu() -> list[nn.Module]:
     """Return ReLU and MaxPool2, in the cheaper order."""
-    return [nn.MaxPool2d(2), ReLU()]
+    return [nn.MaxPool2d(2), nn.ReLU()]

@@ -16,10 +16,6 @@ RESNET50_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # planes and blocks
 Norm = Callable[[int], nn.Module]
 
 
-def _relu(x: Tensor) -> Tensor:
-    return F.relu(x, inplace=True)  # x is not read again
-
-
 def _shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
     """Return the identity, or a 1x1 convolution and norm if the shape changes."""
     if stride == 1 and inputs == outputs:
@@ -40,8 +36,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
-        h = _relu(self.norm1(self.conv1(x)))
-        return _relu(self.norm2(self.conv2(h)) + self.shortcut(x))
+        h = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
@@ -62,9 +58,9 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, inputs, H, W) to (B, 4 * planes, H / stride, W / stride)."""
-        h = _relu(self.norm1(self.conv1(x)))
-        h = _relu(self.norm2(self.conv2(h)))
-        return _relu(self.norm3(self.conv3(h)) + self.shortcut(x))
+        h = F.relu(self.norm1(self.conv1(x)))
+        h = F.relu(self.norm2(self.conv2(h)))
+        return F.relu(self.norm3(self.conv3(h)) + self.shortcut(x))
 
 
 class ResNet(nn.Module):
@@ -93,7 +89,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, channels, H, W) to (B, D)."""
         # ReLU after the pooling gives the same result from fewer values.
-        h: Tensor = self.blocks(_relu(self.pool(self.norm(self.conv(x)))))
+        h: Tensor = self.blocks(F.relu(self.pool(self.norm(self.conv(x)))))
         return h.mean((2, 3))
 
 

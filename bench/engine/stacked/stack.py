@@ -22,26 +22,18 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from algorithms.base import Algorithm, Batch, Local, LocalPlan, Memory, Message, Outputs, Params
 from bench.engine.client_round import LOSS, ClientResult, ClientWork, RoundWork, finish, step_means
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.server_context import ApartInPacks
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
+from bench.engine.stacked.layers import BatchedLayers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
 StackEntry = tuple[RoundWork, ClientWork]
-HIDDEN_FROM_AUTOCAST = frozenset(  # under vmap, autocast misses these, or their biases
-    (
-        *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
-        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-        *(torch.prelu, Tensor.prelu, F.scaled_dot_product_attention),
-    )
-)
 
 
 class Stack:
@@ -311,58 +303,3 @@ class _Active:
 def _beside_model(local: Local) -> Local:
     """Return what a client trains beside its model."""
     return {name: tree for name, tree in local.items() if name != "params"}
-
-
-class BatchedLayers(TorchFunctionMode):
-    """Mode in which layers of a vmapped function have the precision of a single client's.
-
-    That is what autocast gives them. `vmap` by itself hides convolutions from autocast, and turns
-    bfloat16 norms into float32.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in HIDDEN_FROM_AUTOCAST:
-            args = tuple(map(_autocast, args))
-            kwargs = {name: _autocast(value) for name, value in kwargs.items()}
-        return NORMS.get(func, func)(*args, **kwargs)
-
-
-def _autocast(value: Any) -> Any:
-    """Cast a value as autocast does for a convolution."""
-    if not isinstance(value, Tensor) or not value.is_floating_point():  # a mask has no precision
-        return value
-    if not torch.is_autocast_enabled(value.device.type):
-        return value
-    return value.to(torch.get_autocast_dtype(value.device.type))
-
-
-def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Apply `F.batch_norm`; the result has the input's type."""
-    # On a GPU torch asks whether channels come last, which vmap cannot answer.
-    x = input.contiguous() if input.is_cuda else input
-    # vmap would give torch's kernel bfloat16 weights beside float32 statistics, which it refuses.
-    x = x.float() if x.dtype is torch.bfloat16 else x
-    return F.batch_norm(x, *args, **kwargs).to(input.dtype)
-
-
-def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Apply `F.group_norm`; the result has the input's type."""
-    if weight is None or bias is None:
-        return F.group_norm(input, num_groups, weight, bias, eps)
-    places = [1] * (input.dim() - 2)  # of a channel
-    weight = weight.to(input.dtype).view(-1, *places)
-    bias = bias.to(input.dtype).view(-1, *places)
-    with torch.autocast(input.device.type, enabled=False):  # which would compute and return float32
-        return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
-
-
-NORMS = {F.batch_norm: batch_norm, F.group_norm: group_norm}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import torch.nn.functional as F
 from conftest import largest_gap, trained
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.engine.stacked.stack import BatchedLayers
+from bench.engine.stacked.layers import BatchedLayers
 from bench.selftest.toy import EQUAL_SIZES
 
 CLIENTS = 3
@@ -75,6 +77,29 @@ def test_norms_without_weights_and_by_name() -> None:
     )
 
 
+@pytest.mark.parametrize("given", [(2,), (3, 1, 1), (2, 2, 0, 1, True)])
+@pytest.mark.parametrize("shape", [(2, 4, 5, 6), (4, 5, 6)], ids=["images", "one image"])
+def test_every_client_has_its_own_pooling(shape: tuple[int, ...], given: tuple[Any, ...]) -> None:
+    check(
+        lambda x, factor: F.max_pool2d(x * factor, *given), drawn(CLIENTS, *shape), drawn(CLIENTS)
+    )
+
+
+def test_pooling_with_indices_is_torchs() -> None:
+    x = drawn(CLIENTS, 2, 4, 6, 6)
+
+    def pooled(x: Tensor) -> tuple[Tensor, Tensor]:
+        values, places = F.max_pool2d(x, 2, return_indices=True)
+        return values, places
+
+    with BatchedLayers():
+        stacked = vmap(pooled)(x)
+    for got, expected in zip(
+        stacked, map(torch.stack, zip(*map(pooled, x), strict=True)), strict=True
+    ):
+        assert torch.equal(got, expected)
+
+
 def normed(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
     """A convolution, a norm of two groups and a ReLU in its place, as models have them."""
     return F.relu(F.group_norm(F.conv2d(x, weight, bias), 2, scale, scale), inplace=True)
@@ -89,6 +114,35 @@ def test_a_hook_may_differentiate_within_a_stack() -> None:
 
     params = [drawn(CLIENTS, 4, 3, 3, 3), drawn(CLIENTS, 4), drawn(CLIENTS, 4) + 1]
     check(slopes, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
+
+
+class Copies(TorchDispatchMode):
+    """Mode that counts copies of activations."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.count += func is torch.ops.aten.clone.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_norms_and_poolings_keep_the_layout_of_convolutions() -> None:
+    """`vmap` by itself copies the activations before each norm and pooling, and again after it."""
+
+    def layers(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        hidden = F.relu(F.group_norm(F.conv2d(x, weight), 2, scale, scale))
+        return F.max_pool2d(F.conv2d(hidden, weight), 2)
+
+    x, weight = drawn(2, CLIENTS, 4, 12, 12), drawn(CLIENTS, 4, 4, 3, 3).requires_grad_()
+    counts = []
+    for mode in (BatchedLayers(), nullcontext()):
+        with Copies() as copies, mode:
+            values = vmap(layers, in_dims=(1, 0, 0))(x, weight, drawn(CLIENTS, 4))
+            torch.autograd.grad(values.square().sum(), weight)
+        counts.append(copies.count)
+    assert counts[0] == 0 < counts[1]
 
 
 # In bfloat16.
