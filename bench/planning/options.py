@@ -261,7 +261,7 @@ class SweepOptions:
     pack: int | str = _option(
         EXECUTION,
         "largest number of runs that a trial trains as one program: one seed's configurations "
-        f"first; auto: {AUTO_PACK} on a GPU (experimental: docs/sweeps.md, Packs), 1 on a CPU or "
+        f"first; auto: {AUTO_PACK} on a GPU (docs/sweeps.md, Packs), 1 on a CPU or "
         "with --scheduler",
         "N",
         "auto",
