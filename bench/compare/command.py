@@ -23,6 +23,7 @@ from bench.compare.filters import (
     layout,
     selection,
     selection_options,
+    stated,
     with_board,
 )
 from bench.errors import UsageError
@@ -174,6 +175,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
     board = with_seeds(board, runs, [*metrics, TIME], tuned)
+    board = stated(board, by)
     tables = tables_of(
         board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned
     )

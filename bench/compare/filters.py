@@ -15,6 +15,7 @@ import leaderboards
 from bench.errors import UsageError
 from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
+from leaderboards.rows.schema import canonical_json
 from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
@@ -232,6 +233,32 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
 def _value_in(name: str, setting: Mapping[str, Any]) -> Any:
     """Return the value of a field in a row's setting, which lacks a later field at its default."""
     return setting.get(name, setting_fields()[name].default)
+
+
+def stated(board: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Write the fields `by` into the settings of a leaderboard's rows.
+
+    A stored setting leaves out a later field at its default. It stays out where the row's partition
+    does not use it, and where the default is none.
+    """
+    settings = {}
+    for text in board["setting_json"].unique():
+        setting = json.loads(text)
+        for name in by:
+            value = _value_in(name, setting)
+            if value not in ("", None) and _is_used(name, setting):
+                setting[name] = value
+        settings[text] = canonical_json(setting)
+    texts = board["setting_json"].map(settings)
+    return board.assign(setting_json=texts.astype(board["setting_json"].dtype))
+
+
+def _is_used(name: str, setting: Mapping[str, Any]) -> bool:
+    """Tell whether a field matters in a setting; partitions from outside may use any."""
+    from bench.data.partition import PARTITIONS
+
+    entry = PARTITIONS.get(setting["partition"])
+    return name != "classes_per_client" or entry is None or entry.needs_classes
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:

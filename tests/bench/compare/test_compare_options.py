@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,24 @@ def test_other_fields_stand_side_by_side(tmp_path, capsys):
     assert shown.count("Configurations tried") == 1, "one table"
     assert "10.00 ± 0.00 (2)" in shown
     assert "α = 0.1" in shown.splitlines()[0]
+
+
+def test_a_field_at_its_default_heads_its_column(tmp_path, capsys):
+    """Stored settings leave it out; so does a partition that does not use it."""
+    for partition, classes in (("k_classes", {}), ("k_classes", {"classes_per_client": 1})):
+        setting = {"partition": partition, "alpha": None, **classes}
+        Store(tmp_path).write(make_row("fedavg", {}, setting), curve_to(50))
+    assert main(["--out", str(tmp_path), "--by", "classes_per_client"]) == 0
+    heads = re.findall(r"\S* classes_per_client(?: = \d)?", f" {capsys.readouterr().out}")
+    assert [head.strip() for head in heads] == ["classes_per_client = 1", "classes_per_client = 2"]
+    Store(tmp_path).write(make_row("fedavg", {}, {"partition": "lda"}), curve_to(50))
+    arguments = ("--by", "partition", "classes_per_client", "--metric", "best")
+    rows = csv_of(tmp_path, capsys, *arguments)
+    places = {(row["partition"], row["classes_per_client"]) for row in rows}
+    assert places == {("k_classes", "1"), ("k_classes", "2"), ("lda", "")}
+    Store(tmp_path).write(make_row("fedavg", {}, {"finetune_steps": 5}), curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--by", "finetune_steps", "--metric", "best")
+    assert {row["finetune_steps"] for row in rows} == {"0", "5"}
 
 
 def test_models_side_by_side_share_rows(tmp_path, capsys):
