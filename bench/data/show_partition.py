@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ from bench.charts.panels import WIDE_SIDE, drawn, picture, renderer
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
-from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import DATA_DIR, LABEL
+from bench.terminal.console import Parser, console, exit_status, say
+from bench.terminal.words import DATA_DIR, LABEL, no_effect
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting
@@ -62,6 +63,12 @@ def _parser() -> Parser:
         help="how samples are shared out (default lda)",
     )
     parser.add_argument(
+        "--classes-per-client",
+        metavar="N",
+        help="of partitions shards, k_classes and fedproto "
+        f"(default {Setting().classes_per_client})",
+    )
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
@@ -95,13 +102,23 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
     """
     name = data.named(args.dataset, args.label)
     info = data.info(name)
-    alpha = args.alpha if partition(args.partition).needs_alpha else None
+    entry = partition(args.partition)
+    values: dict[str, Any] = {
+        "dataset": name,
+        "partition": args.partition,
+        "alpha": args.alpha if entry.needs_alpha else None,
+        "num_clients": args.clients,
+    }
+    if args.classes_per_client is not None:
+        values["classes_per_client"] = args.classes_per_client
     try:
-        setting = Setting(
-            dataset=name, partition=args.partition, alpha=alpha, num_clients=args.clients
-        )
+        setting = Setting(**values)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    default = Setting().classes_per_client
+    if setting.classes_per_client != default and not entry.needs_classes:
+        say(no_effect("classes_per_client", default))
+        setting = replace(setting, classes_per_client=default)
     dataset = data.read(name, args.data_dir)
     if dataset is None:
         folder = ("--data-dir", args.data_dir) if args.data_dir else ()
@@ -120,6 +137,7 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
         "dataset": setting.dataset,
         "partition": setting.partition,
         "alpha": setting.alpha,
+        "classes_per_client": setting.classes_per_client if entry.needs_classes else None,
         "num_clients": setting.num_clients,
         "seed": args.seed,
         "partition_hash": shares.hash,
@@ -153,8 +171,12 @@ def _check_plot(path: Path, clients: int) -> None:
 def _title(report: dict[str, Any]) -> str:
     """Return data set and partition in one line."""
     title = data.info(report["dataset"]).title
-    alpha = "" if report["alpha"] is None else f", alpha {report['alpha']:g}"
-    return f"{title}: {report['partition']}{alpha}, seed {report['seed']}"
+    parts = [report["partition"]]
+    if report["alpha"] is not None:
+        parts.append(f"alpha {report['alpha']:g}")
+    if report["classes_per_client"] is not None:
+        parts.append(f"classes_per_client {report['classes_per_client']}")
+    return f"{title}: {', '.join(parts)}, seed {report['seed']}"
 
 
 def _draw(report: dict[str, Any], path: Path) -> None:

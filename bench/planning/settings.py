@@ -14,7 +14,7 @@ from bench import data, models
 from bench.errors import UsageError
 from bench.planning.given import distinct
 from bench.planning.options import SweepOptions, Texts
-from bench.terminal.words import text
+from bench.terminal.words import no_effect
 from search_spaces import SETTINGS, Setting, combinations, setting_fields
 
 FALLBACK_PAPER = "fedgkd"
@@ -115,8 +115,7 @@ def settings_of(
     checked = [canonical(setting) for setting in settings]
     for name in grids:
         if not _any_kept(name, settings, checked):
-            value = text(getattr(checked[0], name)) or "its default"
-            notes.append(f"{name} has no effect with the other settings: it is left at {value}")
+            notes.append(no_effect(name, getattr(checked[0], name)))
     return list(dict.fromkeys(checked)), origins
 
 

@@ -79,6 +79,12 @@ def text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else typed(value)
 
 
+def no_effect(name: str, value: Any) -> str:
+    """Write the note that a field given for a setting does nothing there; it has `value`."""
+    kept = text(value) or "its default"
+    return f"{name} has no effect with the other settings: it is left at {kept}"
+
+
 def run_keys(keys: Sequence[str]) -> str:
     """Format run keys, shortened: `3f..., 9a...`; of many only the first, `and 7 more`."""
     listed = ", ".join(key[:KEY_SHOWN] for key in keys[:_KEYS_LISTED])

@@ -14,6 +14,7 @@ from bench import data
 from bench.data import show_partition
 from bench.data.show_partition import main
 from bench.data.splits import split
+from bench.sweep.command import main as sweep_main
 from search_spaces.setting import Setting
 
 DIGITS = ["--dataset", "digits", "--clients", "7", "--alpha", "0.3"]
@@ -39,6 +40,39 @@ def test_the_counts_are_those_of_a_run(capsys):
     assert found["largest"] == {"client": int(np.argmax(sizes)), "samples": max(sizes)}
     assert found["distinct_classes"] == [sum(count > 0 for count in row) for row in found["counts"]]
     assert (found["samples"], found["unused"]) == (1438, 0)
+
+
+def test_classes_per_client_is_that_of_a_run(capsys):
+    labels = data.load("digits").train_y
+    setting = Setting(
+        dataset="digits", partition="k_classes", alpha=None, num_clients=7, classes_per_client=3
+    )
+    options = ("--partition", "k_classes", "--classes-per-client")
+    report = json.loads(printed(capsys, *options, "3", "--json"))
+    assert report["partition_hash"] == split(setting, labels, 0).hash
+    assert report["distinct_classes"] == [3] * 7
+    assert report["classes_per_client"] == 3
+    assert "classes_per_client 3" in printed(capsys, *options, "3").splitlines()[0]
+
+
+@pytest.mark.parametrize("value", ["0", "x", "2.5", "30"])
+def test_bad_classes_per_client_are_refused_as_by_a_sweep(capsys, value):
+    partition = ["--partition", "k_classes"]
+    assert main([*DIGITS, *partition, "--classes-per-client", value]) == 2
+    error = capsys.readouterr().err.removeprefix("error: ").strip()
+    sweep = ["--algo", "fedavg", "--dataset", "digits", "--dry-run", "--clients", "7"]
+    values = ["partition=k_classes", f"classes_per_client={value}"]
+    sweep_main([*sweep, "--set", *values])
+    planned = " ".join("".join(capsys.readouterr()).split())
+    assert error[:40] in planned
+
+
+def test_unused_classes_per_client_are_noted(capsys):
+    assert main([*DIGITS, "--classes-per-client", "3"]) == 0
+    note = capsys.readouterr()
+    assert "classes_per_client has no effect" in note.err
+    assert "left at 2" in note.err
+    assert note.out == printed(capsys)
 
 
 def test_offline_shows_the_same(capsys):
