@@ -100,7 +100,7 @@ def publish(
     compact(board)
     runs = with_protocol(store.runs(), select_on)
     if at is not None:
-        runs = confirmed(runs, tuned, at, chosen_by, setting_defaults())
+        runs = confirmed(runs, tuned, at, setting_defaults(), chosen_by)
     store.rebuild(runs, tuned, chosen_by)
     return len(rows)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from leaderboards.board import current, leaderboard
-from leaderboards.problems import CONFIGURATION, base_model, setting_of
+from leaderboards.problems import CONFIGURATION, base_model, setting_of, with_base_models
 from leaderboards.replicates import FIELD, partitions
 from leaderboards.rows.schema import canonical_json
 from leaderboards.selection import DEFAULT_RULE
@@ -25,8 +25,8 @@ def chosen(
     runs: pd.DataFrame,
     tuned: Collection[str],
     at: Mapping[str, Any],
+    defaults: Mapping[str, Any],
     chosen_by: str = DEFAULT_RULE,
-    defaults: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Select the run of seed 0 of each configuration that wins on seed 0 alone.
 
@@ -42,7 +42,11 @@ def chosen(
     is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
     searched = current(runs[is_search], tuned)
     settings = searched["setting_json"]
-    was_tuned = {text: _is_at(text, at, defaults or {}) for text in settings.unique()}
+    values = with_base_models(at)
+    was_tuned = {}
+    for text in settings.unique():
+        setting = {**defaults, **setting_of(text)}
+        was_tuned[text] = all(setting[name] == value for name, value in values.items())
     searched = searched[settings.map(was_tuned).astype(bool)]
     board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
@@ -53,8 +57,8 @@ def confirmed(
     runs: pd.DataFrame,
     tuned: Collection[str],
     at: Mapping[str, Any],
+    defaults: Mapping[str, Any],
     chosen_by: str = DEFAULT_RULE,
-    defaults: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Select the confirming runs: other seeds of the configurations that `chosen` selects.
 
@@ -68,7 +72,7 @@ def confirmed(
         - `configurations_diverged`: how many of these diverged on seed 0;
         - `chosen_on`: where it was chosen, such as `seed 0 at participation=0.2`.
     """
-    winners = _add_elsewhere(chosen(runs, tuned, at, chosen_by, defaults), at)
+    winners = _add_elsewhere(chosen(runs, tuned, at, defaults, chosen_by), at)
     winners = winners[[*_SAME, *_COUNTS]]
     others = _add_elsewhere(runs[partitions(runs) != SEARCH_SEED], at)
     where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
@@ -77,18 +81,6 @@ def confirmed(
     if where:
         chosen_on += f" at {where}"
     return confirming.assign(chosen_on=chosen_on)
-
-
-def _is_at(setting_json: str, at: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
-    """Return whether a setting has the values of `at`, whatever the variant of its models."""
-    setting = {**defaults, **setting_of(setting_json)}
-    values = dict(at)
-    if "model" in values:
-        values["model"] = base_model(values["model"])
-    if values.get("client_models"):
-        dealt = values["client_models"].split("/")
-        values["client_models"] = "/".join(base_model(name) for name in dealt)
-    return all(setting.get(name) == value for name, value in values.items())
 
 
 def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:

@@ -71,12 +71,18 @@ def model_words(setting: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=4096)
 def setting_of(setting_json: str) -> Mapping[str, Any]:
     """Parse a row's setting, without the partition's seed and the variant of its model."""
-    setting: dict[str, Any] = json.loads(setting_json)
+    setting = with_base_models(json.loads(setting_json))
     setting.pop("partition_seed", None)
-    if "client_models" in setting:
-        names = setting["client_models"].split("/")
-        setting["client_models"] = "/".join(base_model(name) for name in names)
-    return setting | {"model": base_model(setting["model"])}
+    return setting
+
+
+def with_base_models(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a setting, their models without the forms that methods need."""
+    stripped = dict(fields)
+    for name in {"model", "client_models"} & fields.keys():
+        models = fields[name].split("/")
+        stripped[name] = "/".join(base_model(model) for model in models)
+    return stripped
 
 
 def problem_of(setting_json: str, without: Collection[str] = ()) -> dict[str, Any]:

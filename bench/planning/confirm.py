@@ -87,7 +87,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
         searched.add((algorithm, _without_tuned(plan, setting)))
     confirmed_at = tuned_at(plan)
     own_runs = with_protocol(plan.of_own_versions(runs), plan.options.select_on)
-    winners = chosen(own_runs, plan.tuned, confirmed_at, plan.options.chosen_by, setting_defaults())
+    winners = chosen(own_runs, plan.tuned, confirmed_at, setting_defaults(), plan.options.chosen_by)
     run_specs: list[RunSpec] = []
     for row in winners.to_dict("records"):
         tuned = setting_of(row["setting_json"])

@@ -81,7 +81,8 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     keys = set[str]()
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}
-    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {}, plan.options.chosen_by)
+    own_runs = runs[runs["run_key"].isin(keys)]
+    winners = chosen(own_runs, plan.tuned, {}, {}, plan.options.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
     for row in winners.to_dict("records"):
         setting = setting_of(row["setting_json"])

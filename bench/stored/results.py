@@ -153,9 +153,9 @@ def source_of(
     if confirmed_at is None:
         return folders
     defaults = setting_defaults()
-    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, chosen_by, defaults))
+    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, defaults, chosen_by))
     if source.runs().empty:
-        if chosen(folders.runs(), tuned, confirmed_at, chosen_by, defaults).empty:
+        if chosen(folders.runs(), tuned, confirmed_at, defaults, chosen_by).empty:
             values = [f" with {name}={typed(value)}" for name, value in confirmed_at.items()]
             where = "".join(values)
             raise UsageError(

@@ -370,7 +370,7 @@ def board_of(plan: Plan, store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
     if plan.confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
-        runs = confirmed(runs, plan.tuned, plan.confirmed_at, chosen_by, setting_defaults())
+        runs = confirmed(runs, plan.tuned, plan.confirmed_at, setting_defaults(), chosen_by)
     board = leaderboard(runs, tuned=plan.tuned, chosen_by=chosen_by)
     columns = [board[name] for name in CONTEST]
     own = [row in contests for row in zip(*columns, strict=True)]

@@ -115,6 +115,6 @@ def test_replicates_confirm_and_do_not_choose() -> None:
         for seed in (101, 1101)
     ]
     runs = pd.DataFrame([*search, *others])
-    (winner,) = chosen(runs, ["lr"], {}).to_dict("records")
+    (winner,) = chosen(runs, ["lr"], {}, {}).to_dict("records")
     assert json.loads(winner["setting_json"])["lr"] == 0.1
-    assert sorted(confirmed(runs, ["lr"], {})["seed"]) == [101, 1101]
+    assert sorted(confirmed(runs, ["lr"], {}, {})["seed"]) == [101, 1101]

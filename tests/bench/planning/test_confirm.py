@@ -63,7 +63,7 @@ def grid_of_rows(seeds: int = 4) -> list[dict[str, Any]]:
 
 def test_the_choice_is_that_of_a_recomputation_by_hand_and_no_run_of_the_search_is_reported():
     runs = pd.DataFrame(grid_of_rows())
-    kept = confirmed(runs, ["lr"], {"participation": 0.2})
+    kept = confirmed(runs, ["lr"], {"participation": 0.2}, {})
     assert set(kept["seed"]) == {1, 2, 3}
     board = leaderboard(kept, tuned=["lr"])
 
@@ -97,13 +97,13 @@ def test_a_configuration_diverged_on_seed_0_confirms_nothing():
         for seed in range(3)
     ]
     rows[3]["diverged"] = True  # seed 0 of mu = 1
-    kept = confirmed(pd.DataFrame(rows), [], {})
+    kept = confirmed(pd.DataFrame(rows), [], {}, {})
     assert kept["hp_json"].unique().tolist() == ['{"mu":0.1}']
     counts = leaderboard(kept)[["configurations", "configurations_diverged"]]
     assert counts.to_numpy().tolist() == [[2, 1]]
     rows[3]["diverged"] = False
     rows[2]["diverged"] = True  # seed 2 of mu = 0.1, which does not select
-    assert confirmed(pd.DataFrame(rows), [], {})["hp_json"].unique().tolist() == ['{"mu":1.0}']
+    assert confirmed(pd.DataFrame(rows), [], {}, {})["hp_json"].unique().tolist() == ['{"mu":1.0}']
 
 
 def test_failed_searches_choose_nothing_and_failed_confirmations_are_counted():
@@ -116,11 +116,11 @@ def test_failed_searches_choose_nothing_and_failed_confirmations_are_counted():
         make_row("fedprox", {"mu": 0.1}, setting, 1),
         failed_row("fedprox", {"mu": 0.1}, setting, 2),
     ]
-    (row,) = leaderboard(confirmed(pd.DataFrame([good, better, *others]), [], {})).to_dict(
+    (row,) = leaderboard(confirmed(pd.DataFrame([good, better, *others]), [], {}, {})).to_dict(
         "records"
     )
     assert (json.loads(row["hp_json"]), row["n"], row["failed"]) == ({"mu": 0.1}, 1, 1)
-    assert confirmed(pd.DataFrame([better, *others]), [], {}).empty
+    assert confirmed(pd.DataFrame([better, *others]), [], {}, {}).empty
 
 
 def test_another_version_of_the_algorithm_confirms_nothing():
@@ -128,7 +128,7 @@ def test_another_version_of_the_algorithm_confirms_nothing():
         make_row("fedprox", {"mu": 0.1}, seed=0, version=2),
         make_row("fedprox", {"mu": 0.1}, seed=1, version=1),
     ]
-    assert confirmed(pd.DataFrame(rows), [], {}).empty
+    assert confirmed(pd.DataFrame(rows), [], {}, {}).empty
 
 
 def test_an_earlier_version_with_other_hyper_parameters_confirms_nothing():
@@ -144,9 +144,11 @@ def test_an_earlier_version_is_not_chosen_by_another_learning_rate():
         for lr, version, score in ((0.3, 1, 0.9), (0.1, 2, 0.4))
     )
     rows = [old | {"finished": new["finished"] - timedelta(hours=1)}, new]
-    (winner,) = chosen(pd.DataFrame(rows), ["lr"], {}).to_dict("records")
+    (winner,) = chosen(pd.DataFrame(rows), ["lr"], {}, {}).to_dict("records")
     assert winner["run_key"] == new["run_key"]
-    assert len(chosen(pd.DataFrame(rows), [], {})) == 2, "two cells, each with a version of its own"
+    assert len(chosen(pd.DataFrame(rows), [], {}, {})) == 2, (
+        "two cells, each with a version of its own"
+    )
 
 
 def test_a_variant_of_a_model_confirms_its_own_choice():
@@ -155,9 +157,11 @@ def test_a_variant_of_a_model_confirms_its_own_choice():
         make_row("moon", {"mu": 1.0}, {"model": model}, seed) for model in models for seed in (0, 1)
     ]
     rows = [row for row in rows if row["seed"] or row["model"] != "cnn_digits"]
-    kept = confirmed(pd.DataFrame(rows), [], {"model": "mlp"})
+    kept = confirmed(pd.DataFrame(rows), [], {"model": "mlp"}, {})
     assert sorted(kept["model"]) == sorted(models)
-    assert "cnn_digits" not in set(confirmed(pd.DataFrame(rows), [], {})["model"])
+    with pytest.raises(KeyError, match="new_clients"):
+        confirmed(pd.DataFrame(rows), [], {"new_clients": 0.0}, {})
+    assert "cnn_digits" not in set(confirmed(pd.DataFrame(rows), [], {}, {})["model"])
 
 
 def plan_of(*algorithms: str, confirm: tuple[int, ...] = (1, 2), **options: Any) -> Plan:
@@ -461,7 +465,7 @@ def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search, request):
     assert sweep([*command, "--local-epochs", "1", "-q", "--out", str(tmp_path)]) == 0
     runs = Store(tmp_path).runs()
     assert set(runs.loc[runs["seed"] == 0, "status"]) <= {"finished", "stopped"}
-    kept = confirmed(runs, [], {})
+    kept = confirmed(runs, [], {}, {})
     assert sorted(kept["seed"]) == [1, 2]
     assert sorted(runs["seed"]) == [0, 0, 1, 2]
     assert set(kept["status"]) == {"finished"}
