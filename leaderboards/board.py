@@ -13,7 +13,7 @@ from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
 from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
 from leaderboards.replicates import by_partition
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
-from leaderboards.selection import CLIENT_RULES, CLIENTS, DEFAULT_RULE, RULES, selectable
+from leaderboards.selection import CLIENTS, DEFAULT_RULE, selectable, selecting_number
 from leaderboards.stats.best import from_best
 from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, t_limits
 
@@ -158,18 +158,18 @@ def with_seeds(
     on_board = pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)
     runs = runs[(runs["status"] == "finished") & on_board]
     seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
+    keys = pd.MultiIndex.from_frame(runs[CONFIGURATION])
     for metric in metrics:
-        runs = _with_diverged_as_they_ended(runs, metric)
-        measured = runs[runs[metric.name].notna()]
-        keys = pd.MultiIndex.from_frame(measured[CONFIGURATION])
-        for key, seed, value in zip(keys, measured["seed"], measured[metric.name], strict=True):
-            seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
+        values = _with_diverged_as_they_ended(runs, metric)
+        for key, seed, value in zip(keys, runs["seed"], values, strict=True):
+            if pd.notna(value):
+                seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     in_order = [seeds[key] for key in wanted]
     return board.assign(seeds=pd.Series(in_order, index=board.index, dtype=object))
 
 
-def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataFrame:
-    """Give runs that diverged the accuracy of their last model, on the metric's samples.
+def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.Series:
+    """Return the metric of each run; a diverged one has the accuracy of its last model there.
 
     They count in pooled comparisons: leaving them out would favour a method that diverges where it
     is bad.
@@ -177,9 +177,8 @@ def _with_diverged_as_they_ended(runs: pd.DataFrame, metric: Number) -> pd.DataF
     for last in (NUMBERS["final_accuracy"], NUMBERS["amp"]):
         if metric.quantity == last.quantity and metric.unit == last.unit:
             finite = ~runs["diverged"].astype(bool)
-            values = runs[metric.name].astype("float64")
-            return runs.assign(**{metric.name: values.where(finite, runs[last.name])})
-    return runs
+            return runs[metric.name].astype("float64").where(finite, runs[last.name])
+    return runs[metric.name]
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -314,13 +313,14 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     alone = contests["n"].transform("size") == 1
     single_rule = contests["selected_on"].transform("nunique") == 1
     rule = contests["selected_on"].transform("first").where(single_rule)
-    score = board["best_accuracy_mean"]
-    score = score.where(rule != "validation", board[f"{RULES[chosen_by]}_mean"])
-    score = score.where(rule != CLIENTS, board[f"{CLIENT_RULES[chosen_by]}_mean"])
+    score = board["best_accuracy_mean"].where(rule == "test")
+    for samples in ("validation", CLIENTS):
+        number = selecting_number(chosen_by, samples)
+        score = score.where(rule != samples, board[f"{number}_mean"])
     able = selectable(board, CONTEST)
     seeds = board["n"].where(able)
     most = seeds.groupby([board[name] for name in CONTEST]).transform("max")
-    score = score.where(rule.isin(["validation", CLIENTS, "test"]) & (seeds == most))
+    score = score.where(seeds == most)
     names = ["hp_json", "setting_json"]
     tried = board[names].assign(score=score, contest=contests.ngroup())
     tried = tried[score.notna() & ~alone]

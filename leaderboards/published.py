@@ -31,12 +31,8 @@ from leaderboards.numbers import (
 
 PUBLISHED = Path(__file__).with_name("published.parquet")
 
-_QUANTITIES = (
-    *("accuracy", "local_accuracy", "amp", "fm", "wlp", "client_mean", "client_std"),
-    *("communications", "train_steps"),
-)
 # Quantity (a metric of our curves, or `rounds`) -> its unit.
-UNITS = {"rounds": Unit("rounds"), **{name: METRICS[name].unit for name in _QUANTITIES}}
+UNITS = {"rounds": Unit("rounds"), **{name: metric.unit for name, metric in METRICS.items()}}
 # Rule for the round at which a number is read -> its definition.
 RULES = {
     "best": "highest test accuracy of all rounds",

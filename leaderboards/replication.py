@@ -43,9 +43,13 @@ _STATES = {
     "diverged": ("DIVERGED", f"DIVERGED k/n: k of n runs; {WHEN_DIVERGED}"),
     "unreached": ("", "reached k of n: so many seeds reached the target, and no mean is given"),
 }
-_PLACE = (
-    *("dataset", "alpha", "num_clients", "participation", "local_epochs", "classes_per_client"),
-    "metric",
+_FIELDS = (  # of a printed number's setting, by which a table places it
+    "dataset",
+    "alpha",
+    "num_clients",
+    "participation",
+    "local_epochs",
+    "classes_per_client",
 )
 _SYMBOLS = {**SYMBOLS, "classes_per_client": "n"}
 # The three columns of a place. Cells apply the metric's own scale.
@@ -234,17 +238,21 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     A place has three columns: ours, the printed value, and the difference. A row of print with
     several counterparts has a row for each of them.
     """
-    places = list(dict.fromkeys(_place(row.counterpart.printed) for row in rows))
+    printed_at: dict[tuple[Any, ...], PrintedCell] = {}  # place -> one of its numbers
+    for row in rows:
+        printed_at.setdefault(_place(row.counterpart.printed), row.counterpart.printed)
     varying = []
-    common = []
-    for i, values in enumerate(zip(*places, strict=True)):
-        if len(set(values)) > 1:
-            varying.append(i)
-        else:
-            common.append(i)
+    for name in _FIELDS:
+        values = {getattr(printed, name) for printed in printed_at.values()}
+        if len(values) > 1:
+            varying.append(name)
+    metrics_vary = len({printed.measured for printed in printed_at.values()}) > 1
     heads: list[Head] = []
-    for i, place in enumerate(places):
-        heads += [Head((i,), _label(place, varying), column) for column in _COLUMNS]
+    for i, printed in enumerate(printed_at.values()):
+        texts = _field_texts(printed, varying)
+        if metrics_vary or not varying:
+            texts.append(printed.measured.short)
+        heads += [Head((i,), ", ".join(texts), column) for column in _COLUMNS]
     numbers: dict[str, int] = {}  # of remarks, printed in the cells that have the remark
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
@@ -255,8 +263,9 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
         line[_place(printed)] = row
     body = []
     for (name, label), line in lines.items():
-        cells = chain.from_iterable(_cells(line.get(place), numbers) for place in places)
+        cells = chain.from_iterable(_cells(line.get(place), numbers) for place in printed_at)
         body.append(Row(name, "", label, tuple(cells)))
+    common = [name for name in _FIELDS if name not in varying]
     above = tuple(_captions(rows, common))
     below = tuple(_notes(rows, numbers))
     table = ResultTable(title, above, tuple(heads), tuple(body), below, {})
@@ -267,7 +276,7 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
     """Yield every number and counterpart as a flat record, with numbers as stored."""
     for row in rows:
         printed = row.counterpart.printed
-        of_setting = ("dataset", "model", "client_models", "heterogeneity", *_PLACE[1:-1])
+        of_setting = ("dataset", "model", "client_models", "heterogeneity", *_FIELDS[1:])
         fields = ("paper", "table", *of_setting, "rounds")
         yield {
             **{name: getattr(printed, name) for name in fields},
@@ -291,21 +300,18 @@ def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:
 
 
 def _place(printed: PrintedCell) -> tuple[Any, ...]:
-    fields = [getattr(printed, name) for name in _PLACE[:-1]]
+    fields = [getattr(printed, name) for name in _FIELDS]
     return (*fields, printed.measured)
 
 
-def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
-    """Label a place by its fields that vary within the table; by its metric if there are none."""
-    parts = []
-    for i in varying or [len(_PLACE) - 1]:
-        name = _PLACE[i]
-        value = place[i]
-        if name == "metric":
-            parts.append(value.short)
-        elif value is not None:
-            parts.append(f"{_SYMBOLS[name]} = {value:g}" if name in _SYMBOLS else str(value))
-    return ", ".join(parts)
+def _field_texts(printed: PrintedCell, names: Sequence[str]) -> list[str]:
+    """Describe those of the fields that have a value: `cifar10`, `C = 0.2`."""
+    texts = []
+    for name in names:
+        value = getattr(printed, name)
+        if value is not None:
+            texts.append(f"{_SYMBOLS[name]} = {value:g}" if name in _SYMBOLS else str(value))
+    return texts
 
 
 def _cells(row: Replication | None, remarks: Mapping[str, int]) -> list[TableCell]:
@@ -351,13 +357,9 @@ def _value_text(printed: PrintedCell, value: float, std: float | None) -> str:
     return " ± ".join(f"{part * unit.scale:.{unit.decimals}f}" for part in parts)
 
 
-def _captions(rows: Sequence[Replication], common: Sequence[int]) -> Iterator[str]:
+def _captions(rows: Sequence[Replication], common: Sequence[str]) -> Iterator[str]:
     """Yield the lines above the table: common fields, definitions of metrics, numbers with runs."""
-    place = _place(rows[0].counterpart.printed)
-    shared = []
-    for i in common:
-        if _PLACE[i] != "metric" and place[i] is not None:
-            shared.append(_label(place, [i]))
+    shared = _field_texts(rows[0].counterpart.printed, common)
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours minus printed"
