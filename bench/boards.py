@@ -7,7 +7,6 @@ next step.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal import words
-from bench.terminal.console import Parser, exit_status, say
+from bench.terminal.console import Parser, exit_status, print_json, say
 from bench.terminal.words import checked_path, result_folder
 from leaderboards import StoreError
 
@@ -129,7 +128,7 @@ def _merge(arguments: argparse.Namespace) -> int:
     Store(out).rebuild()
     say(*(f"{phrase}; tables mark them" for phrase in merged.copies))
     if arguments.json:
-        _print_json({"out": str(out), **asdict(merged)})
+        print_json({"out": str(out), **asdict(merged)})
     else:
         read = f"{words.counted(merged.files, 'file')} read, {words.counted(merged.rows, 'row')}"
         sys.stdout.write(f"{read}\n{words.counted(merged.new, 'new row')} in {out}\n")
@@ -228,7 +227,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         faults = [asdict(fault) for fault in checked.faults]
         counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}
-        _print_json({"out": str(out), **counts, "faults": faults})
+        print_json({"out": str(out), **counts, "faults": faults})
     else:
         files = words.counted(checked.files, "file")
         rows = words.counted(checked.rows, "row")
@@ -248,7 +247,7 @@ def _compact(arguments: argparse.Namespace) -> int:
     out = _folder(arguments.folder)
     compacted = compact(out)
     if arguments.json:
-        _print_json({"out": str(out), **asdict(compacted)})
+        print_json({"out": str(out), **asdict(compacted)})
     else:
         before = words.counted(compacted.before, "file")
         sys.stdout.write(f"{before} of rows in {out}, {compacted.after} now\n")
@@ -276,17 +275,13 @@ def _pull(arguments: argparse.Namespace) -> int:
 
 def _report_moved(arguments: argparse.Namespace, out: Path, verb: str, moved: Moved) -> int:
     if arguments.json:
-        _print_json({"out": str(out), "url": arguments.url, **asdict(moved)})
+        print_json({"out": str(out), "url": arguments.url, **asdict(moved)})
     else:
         for problem in moved.problems:
             sys.stdout.write(f"{problem}\n")
         way = f"{out} -> {arguments.url}" if verb == "pushed" else f"{arguments.url} -> {out}"
         sys.stdout.write(f"{moved} {verb}: {way}\n")
     return EXIT_OK
-
-
-def _print_json(record: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter
@@ -22,7 +21,7 @@ from bench.state_files import FOLDER, KEY, STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
 from bench.sweep.parser import parse
 from bench.sweep.preflight import completed, fitting_plan
-from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.console import Parser, console, exit_status, print_json
 from bench.terminal.words import KEY_SHOWN, OUT, checked_path, counted, flag, run_keys
 from leaderboards import Store
 from leaderboards.shell_text import shell_command
@@ -261,7 +260,7 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     counts = Counter(row["status"] for row in rows)
     if as_json:
         document = {"out": str(out), "counts": counts, "runs": rows}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        print_json(document)
         return
     from rich.table import Table
 

@@ -6,7 +6,6 @@ Imports neither torch nor ray, nor numpy before data are read.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,7 +13,7 @@ from bench import data
 from bench.data.registry import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
-from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.console import Parser, console, exit_status, print_json
 from bench.terminal.words import DATA_DIR, LABEL, split_list
 
 DESCRIPTION = """\
@@ -123,7 +122,7 @@ def _list(args: argparse.Namespace) -> None:
                 raise
             broken.append(str(problem))
     if args.json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        print_json(rows)
         return
     from rich.table import Table
 

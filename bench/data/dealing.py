@@ -121,17 +121,19 @@ def batches(numbers: int, most: int) -> Iterator[int]:
 
 
 def deal(classes: Positions, counts: Counts, rng: np.random.RandomState) -> list[Positions]:
-    """Deal samples by (C, K) counts.
+    """Deal samples by (C, K) counts; what these leave of a class is unused.
 
     Each class is shuffled, and each client's samples come class by class.
     """
+    unused = np.bincount(classes, minlength=len(counts)) - counts.sum(axis=1)
+    shares = np.column_stack([counts, unused])
     order = rng.permutation(len(classes))
     by_class = order[np.argsort(classes[order], kind="stable")]
-    clients = np.tile(np.arange(counts.shape[1]), len(counts))
-    owner = np.repeat(clients, counts.ravel())
+    clients = np.tile(np.arange(shares.shape[1]), len(shares))
+    owner = np.repeat(clients, shares.ravel())
     by_client = by_class[np.argsort(owner, kind="stable")]
     ends = np.cumsum(counts.sum(axis=0))
-    return np.split(by_client, ends[:-1])
+    return np.split(by_client, ends)[:-1]
 
 
 def check_none_empty(name: str, counts: Counts) -> None:
@@ -268,9 +270,7 @@ def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
             f"num_clients={wanted.num_clients} clients, and there are {sizes[short[0]]:,}: lower "
             "num_clients or classes_per_client, or use more of the training data"
         )
-    unused = np.array(sizes) - asked
-    parts = deal(classes, np.column_stack([counts, unused]), rng)
-    return [np.sort(part) for part in parts[:-1]]
+    return [np.sort(part) for part in deal(classes, counts, rng)]
 
 
 def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:

@@ -6,7 +6,6 @@ Imports neither torch nor ray before the first check.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from bench import __version__
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.planning.given import find_algorithm
 from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, Certificate, certify
-from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.console import Parser, console, exit_status, print_json
 from bench.terminal.words import some_of, split_list
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _selftest(options: argparse.Namespace) -> int:
     else:
         about = {"package_version": __version__, "torch": version("torch"), "passed": passed}
         report = {**about, "certificates": [certificate.as_dict() for certificate in certificates]}
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        print_json(report)
     return EXIT_OK if passed else EXIT_FAILED
 
 

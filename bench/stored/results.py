@@ -15,7 +15,7 @@ from bench.execution import default_out
 from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import FINETUNED, differing, sortable
 from leaderboards.rows.frames import by_run, records
-from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
+from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_names
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
 from leaderboards.shell_text import printable, shell_command, typed
 from search_spaces import setting_defaults
@@ -171,8 +171,7 @@ def source_of(
 
 def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
     setting = json.loads(record["setting_json"])
-    params = json.loads(record["hp_json"])
-    values = {own_name(record["algorithm"], name): value for name, value in params.items()}
+    values = own_names(record["algorithm"], json.loads(record["hp_json"]))
     values |= {name: setting.pop(name) for name in tuned}
     return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
 
@@ -231,9 +230,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     values: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         algorithm = row["algorithm"]
-        params = json.loads(row["hp_json"])
-        own = {own_name(algorithm, name): value for name, value in params.items()}
-        values[algorithm, row["hp_json"]] = own
+        values[algorithm, row["hp_json"]] = own_names(algorithm, json.loads(row["hp_json"]))
     fields = differing((setting["dataset"], setting) for setting in settings.values())
     names = differing((algorithm, params) for (algorithm, _), params in values.items())
     for row in rows:
@@ -261,8 +258,6 @@ def worth_saying(
     Runs differ in them, or their value is not the default.
     """
     entry = ALGORITHMS.get(algorithm.removesuffix(FINETUNED))
-    defaults = {}
-    if entry:
-        defaults = {own_name(algorithm, name): value for name, value in entry.defaults().items()}
+    defaults = own_names(algorithm, entry.defaults()) if entry else {}
     off_default = {name for name, value in own.items() if defaults.get(name) != value}
     return off_default.union(differing[algorithm])

@@ -5,9 +5,7 @@ It is text or JSON. Imports neither torch nor ray.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -38,7 +36,7 @@ from bench.planning.search import Search, run_specs_of
 from bench.planning.tables import name_in_print
 from bench.sweep.preflight import gpu_share, mirror_url, other_data_notes
 from bench.sync.mirror import check_place
-from bench.terminal.console import console
+from bench.terminal.console import console, print_json
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store
 from leaderboards.rows.schema import own_name
@@ -60,7 +58,7 @@ def print_dry_run(plan: Plan, execution: Execution) -> None:
     """Print what a sweep would do, without network access."""
     report = make_report(plan, execution)
     if plan.options.json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        print_json(report)
     else:
         _print_text(plan, report)
 

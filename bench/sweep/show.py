@@ -5,8 +5,6 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
 from bench.planning.given import find_algorithm
 from bench.planning.plan import Plan
-from bench.terminal.console import console, say
+from bench.terminal.console import console, print_json, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
 
@@ -27,7 +25,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
     """
     entries, broken = _entries(names)
     if as_json:
-        sys.stdout.write(json.dumps([_as_dict(entry) for entry in entries], indent=2) + "\n")
+        print_json([_as_dict(entry) for entry in entries])
         return
     from rich.table import Column, Table
 
@@ -112,7 +110,7 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
     if as_json:
         listed = [_space_dict(paper, space) for paper, space in spaces]
         listed += [_own_space_dict(entry) for entry in own]
-        sys.stdout.write(json.dumps(listed, indent=2) + "\n")
+        print_json(listed)
     else:
         _print_table(spaces, own)
 

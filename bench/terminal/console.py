@@ -6,6 +6,7 @@ Notes and problems are on stderr, tables on stdout.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import traceback
@@ -218,6 +219,11 @@ def _environment_errors() -> tuple[type[Exception], ...]:
     from leaderboards import StoreError
 
     return EnvironmentProblem, StoreError, OSError, MemoryError
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def console(width: int | None = None) -> Console:

@@ -287,6 +287,11 @@ def own_name(algorithm: str, name: str) -> str:
     return f"{algorithm}.{name}" if name in SETTING_COLUMNS else name
 
 
+def own_names(algorithm: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the hyper-parameters of an algorithm by `own_name`."""
+    return {own_name(algorithm, name): value for name, value in values.items()}
+
+
 def hyperparameter_columns(names: Iterable[str]) -> list[str]:
     """Select the columns of hyper-parameters from `names`: `hp_<name>`, but not `hp_json`."""
     return [name for name in names if name.startswith(HP_PREFIX) and name != "hp_json"]

@@ -12,7 +12,7 @@ from leaderboards.flags import FLAGS, flags_of
 from leaderboards.numbers import NUMBERS, Number, metric_of
 from leaderboards.problems import BY, Place, Problem, Record, label_of, problems, setting_of
 from leaderboards.rows.frames import records as rows_of
-from leaderboards.rows.schema import canonical_json, own_name
+from leaderboards.rows.schema import canonical_json, own_name, own_names
 from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
 from leaderboards.stats.seeds import rankable
@@ -191,7 +191,7 @@ def _at_defaults(
         chosen = next((record["chosen"] for record in records if record["selected"]), None)
         if chosen is None or algorithm not in defaults:
             continue
-        own = {own_name(algorithm, name): value for name, value in defaults[algorithm].items()}
+        own = own_names(algorithm, defaults[algorithm])
         sought = {name: chosen[name] if name in tuned else own.get(name) for name in chosen}
         for record in records:
             if record["n"] and record["chosen"] == sought:
@@ -408,7 +408,5 @@ def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, l
 def _configuration(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
     """Return a record's hyper-parameters, and the tuned fields of its setting."""
     setting = setting_of(record["setting_json"])
-    hyperparameters = json.loads(record["hp_json"])
-    algorithm = record["algorithm"]
-    values = {own_name(algorithm, name): value for name, value in hyperparameters.items()}
+    values = own_names(record["algorithm"], json.loads(record["hp_json"]))
     return values | {name: setting[name] for name in tuned}
