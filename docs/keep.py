@@ -22,15 +22,14 @@ import pyarrow.compute as pc
 
 import leaderboards
 from bench.compare.filters import board_facts, selection, selection_options
-from leaderboards.confirmed import confirmed
+from bench.stored.results import source_of
 from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
 from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import COLUMNS, runs_schema
 from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
-from leaderboards.selection import DEFAULT_RULE, with_protocol
-from search_spaces import setting_defaults
+from leaderboards.selection import DEFAULT_RULE
 
 PACKAGE = Path(leaderboards.__file__).parent
 REPRODUCED = PACKAGE / "reproduced.parquet"
@@ -81,13 +80,13 @@ def publish(
 ) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it.
 
-    Its leaderboard.parquet is made of the runs that `confirmed.confirmed` selects by `tuned`, `at`,
-    `chosen_by` and `select_on`; without `at` it is made of all runs.
+    Its leaderboard.parquet is made of the runs of `source_of`.
 
     Returns:
         The number of the runs of the result folders.
 
     Raises:
+        UsageError: as `source_of`; the runs are added all the same.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
         OSError: the board cannot be written.
     """
@@ -98,10 +97,8 @@ def publish(
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    runs = with_protocol(store.runs(), select_on)
-    if at is not None:
-        runs = confirmed(runs, tuned, at, setting_defaults(), chosen_by)
-    store.rebuild(runs, tuned, chosen_by)
+    shown = source_of([board], tuned, at, chosen_by, select_on)
+    store.rebuild(shown.runs(), tuned, chosen_by)
     return len(rows)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 # Metric -> round -> value, without values that are no number.
 Curve = Mapping[str, Mapping[int, float]]
@@ -38,6 +38,11 @@ LARGEST = 1e100  # of a curve's values; sums and squares of larger ones overflow
 RECENT = 10  # evaluations that `last10` averages
 # With the client's number behind it, a metric: the accuracy on the client's own test samples.
 CLIENT_ACCURACY = "client_accuracy/"
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Tell whether a value is a number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

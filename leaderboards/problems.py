@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeVar
 
+from leaderboards.numbers import is_number
 from leaderboards.rows.schema import canonical_json, digest
 
 Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
@@ -204,5 +205,5 @@ def _names_that_differ(mappings: Sequence[Mapping[str, Any]]) -> set[str]:
 
 def sortable(value: Any) -> tuple[bool, bool, float, str]:
     """Return a key that sorts None first, then numbers, then text."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is not None, not number, float(value) if number else 0.0, str(value)
+    number = float(value) if is_number(value) else 0.0
+    return value is not None, not is_number(value), number, str(value)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.compare.filters import run_of_key
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, folders_of, unknown
+from leaderboards.numbers import is_number
 from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
@@ -141,9 +142,8 @@ def _print(
 
 def _difference(first: Any, second: Any) -> str:
     """Format the difference of two numbers; empty for other values."""
-    for value in (first, second):
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return ""
+    if not (is_number(first) and is_number(second)):
+        return ""
     difference = second - first
     return f"{difference:+d}" if isinstance(difference, int) else f"{difference:+.6g}"
 

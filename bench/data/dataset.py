@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench.data.registry import SIDE
 from bench.errors import EnvironmentProblem
+from leaderboards.numbers import is_number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,8 +182,7 @@ def whole_numbers(values: Sequence[Any] | NDArray[Any], what: str) -> Labels:
     array = np.asarray(values).ravel()
     if array.dtype.kind not in "iu":
         for row, value in enumerate(array.tolist()):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not float(value).is_integer():
+            if not is_number(value) or not float(value).is_integer():
                 raise ValueError(f"row {row}: {what} {value!r} is no whole number")
     return array.astype(np.int64)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.artifacts import Arrays
@@ -34,7 +33,7 @@ _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "cl
 
 def find(runs: Runs, figure: str) -> Drawable:
     """Find the pictures that the runs allow, one for each setting."""
-    return picture_of_each(runs, figure, partial(_runs_to_show, runs), spec, _LACKING)
+    return picture_of_each(runs, figure, _runs_to_show, spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:
@@ -95,13 +94,11 @@ def _runs_to_show(runs: Runs, comparison: Problem) -> dict[str, Run]:
 
     Runs on pooled data are left out, because these belong to no client.
     """
-    tracked = runs.keeping(comparison.records, "classes")
     shown = {}
-    for name in runs.labels:
-        if name in tracked:
-            counts = runs.arrays(tracked[name], _NEEDED)["classes/counts"]
-            if len(counts) == comparison.setting["num_clients"]:
-                shown[name] = tracked[name]
+    for name, run in runs.keeping(comparison.records, "classes").items():
+        counts = runs.arrays(run, _NEEDED)["classes/counts"]
+        if len(counts) == comparison.setting["num_clients"]:
+            shown[name] = run
     return shown
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -12,8 +12,8 @@ from bench.charts.forest import forest
 from bench.charts.lines import Axis, fronts, mean_and_spread, own_colours
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
-from bench.figures.comparisons import comparisons, file_name, further
-from bench.figures.stored_runs import Drawable, Runs, Sketch
+from bench.figures.comparisons import comparisons, further
+from bench.figures.stored_runs import Drawable, Runs, drawable
 from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
@@ -38,15 +38,15 @@ _COSTS = (
 
 def differences(runs: Runs, figure: str) -> Drawable:
     """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
-    sketches = []
-    for comparison in comparisons(runs.records, BY):
+
+    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
         tables = tables_of_records(comparison.records, [runs.primary])
         compared = gains(tables, runs.primary, BASELINE)
         drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
-        if drawn:
-            name = file_name(figure, comparison)
-            sketches.append(Sketch(name, partial(_differences, runs.primary, comparison, drawn)))
-    return Drawable(tuple(sketches), f"no setting here has an algorithm beside {BASELINE}")
+        return partial(_differences, runs.primary, comparison, drawn) if drawn else None
+
+    lacking = f"no setting here has an algorithm beside {BASELINE}"
+    return drawable(figure, comparisons(runs.records, BY), spec_of, lacking)
 
 
 def _differences(metric: Number, comparison: Problem, drawn: Sequence[Gain]) -> Spec:
@@ -88,13 +88,13 @@ def costs(runs: Runs, figure: str) -> Drawable:
 
     A setting needs two algorithms in one cell.
     """
-    sketches = []
-    for comparison in comparisons(runs.records, ("alpha",)):
+
+    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
         most = max(len(ranked_runs(cell)) for cell in comparison.cells)
-        if most > 1:
-            name = file_name(figure, comparison)
-            sketches.append(Sketch(name, partial(_costs, runs, comparison)))
-    return Drawable(tuple(sketches), "no cell here has two algorithms to compare")
+        return partial(_costs, runs, comparison) if most > 1 else None
+
+    lacking = "no cell here has two algorithms to compare"
+    return drawable(figure, comparisons(runs.records, ("alpha",)), spec_of, lacking)
 
 
 def _costs(runs: Runs, comparison: Problem) -> Spec:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from typing import Any, NamedTuple
 
 from bench.charts.lines import MARKED, Axis, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
-from bench.figures.comparisons import comparisons, file_name, further, seeds_said
-from bench.figures.stored_runs import Drawable, Runs, Sketch, untracked
+from bench.figures.comparisons import comparisons, further, seeds_said
+from bench.figures.stored_runs import Drawable, Runs, drawable, untracked
 from bench.stored.groups import label_of, on_clients
 from bench.stored.results import Record
 from leaderboards.numbers import METRICS, VARIANCE
@@ -60,16 +60,20 @@ class Curves:
 
     def __call__(self, runs: Runs, figure: str) -> Drawable:
         """Find the pictures of this figure that the runs allow."""
-        sketches = []
-        for comparison in comparisons(runs.records, self.across, self.where):
-            if self._measured(runs, comparison):
-                name = file_name(figure, comparison)
-                sketches.append(Sketch(name, partial(self.spec, runs, comparison)))
-        return Drawable(tuple(sketches), self.lacking)
 
-    def spec(self, runs: Runs, comparison: Problem) -> Spec:
+        def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+            panels = self._panels(runs, comparison)
+            if not self._is_measured(panels):
+                return None
+            return partial(self._spec, runs, comparison, panels)
+
+        shown = comparisons(runs.records, self.across, self.where)
+        return drawable(figure, shown, spec_of, self.lacking)
+
+    def _spec(self, runs: Runs, comparison: Problem, panels: list[list[Panel]]) -> Spec:
         """Draw one picture."""
-        panels = self._panels(runs, comparison)
+        if not self.across:
+            panels = [list(chain.from_iterable(panels))]
         panels_drawn = [panel for panel in chain.from_iterable(panels) if panel.points]
         points = list(chain.from_iterable(panel.points for panel in panels_drawn))
         names = {point["algorithm"] for point in points}
@@ -90,17 +94,16 @@ class Curves:
         return picture(title(comparison), self._notes(comparison, points, names), rows)
 
     def _panels(self, runs: Runs, comparison: Problem) -> list[list[Panel]]:
-        """Return the rows of panels; some panels may have no points."""
+        """Return the panels of each of `ys`; some panels may have no points."""
         titles = labels_of(comparison)
-        rows_of_axes = [(y,) for y in self.ys] if self.across else [self.ys]
-        rows = []
-        for axes in rows_of_axes:
+        panels = []
+        for y in self.ys:
             row = []
-            for y, cell in product(axes, comparison.cells):
+            for cell in comparison.cells:
                 axis = _axis(cell, y)
                 row.append(Panel(titles[cell.place], axis, self._lines(runs, cell, axis)))
-            rows.append(row)
-        return rows
+            panels.append(row)
+        return panels
 
     def _notes(
         self, comparison: Problem, points: Sequence[Row], names: Collection[str]
@@ -117,16 +120,11 @@ class Curves:
             why = "no round of it lies within these"
         return notes + further(comparison, names, why)
 
-    def _measured(self, runs: Runs, comparison: Problem) -> bool:
+    def _is_measured(self, panels: Sequence[Sequence[Panel]]) -> bool:
         """Tell whether all of `ys` are measured, each in as many cells as the figure needs."""
         needed = 2 if self.several else 1
-        for y in self.ys:
-            measured = [
-                cell for cell in comparison.cells if self._lines(runs, cell, _axis(cell, y))
-            ]
-            if len(measured) < needed:
-                return False
-        return True
+        counts = [sum(bool(panel.points) for panel in row) for row in panels]
+        return min(counts) >= needed
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
         """Return the points of a panel."""

@@ -6,7 +6,7 @@ Figure 3 of FedGKD shows accuracies below them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -21,12 +21,12 @@ from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import comparisons, file_name, further, others, seeds_said
-from bench.figures.stored_runs import Drawable, Runs, Sketch, untracked
+from bench.figures.comparisons import comparisons, further, others, seeds_said
+from bench.figures.stored_runs import Drawable, Runs, drawable, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record, Run
 from bench.terminal.words import listed
-from leaderboards.problems import Cell, Problem
+from leaderboards.problems import BY, Cell, Problem
 from leaderboards.rows.schema import canonical_json
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 
@@ -53,18 +53,15 @@ def partitions(runs: Runs, figure: str, *, shaded: bool) -> Drawable:
     Only fields on which a partition depends tell pictures apart. `shaded`: draw shaded fields
     instead of bubbles.
     """
-    sketches = []
-    for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
+
+    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
         labels = labels_of(comparison)
-        shown = []
-        for cell in comparison.cells:
-            holding = held_by(runs, cell, labels[cell.place])
-            if holding:
-                shown.append(holding)
-        if shown:
-            name = file_name(figure, comparison)
-            sketches.append(Sketch(name, partial(_partitions, comparison, shown, shaded)))
-    return Drawable(tuple(sketches), _NO_PARTITION)
+        holdings_of_cells = [held_by(runs, cell, labels[cell.place]) for cell in comparison.cells]
+        shown = list(filter(None, holdings_of_cells))
+        return partial(_partitions, comparison, shown, shaded) if shown else None
+
+    settings = comparisons(runs.records, ("alpha",), only=FIELDS)
+    return drawable(figure, settings, spec_of, _NO_PARTITION)
 
 
 def _partitions(comparison: Problem, shown: Sequence[Holding], shaded: bool) -> Spec:
@@ -157,14 +154,15 @@ def with_accuracy(runs: Runs, figure: str) -> Drawable:
 
     They have a column for each alpha, with its partition above and accuracy below.
     """
-    sketches = []
-    for comparison in comparisons(runs.records, ("alpha", "participation")):
-        measured = {cell.place for cell in comparison.cells if list(_points(cell))}
-        if len(measured) > 1:
-            name = file_name(figure, comparison)
-            sketches.append(Sketch(name, partial(_with_accuracy, runs, comparison)))
-    return Drawable(
-        tuple(sketches),
+
+    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+        measured = [cell for cell in comparison.cells if list(_points(cell))]
+        return partial(_with_accuracy, runs, comparison) if len(measured) > 1 else None
+
+    return drawable(
+        figure,
+        comparisons(runs.records, BY),
+        spec_of,
         "no setting here has finished runs at several values of alpha or participation",
     )
 

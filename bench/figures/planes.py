@@ -42,16 +42,16 @@ _AGAIN = "delete it; --track models with --force makes it again"
 
 def features(runs: Runs, figure: str) -> Drawable:
     """Find the pictures that the runs allow, one for each setting."""
+    return picture_of_each(runs, figure, _with_features, _features, _NO_FEATURES)
 
-    def choose(comparison: Problem) -> dict[str, Run]:
-        return runs.keeping(comparison.records, "features")
 
-    return picture_of_each(runs, figure, choose, _features, _NO_FEATURES)
+def _with_features(runs: Runs, comparison: Problem) -> dict[str, Run]:
+    return runs.keeping(comparison.records, "features")
 
 
 def _features(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:
     """Draw one picture. `run_of`: label -> run whose features are shown."""
-    arrays_of = {name: runs.arrays(run_of[name], _NEEDED) for name in runs.labels if name in run_of}
+    arrays_of = {name: runs.arrays(run, _NEEDED) for name, run in run_of.items()}
     algorithms = counted(len(arrays_of), "algorithm")
     say(f"placing the features of {algorithms} by t-SNE, which takes some seconds for each")
     classes = 1 + max(int(arrays["features/labels"].max()) for arrays in arrays_of.values())
@@ -120,18 +120,15 @@ def _local_title(name: str, arrays: Arrays) -> str:
 
 def boundaries(runs: Runs, figure: str) -> Drawable:
     """Find the pictures that the runs allow, one for each setting."""
+    return picture_of_each(runs, figure, _with_a_model, _boundaries, _NO_MODELS)
 
-    def choose(comparison: Problem) -> dict[str, Run]:
-        if not _in_plane(comparison.setting["dataset"]):
-            return {}
-        chosen = {}
-        tracked = runs.keeping(comparison.records, "models")
-        for name in runs.labels:
-            if name in tracked and _has_one_model(runs, tracked[name]):
-                chosen[name] = tracked[name]
-        return chosen
 
-    return picture_of_each(runs, figure, choose, _boundaries, _NO_MODELS)
+def _with_a_model(runs: Runs, comparison: Problem) -> dict[str, Run]:
+    """Return label -> run on data in the plane that keeps one model."""
+    if not _in_plane(comparison.setting["dataset"]):
+        return {}
+    tracked = runs.keeping(comparison.records, "models")
+    return {name: run for name, run in tracked.items() if _has_one_model(runs, run)}
 
 
 def _boundaries(runs: Runs, comparison: Problem, run_of: Mapping[str, Run]) -> Spec:

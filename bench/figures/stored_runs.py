@@ -30,31 +30,6 @@ class Sketch:
     spec: Callable[[], Spec]
 
 
-def picture_of_each(
-    runs: Runs,
-    figure: str,
-    choose: Callable[[Problem], Mapping[str, Run]],
-    spec: Callable[..., Spec],
-    lacking: str,
-) -> Drawable:
-    """Find a picture for each setting that has a run to show.
-
-    Args:
-        runs: to choose from.
-        figure: name of the figure.
-        choose: returns label -> run to show, of a setting.
-        spec: draws the picture, of `runs`, a setting and the chosen runs.
-        lacking: what the runs lack if there is no picture.
-    """
-    sketches = []
-    for comparison in comparisons(runs.records, ()):
-        chosen_runs = choose(comparison)
-        if chosen_runs:
-            name = file_name(figure, comparison)
-            sketches.append(Sketch(name, partial(spec, runs, comparison, chosen_runs)))
-    return Drawable(tuple(sketches), lacking)
-
-
 def untracked(what: str, names: str) -> str:
     """Describe the lack of tracked data. `names`: of `bench.execution.TRACKS`, as typed."""
     return f"no run here keeps {what}, as --track {names} does; --force runs again what is stored"
@@ -66,6 +41,47 @@ class Drawable:
 
     sketches: tuple[Sketch, ...]
     lacking: str = ""
+
+
+def drawable(
+    figure: str,
+    shown: Iterable[Problem],
+    spec_of: Callable[[Problem], Callable[[], Spec] | None],
+    lacking: str,
+) -> Drawable:
+    """Find the pictures of a figure.
+
+    Args:
+        figure: its name.
+        shown: the comparisons, one for each picture.
+        spec_of: returns what draws a comparison; None if it cannot be drawn.
+        lacking: what the runs lack if there is no picture.
+    """
+    sketches = []
+    for comparison in shown:
+        spec = spec_of(comparison)
+        if spec is not None:
+            sketches.append(Sketch(file_name(figure, comparison), spec))
+    return Drawable(tuple(sketches), lacking)
+
+
+def picture_of_each(
+    runs: Runs,
+    figure: str,
+    choose: Callable[[Runs, Problem], Mapping[str, Run]],
+    spec: Callable[[Runs, Problem, Mapping[str, Run]], Spec],
+    lacking: str,
+) -> Drawable:
+    """Find a picture for each setting of which `choose` returns runs, by label.
+
+    `spec` draws it; `lacking` is that of `drawable`.
+    """
+
+    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+        chosen_runs = choose(runs, comparison)
+        return partial(spec, runs, comparison, chosen_runs) if chosen_runs else None
+
+    return drawable(figure, comparisons(runs.records, ()), spec_of, lacking)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class Runs:
         return set[str]().union(*(tracked.names(run["run_key"]) for tracked in self._tracked))
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
-        """Return label -> run of one cell that keeps `track`.
+        """Return label -> run of one cell that keeps `track`, in the order of `labels`.
 
         All runs have the same seed: the lowest one that most algorithms have.
         """
@@ -109,7 +125,8 @@ class Runs:
         if not runs_of_seed:
             return {}
         seed = min(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))
-        return runs_of_seed[seed]
+        run_of = runs_of_seed[seed]
+        return {label: run_of[label] for label in self.labels if label in run_of}
 
     def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
         """Read the tracked arrays of a run.

@@ -149,7 +149,7 @@ def _forest(drawn: Sequence[Gain], metric: Number) -> list[Row]:
         ends.append(gain.pooled.difference)
         if interval is not None:
             ends += [interval.low, interval.high]
-    scale = (min(ends), max(max(ends), min(ends) + 1e-9))
+    scale = _range_of(ends)
     zero = _share(0.0, scale)
     lines = []
     for gain in drawn:
@@ -305,6 +305,11 @@ def _limits(cell: Cell, metrics: Sequence[Number]) -> tuple[float, float]:
     for record in cell.selected:
         if not record["diverged"] and not is_reference(record):
             values += [record[column] for column in columns if record[column] is not None]
+    return _range_of(values)
+
+
+def _range_of(values: Sequence[float]) -> tuple[float, float]:
+    """Return the least and the largest value, a little apart if they are equal."""
     least = min(values, default=0.0)
     largest = max(values, default=0.0)
     return least, max(largest, least + 1e-9)

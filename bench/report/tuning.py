@@ -9,6 +9,7 @@ from bench.charts.theme import Spec, colour, dash, whole
 from bench.report.charts import ChartColumn, Charts
 from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
+from leaderboards.numbers import is_number
 from leaderboards.problems import differing, sortable
 from leaderboards.selection import selecting_number
 
@@ -75,7 +76,7 @@ def _response(
     values = sorted({hyperparameters(record).get(name) for record in records}, key=sortable)
     if len(values) < 2:
         return None
-    continuous = len(values) > _DISCRETE and all(map(_is_number, values))
+    continuous = len(values) > _DISCRETE and all(map(is_number, values))
     if not continuous:
         values = list(map(number, values))
     names = _varied(records)
@@ -95,10 +96,6 @@ def _response(
     spec = _response_spec(name, rows, values, continuous, group)
     what = f"Validation accuracy of {label} against {name}, {group.name}."
     return {"caption": name, "chart": charts.add(spec, what, _RESPONSE_TABLE)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _response_spec(

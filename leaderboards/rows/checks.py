@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.numbers import FRACTION, Curve, metric_named, numbers_of
+from leaderboards.numbers import FRACTION, Curve, is_number, metric_named, numbers_of
 from leaderboards.rows.schema import (
     COLUMNS,
     CURVE_COLUMNS,
@@ -108,7 +108,7 @@ def _value_problems(column: Column, value: Any, finished: bool) -> Iterator[str]
 
 
 def _range_problem(column: Column, value: Any) -> str:
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not is_number(value):
         return ""
     if not math.isfinite(value):
         return "must be finite (None if there is no value)"
