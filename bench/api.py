@@ -195,7 +195,7 @@ def load(source: str | Path) -> Frames:
     by_name = isinstance(source, str) and not Path(source).exists()
     arguments = _compare_arguments({"board" if by_name else "out": str(source)})
     selected = selection(arguments)
-    folders = source_of(folders_of(arguments.out), *selected)
+    folders = source_of(folders_of(arguments.out), selected)
     runs = folders.runs()
     board = leaderboard(runs, tuned=selected.tuned, chosen_by=selected.chosen_by)
     return Frames(runs, folders.curves(), board)

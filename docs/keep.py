@@ -29,7 +29,7 @@ from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import COLUMNS, runs_schema
 from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
-from leaderboards.selection import DEFAULT_RULE
+from leaderboards.selection import ALL_RUNS, Selection
 
 PACKAGE = Path(leaderboards.__file__).parent
 REPRODUCED = PACKAGE / "reproduced.parquet"
@@ -70,14 +70,7 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     return len(rows)
 
 
-def publish(
-    folders: Sequence[Path],
-    board: Path,
-    tuned: Sequence[str],
-    at: Mapping[str, Any] | None,
-    chosen_by: str = DEFAULT_RULE,
-    select_on: str | None = None,
-) -> int:
+def publish(folders: Sequence[Path], board: Path, selection: Selection = ALL_RUNS) -> int:
     """Add the runs of result folders to a board, itself a result folder, and compact it.
 
     Its leaderboard.parquet is made of the runs of `source_of`.
@@ -97,8 +90,8 @@ def publish(
     for row in rows:
         store.write(row, curves_of.get(row["run_key"], []))
     compact(board)
-    shown = source_of([board], tuned, at, chosen_by, select_on)
-    store.rebuild(shown.runs(), tuned, chosen_by)
+    shown = source_of([board], selection)
+    store.rebuild(shown.runs(), selection.tuned, selection.chosen_by)
     return len(rows)
 
 
@@ -149,7 +142,7 @@ def main() -> None:
     if arguments.board:
         target = PACKAGE / arguments.board
         options = selection_options_of(target)
-        count = publish(arguments.folders, target, *selection(options))
+        count = publish(arguments.folders, target, selection(options))
     else:
         target = REPRODUCED
         count = keep(arguments.folders)

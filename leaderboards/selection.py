@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,26 @@ CLIENTS = "clients"  # value of the column `selected_on`
 # Short names of the numbers that a table shows unless others are asked for, by what it selects on.
 SHOWN = ("best", "final")
 SHOWN_ON_CLIENTS = ("client_selected", "client_final")
+
+
+class Selection(NamedTuple):
+    """The rules by which configurations are selected, and their runs reported.
+
+    Args:
+        tuned: setting fields over which configurations are selected.
+        confirmed_at: setting field -> value in the cells that were tuned; None shows all seeds,
+            confirming or not.
+        chosen_by: rule of `RULES`.
+        select_on: of `PROTOCOLS`; None is each run's own.
+    """
+
+    tuned: tuple[str, ...] = ()
+    confirmed_at: Mapping[str, Any] | None = None
+    chosen_by: str = DEFAULT_RULE
+    select_on: str | None = None
+
+
+ALL_RUNS = Selection()  # no field was tuned, and runs of all seeds are reported
 
 
 def shown_of(rows: pd.DataFrame) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from bench.compare.filters import (
-    Selection,
     chosen,
     filter_options,
     filters,
@@ -31,7 +30,7 @@ from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.words import OUTS, counted, flag, folders_of, split_list
 from leaderboards.numbers import FORMS, NUMBERS, Number, number_named, unknown_metrics
-from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, shown_of
+from leaderboards.selection import SHOWN, SHOWN_ON_CLIENTS, Selection, shown_of
 from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
@@ -300,7 +299,7 @@ def _paper_sheet(arguments: argparse.Namespace, folders: Sequence[Path]) -> Shee
 def _runs(folders: Sequence[Path], selected: Selection) -> tuple[Folders, pd.DataFrame]:
     from bench.stored.results import source_of
 
-    source = source_of(folders, *selected)
+    source = source_of(folders, selected)
     runs = source.runs()
     counts = [f"{count} {status}" for status, count in runs["status"].value_counts().items()]
     kind = "run" if selected.confirmed_at is None else "confirming run"

@@ -9,14 +9,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import leaderboards
 from bench.errors import UsageError
 from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
 from leaderboards.rows.schema import canonical_json
-from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES
+from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES, Selection
 from leaderboards.shell_text import shell_command, typed
 from search_spaces import setting_fields
 from search_spaces.bounds import cast, nearest
@@ -158,23 +158,6 @@ def board_facts(folder: Path) -> dict[str, Any]:
     """Read a board's `board.toml`, which may be missing."""
     file = folder / "board.toml"
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
-class Selection(NamedTuple):
-    """The rules by which configurations are selected, and their runs reported.
-
-    Args:
-        tuned: setting fields over which configurations are selected.
-        confirmed_at: setting field -> value in the cells that were tuned; None shows all seeds,
-            confirming or not.
-        chosen_by: rule of `leaderboards.selection.RULES`.
-        select_on: of `leaderboards.selection.PROTOCOLS`; None is each run's own.
-    """
-
-    tuned: tuple[str, ...]
-    confirmed_at: dict[str, Any] | None
-    chosen_by: str
-    select_on: str | None
 
 
 def selection(arguments: argparse.Namespace) -> Selection:

@@ -94,7 +94,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     from bench.figures.stored_runs import read
 
     outs = folders_of(arguments.out)
-    runs = read(outs, where, *selection(arguments), stated=arguments.board_metrics)
+    runs = read(outs, where, selection(arguments), arguments.board_metrics)
     drawable = {figure: figure.find(runs) for figure in figures}
     if not drawing:
         sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")

@@ -19,7 +19,7 @@ from bench.stored.results import read as read_results
 from bench.terminal.render import note_superseded
 from leaderboards.numbers import Number
 from leaderboards.problems import Problem
-from leaderboards.selection import DEFAULT_RULE
+from leaderboards.selection import ALL_RUNS, Selection
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,7 @@ class Runs:
 def read(
     outs: Sequence[Path],
     where: Mapping[str, Sequence[Any]],
-    tuned: Sequence[str] = (),
-    confirmed_at: Mapping[str, Any] | None = None,
-    chosen_by: str = DEFAULT_RULE,
-    select_on: str | None = None,
+    selection: Selection = ALL_RUNS,
     stated: Sequence[str] | None = None,
 ) -> Runs:
     """Read result folders.
@@ -175,19 +172,16 @@ def read(
     Args:
         outs: the folders.
         where: as `bench.compare.filters.filters` gives it.
-        tuned: as for `read_results`.
-        confirmed_at: likewise.
-        chosen_by: likewise.
-        select_on: likewise.
+        selection: of configurations and their runs.
         stated: names of the board's metrics, the primary one first; None if it states none.
 
     Raises:
         UsageError: there is no run in any of them, or none of those asked for.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    results = read_results(outs, tuned, confirmed_at, chosen_by, select_on)
+    results = read_results(outs, selection)
     frame = chosen(results.source.runs(), where, ", ".join(map(str, outs)))
-    note_superseded(frame, tuned)
+    note_superseded(frame, selection.tuned)
     keys = set(frame["run_key"])
     records = []
     for record in results.records:

@@ -67,7 +67,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from bench.stored.results import read
 
     target: Path = arguments.to
-    chosen_by = selection(arguments)
+    selected = selection(arguments)
     if target.is_dir():
         raise UsageError(
             f"--to names a file, but {target} is a folder; try {target / 'report.html'}"
@@ -76,8 +76,8 @@ def _report(arguments: argparse.Namespace) -> None:
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
     renderer()  # reports a missing package before any work is done
-    results = read(folders_of(arguments.out), *chosen_by)
-    note_superseded(results.source.runs(), chosen_by[0])
+    results = read(folders_of(arguments.out), selected)
+    note_superseded(results.source.runs(), selected.tuned)
     heading = arguments.title or TITLE
     text = page(results, heading, datetime.now(UTC), arguments.board_metrics)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from leaderboards.numbers import NUMBERS, Number
 from leaderboards.problems import FINETUNED, differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_names
-from leaderboards.selection import CLIENTS, DEFAULT_RULE, with_protocol
+from leaderboards.selection import ALL_RUNS, CLIENTS, Selection, with_protocol
 from leaderboards.shell_text import printable, shell_command, typed
 from search_spaces import setting_defaults
 
@@ -64,21 +64,14 @@ class Results:
 
 def read(
     outs: Sequence[Path],
-    tuned: Sequence[str] = (),
-    confirmed_at: Mapping[str, Any] | None = None,
-    chosen_by: str = DEFAULT_RULE,
-    select_on: str | None = None,
+    selection: Selection = ALL_RUNS,
 ) -> Results:
     """Read result folders.
 
     Args:
         outs: the folders.
-        tuned: fields of the setting over which configurations are selected: records have them among
-            their hyper-parameters (`hp_json`, by `own_name`), not in their setting
-            (`setting_json`).
-        confirmed_at: as for `source_of`.
-        chosen_by: likewise.
-        select_on: likewise.
+        selection: of configurations and their runs. Records have tuned fields among their
+            hyper-parameters (`hp_json`, by `own_name`), not in their setting (`setting_json`).
 
     Raises:
         UsageError: there is no run in any of them, or none that confirms.
@@ -87,14 +80,14 @@ def read(
     from leaderboards.board import current, leaderboard, with_seeds
     from leaderboards.replicates import by_partition
 
-    source = source_of(outs, tuned, confirmed_at, chosen_by, select_on)
+    source = source_of(outs, selection)
     frame = source.runs()
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     members: dict[tuple[str, str, str], list[Run]] = {}
-    for run in records(by_partition(current(frame, tuned), NUMBERS)):
+    for run in records(by_partition(current(frame, selection.tuned), NUMBERS)):
         members.setdefault(_configuration(run), []).append(run)
-    table = leaderboard(frame, tuned=tuned, chosen_by=chosen_by)
-    table = with_seeds(table, frame, COMPARED, tuned)
+    table = leaderboard(frame, tuned=selection.tuned, chosen_by=selection.chosen_by)
+    table = with_seeds(table, frame, COMPARED, selection.tuned)
     table = table.drop(columns=hyperparameter_columns(table.columns))  # `hp_json` has them
     board = []
     for record in records(table):
@@ -102,27 +95,12 @@ def read(
         finished = {run["seed"]: run for run in own_runs if run["status"] == "finished"}
         record["runs"] = tuple(own_runs)
         record["run_of_seed"] = finished
-        board.append(_with_tuned(record, tuned))
+        board.append(_with_tuned(record, selection.tuned))
     return Results(source, tuple(runs), tuple(board))
 
 
-def source_of(
-    outs: Sequence[Path],
-    tuned: Sequence[str],
-    confirmed_at: Mapping[str, Any] | None,
-    chosen_by: str = DEFAULT_RULE,
-    select_on: str | None = None,
-) -> Folders:
+def source_of(outs: Sequence[Path], selection: Selection) -> Folders:
     """Open result folders, or only the confirming runs in them.
-
-    Args:
-        outs: the folders.
-        tuned: fields of the setting over which configurations were selected.
-        confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs,
-            confirming or not.
-        chosen_by: rule of `leaderboards.selection.RULES` by which they were selected.
-        select_on: of `leaderboards.selection.PROTOCOLS`, the samples on which they are selected;
-            None is each run's own.
 
     Raises:
         UsageError: there is no run in any of them, none that confirms, or, with `select_on`
@@ -142,21 +120,22 @@ def source_of(
         raise UsageError(
             f"no results in {names}: a sweep such as `{command}` makes some, or name another folder"
         )
-    if select_on is not None:
-        runs = with_protocol(folders.runs(), select_on)
-        if select_on == CLIENTS and runs["amp"].isna().all():
+    if selection.select_on is not None:
+        runs = with_protocol(folders.runs(), selection.select_on)
+        if selection.select_on == CLIENTS and runs["amp"].isna().all():
             raise UsageError(
                 f"--select-on clients: no run in {names} was measured on clients' own tests; "
                 "runs with `--set local_test_fraction=0.25 local_validation_fraction=0.1` are"
             )
         folders = folders.only(runs)
-    if confirmed_at is None:
+    at = selection.confirmed_at
+    if at is None:
         return folders
-    defaults = setting_defaults()
-    source = folders.only(confirmed(folders.runs(), tuned, confirmed_at, defaults, chosen_by))
+    rules = (selection.tuned, at, setting_defaults(), selection.chosen_by)
+    source = folders.only(confirmed(folders.runs(), *rules))
     if source.runs().empty:
-        if chosen(folders.runs(), tuned, confirmed_at, defaults, chosen_by).empty:
-            values = [f" with {name}={typed(value)}" for name, value in confirmed_at.items()]
+        if chosen(folders.runs(), *rules).empty:
+            values = [f" with {name}={typed(value)}" for name, value in at.items()]
             where = "".join(values)
             raise UsageError(
                 f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, "

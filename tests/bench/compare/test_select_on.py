@@ -27,7 +27,7 @@ from bench.sweep.command import main as sweep
 from leaderboards import Store
 from leaderboards.board import leaderboard
 from leaderboards.numbers import curve_of, number_named, numbers_of
-from leaderboards.selection import selected_on, selecting_number, shown_of
+from leaderboards.selection import Selection, selected_on, selecting_number, shown_of
 from search_spaces import Setting
 
 OWN = {"local_test_fraction": 0.25, "local_validation_fraction": 0.1}
@@ -228,7 +228,10 @@ def test_a_sweep_says_whose_accuracy_it_selects_and_shows(
     assert 'data-metric="best_accuracy"' in page.read_text()
     assert figures(["fedgkd-4", "--out", str(out), "--to", str(tmp_path / "figures")]) in (0, 2)
     assert (
-        not source_of([out], (), None, select_on="global").runs()["selected_on"].eq("clients").any()
+        not source_of([out], Selection(select_on="global"))
+        .runs()["selected_on"]
+        .eq("clients")
+        .any()
     )
 
 

@@ -29,6 +29,7 @@ from bench.sweep.command import main as sweep
 from leaderboards import Store
 from leaderboards.board import leaderboard
 from leaderboards.confirmed import chosen, confirmed
+from leaderboards.selection import Selection
 
 SHORT = (
     "--dataset",
@@ -329,7 +330,7 @@ def test_tables_and_page_show_the_confirming_seeds(swept, capsys, tmp_path):
             "seed 0 at participation=0.5",
         )
 
-    results = read([out], ["lr"], {"participation": 0.5})
+    results = read([out], Selection(("lr",), {"participation": 0.5}))
     assert {run["seed"] for record in results.records for run in record["runs"]} == {1, 2}
     assert set(results.curves) == {run["run_key"] for run in results.runs}
     assert {json.loads(record["hp_json"])["lr"] for record in results.records} == {0.1}
