@@ -10,18 +10,24 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
+from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns, tables
 from leaderboards.numbers import NUMBERS, numbers_of
 from leaderboards.numbers import curve_of as curve_of_points
 from leaderboards.rows.files import write_table
-from leaderboards.rows.frames import curve_table, fit, run_table
+from leaderboards.rows.frames import curve_table, fit, records, run_table
 from leaderboards.rows.schema import runs_schema
+from leaderboards.tables import ResultTable
 from search_spaces import Setting
 
 DIGITS = "b79fad70078fcb7d46b5f05b272b2e68dad62fde69da2c27d901ea6fed8962d3"  # hash of the data set
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]  # a row and its curve
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5), (2, "loss", 1.5)]
+
+
+def tables_of(board: pd.DataFrame, *arguments: Any, **options: Any) -> list[ResultTable]:
+    """The tables of a leaderboard."""
+    return tables.tables_of(records(board), *arguments, **options)
 
 
 def hyperparameter(runs: pd.DataFrame, name: str) -> pd.Series:

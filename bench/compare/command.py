@@ -148,6 +148,7 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     """
     from leaderboards.board import leaderboard, with_seeds
     from leaderboards.problems import BY
+    from leaderboards.rows.frames import records
     from leaderboards.tables import tables_of
     from leaderboards.tables.over_cells import TIME
 
@@ -174,9 +175,14 @@ def compared(arguments: argparse.Namespace) -> tuple[list[ResultTable], list[She
     runs = _with_numbers(runs, extra, source)
     board = leaderboard(runs, extra, tuned, selected.chosen_by)
     board = with_seeds(board, runs, [*metrics, TIME], tuned)
-    board = stated(board, by)
     tables = tables_of(
-        board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned
+        records(stated(board, by)),
+        metrics,
+        arguments.all_configurations,
+        defaults(),
+        by,
+        arguments.intervals,
+        tuned,
     )
     return tables, _sheets(arguments, tables, metrics)
 

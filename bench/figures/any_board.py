@@ -17,7 +17,7 @@ from bench.figures.stored_runs import Drawable, Runs, drawable
 from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
-from leaderboards.tables.build import tables_of_records
+from leaderboards.tables import tables_of
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 from leaderboards.tables.over_cells import (
     BASELINE,
@@ -40,7 +40,7 @@ def differences(runs: Runs, figure: str) -> Drawable:
     """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
 
     def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
-        tables = tables_of_records(comparison.records, [runs.primary])
+        tables = tables_of(comparison.records, [runs.primary])
         compared = gains(tables, runs.primary, BASELINE)
         drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
         return partial(_differences, runs.primary, comparison, drawn) if drawn else None

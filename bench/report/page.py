@@ -33,7 +33,7 @@ from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.published import printed_cells
 from leaderboards.replication import replication_sheet, replications
-from leaderboards.tables.build import tables_of_records
+from leaderboards.tables import tables_of
 from leaderboards.tables.captions import of_whose_models
 from leaderboards.tables.model import EXCLUDED, WHEN_EXCLUDED
 from leaderboards.tables.over_cells import BASELINE
@@ -68,7 +68,7 @@ def page(results: Results, title: str, made: datetime, stated: Sequence[str] | N
     labels = labels_of(results.records)
     charts = Charts()
     metrics = shown_accuracies(results.records, stated)
-    tables = {group.key: tables_of_records(group.records, metrics)[0] for group in groups}
+    tables = {group.key: tables_of(group.records, metrics)[0] for group in groups}
     present = _flags_present(results)
     context = {
         "title": title,

@@ -381,12 +381,14 @@ def _print_board(plan: Plan, store: Store) -> None:
     """Print the accuracies of `shown_of` in the sweep's own contests."""
     from bench.terminal.render import defaults, render
     from leaderboards.board import with_seeds
+    from leaderboards.rows.frames import records
     from leaderboards.tables import tables_of
 
     board, runs = board_of(plan, store)
     metrics = [number_named(name) for name in shown_of(board)]
+    board = with_seeds(board, runs, metrics, plan.tuned)
     tables = tables_of(
-        with_seeds(board, runs, metrics, plan.tuned),
+        records(board),
         metrics,
         defaults=defaults({part.algorithm for part in plan.parts}),
         tuned=plan.tuned,

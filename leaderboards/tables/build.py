@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from leaderboards.flags import FLAGS, flags_of
 from leaderboards.numbers import NUMBERS, Number, metric_of
 from leaderboards.problems import BY, Place, Problem, Record, label_of, problems, setting_of
-from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.schema import canonical_json, own_name, own_names
 from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
@@ -19,14 +18,11 @@ from leaderboards.stats.seeds import rankable
 from leaderboards.tables.captions import captions, labels_of, notes, title
 from leaderboards.tables.model import Head, ResultTable, Row, TableCell
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 K = TypeVar("K", bound=Hashable)
 
 
 def tables_of(
-    board: pd.DataFrame,
+    board_rows: Iterable[Record],
     metrics: Sequence[Number],
     all_configurations: bool = False,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
@@ -41,7 +37,7 @@ def tables_of(
     `all_configurations`; only selected ones are ranked.
 
     Args:
-        board: as `board.leaderboard` returns it, or some of its rows.
+        board_rows: the rows of `board.leaderboard`, as `rows.frames.records` gives them.
         metrics: the metrics to show side by side.
         all_configurations: also show configurations that were not selected.
         defaults: default hyper-parameters by algorithm; a value other than the default is then
@@ -51,22 +47,6 @@ def tables_of(
         tuned: fields of the setting over which configurations were selected, as given to
             `board.leaderboard`.
     """
-    rows = rows_of(board)
-    return tables_of_records(
-        rows, metrics, all_configurations, defaults, by, intervals=intervals, tuned=tuned
-    )
-
-
-def tables_of_records(
-    board_rows: Iterable[Record],
-    metrics: Sequence[Number],
-    all_configurations: bool = False,
-    defaults: Mapping[str, Mapping[str, Any]] | None = None,
-    by: Sequence[str] = BY,
-    intervals: bool = False,
-    tuned: Sequence[str] = (),
-) -> list[ResultTable]:
-    """Make the tables of a leaderboard's rows, None for empty values; see `tables_of`."""
     records = [{**record, "chosen": _configuration(record, tuned)} for record in board_rows]
     names = _worth_showing(records, defaults or {})
     names = {algorithm: [*own_names, *tuned] for algorithm, own_names in names.items()}

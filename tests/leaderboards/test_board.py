@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import failed_row, make_row, table_of
+from rows import failed_row, make_row, table_of, tables_of
 
 from bench.compare.command import main as compare
 from bench.stored.results import read
@@ -20,7 +20,7 @@ from leaderboards.problems import cell_of
 from leaderboards.published import Counterpart, printed_cells
 from leaderboards.replication import replications
 from leaderboards.rows.frames import to_pandas
-from leaderboards.tables import ResultTable, tables_of
+from leaderboards.tables import ResultTable
 from leaderboards.tables.over_cells import over_cells
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The

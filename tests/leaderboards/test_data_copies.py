@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import finish
-from rows import CURVE, DIGITS, make_row, sound_row, table_of
+from rows import CURVE, DIGITS, make_row, sound_row, table_of, tables_of
 
 from algorithms import entry
 from bench import data
@@ -30,7 +30,6 @@ from bench.trial.trial import Trial
 from leaderboards import NUMBERS, Store, identity_columns
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.rows.frames import to_pandas
-from leaderboards.tables import tables_of
 from leaderboards.tables.sheets import against
 
 SHORT = ("--dataset", "digits", "--rounds", "1", "--local-epochs", "1", "--executor", "inline")

@@ -14,12 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import ROOT
-from rows import make_row
+from rows import make_row, tables_of
 
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS
 from leaderboards.stats.pooled import PooledDifference, pooled_differences
-from leaderboards.tables import tables_of
 from leaderboards.tables.over_cells import pooled_against
 
 Cells = dict[str, dict[str, dict[object, float]]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import make_row
+from rows import make_row, tables_of
 
 from leaderboards import problems
 from leaderboards.board import leaderboard, with_seeds
@@ -17,7 +17,6 @@ from leaderboards.numbers import NUMBERS
 from leaderboards.problems import Problem
 from leaderboards.published import Counterpart, PrintedCell, printed_cells
 from leaderboards.replication import Replication, replication_sheet
-from leaderboards.tables import tables_of
 from leaderboards.tables.captions import captions, local_training
 from leaderboards.tables.model import Sheet, TableCell, flat, number
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from commands import ROOT
 from PIL import Image
-from rows import Pair, failed_row, make_row, write
+from rows import Pair, failed_row, make_row, tables_of, write
 
 from bench import artifacts, data, models
 from bench.charts.panels import print_config
@@ -30,7 +30,6 @@ from bench.sweep import command as sweep
 from leaderboards.board import leaderboard, with_seeds
 from leaderboards.numbers import NUMBERS
 from leaderboards.rows.schema import WHEN_DIVERGED
-from leaderboards.tables import tables_of
 from leaderboards.tables.over_cells import pooled_against
 from search_spaces import Setting
 
