@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -13,7 +13,7 @@ from bench.charts.lines import Axis, fronts, mean_and_spread, own_colours
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, further
-from bench.figures.stored_runs import Drawable, Runs, drawable
+from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable
 from bench.stored.groups import accuracy_of, on_clients, ranked_runs
 from leaderboards.numbers import Number
 from leaderboards.problems import BY, REFERENCES, Cell, Problem
@@ -39,7 +39,7 @@ _COSTS = (
 def differences(runs: Runs, figure: str) -> Drawable:
     """Find a forest plot for each setting in which algorithms have a cell with `fedavg`."""
 
-    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+    def spec_of(comparison: Problem) -> Drawing | None:
         tables = tables_of(comparison.records, [runs.primary])
         compared = gains(tables, runs.primary, BASELINE)
         drawn = [gain for gain in compared if gain.pooled.method not in REFERENCES]
@@ -89,7 +89,7 @@ def costs(runs: Runs, figure: str) -> Drawable:
     A setting needs two algorithms in one cell.
     """
 
-    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+    def spec_of(comparison: Problem) -> Drawing | None:
         most = max(len(ranked_runs(cell)) for cell in comparison.cells)
         return partial(_costs, runs, comparison) if most > 1 else None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -17,7 +17,7 @@ from bench.charts.lines import MARKED, Axis, lines, mean_and_spread, own_colours
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, further, seeds_said
-from bench.figures.stored_runs import Drawable, Runs, drawable, untracked
+from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable, untracked
 from bench.stored.groups import label_of, on_clients
 from bench.stored.results import Record
 from leaderboards.numbers import METRICS, VARIANCE
@@ -61,7 +61,7 @@ class Curves:
     def __call__(self, runs: Runs, figure: str) -> Drawable:
         """Find the pictures of this figure that the runs allow."""
 
-        def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+        def spec_of(comparison: Problem) -> Drawing | None:
             panels = self._panels(runs, comparison)
             if not self._is_measured(panels):
                 return None

@@ -6,7 +6,7 @@ Figure 3 of FedGKD shows accuracies below them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -22,7 +22,7 @@ from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons, further, others, seeds_said
-from bench.figures.stored_runs import Drawable, Runs, drawable, untracked
+from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record, Run
 from bench.terminal.words import listed
@@ -54,7 +54,7 @@ def partitions(runs: Runs, figure: str, *, shaded: bool) -> Drawable:
     instead of bubbles.
     """
 
-    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+    def spec_of(comparison: Problem) -> Drawing | None:
         labels = labels_of(comparison)
         holdings_of_cells = [held_by(runs, cell, labels[cell.place]) for cell in comparison.cells]
         shown = list(filter(None, holdings_of_cells))
@@ -155,7 +155,7 @@ def with_accuracy(runs: Runs, figure: str) -> Drawable:
     They have a column for each alpha, with its partition above and accuracy below.
     """
 
-    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+    def spec_of(comparison: Problem) -> Drawing | None:
         measured = [cell for cell in comparison.cells if list(_points(cell))]
         return partial(_with_accuracy, runs, comparison) if len(measured) > 1 else None
 

@@ -21,13 +21,15 @@ from leaderboards.numbers import Number
 from leaderboards.problems import Problem
 from leaderboards.selection import ALL_RUNS, Selection
 
+Drawing = Callable[[], Spec]  # makes a picture's specification, which takes time
+
 
 @dataclass(frozen=True)
 class Sketch:
-    """A picture that can be drawn; `spec` makes its specification, which takes time."""
+    """A picture that can be drawn."""
 
     name: str  # of its file, without the ending
-    spec: Callable[[], Spec]
+    spec: Drawing
 
 
 def untracked(what: str, names: str) -> str:
@@ -46,7 +48,7 @@ class Drawable:
 def drawable(
     figure: str,
     shown: Iterable[Problem],
-    spec_of: Callable[[Problem], Callable[[], Spec] | None],
+    spec_of: Callable[[Problem], Drawing | None],
     lacking: str,
 ) -> Drawable:
     """Find the pictures of a figure.
@@ -77,7 +79,7 @@ def picture_of_each(
     `spec` draws it; `lacking` is that of `drawable`.
     """
 
-    def spec_of(comparison: Problem) -> Callable[[], Spec] | None:
+    def spec_of(comparison: Problem) -> Drawing | None:
         chosen_runs = choose(runs, comparison)
         return partial(spec, runs, comparison, chosen_runs) if chosen_runs else None
 

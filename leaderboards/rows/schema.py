@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from leaderboards.numbers import NUMBERS, Number
@@ -79,183 +80,135 @@ def number_column(number: Number) -> Column:
     return Column(number.name, kind, number.unit.name, meaning, group, number.optional)
 
 
+_identity = partial(Column, group="identity")
+_results = partial(Column, group="results")
+_cost = partial(Column, group="cost")
+_state = partial(Column, group="state")
+_provenance = partial(Column, group="provenance")
+
 COLUMNS: tuple[Column, ...] = (
-    Column(
+    _identity(
         "run_key",
         "string",
         "",
         "SHA-256 of algorithm, its version, hyper-parameters, setting and seed",
-        "identity",
     ),
-    Column("algorithm", "string", "", "registry name", "identity"),
-    Column(
-        "algorithm_version",
-        "int64",
-        "1",
-        "in the registry; raised when its results change",
-        "identity",
+    _identity("algorithm", "string", "", "registry name"),
+    _identity("algorithm_version", "int64", "1", "in the registry; raised when its results change"),
+    _identity("hp_json", "string", "", "all hyper-parameters as canonical JSON"),
+    _identity("setting_json", "string", "", "every field of the setting as canonical JSON"),
+    _identity("dataset", "string", "", "data set"),
+    _identity(
+        "model", "string", "", "model; `+head`, `+bn` name its variants, `+lora8` LoRA's rank"
     ),
-    Column("hp_json", "string", "", "all hyper-parameters as canonical JSON", "identity"),
-    Column(
-        "setting_json", "string", "", "every field of the setting as canonical JSON", "identity"
-    ),
-    Column("dataset", "string", "", "data set", "identity"),
-    Column(
-        "model",
-        "string",
-        "",
-        "model; `+head`, `+bn` name its variants, `+lora8` LoRA's rank",
-        "identity",
-    ),
-    Column("partition", "string", "", "how training samples are given to clients", "identity"),
-    Column(
+    _identity("partition", "string", "", "how training samples are given to clients"),
+    _identity(
         "alpha",
         "float64",
         "1",
         "Dirichlet concentration; empty for partitions without it",
-        "identity",
-        True,
+        nullable=True,
     ),
-    Column(
-        "participation",
-        "float64",
-        "fraction",
-        "share of the clients that train in a round",
-        "identity",
-    ),
-    Column("num_clients", "int64", "clients", "clients in all", "identity"),
-    Column("rounds", "int64", "rounds", "communication rounds", "identity"),
-    Column(
+    _identity("participation", "float64", "fraction", "share of the clients that train in a round"),
+    _identity("num_clients", "int64", "clients", "clients in all"),
+    _identity("rounds", "int64", "rounds", "communication rounds"),
+    _identity(
         "local_epochs",
         "int64",
         "epochs",
         "passes over a client's data in a round, or what `step_rule` counts",
-        "identity",
     ),
-    Column("batch_size", "int64", "examples", "examples in a local step", "identity"),
-    Column("optimizer", "string", "", "local optimiser", "identity"),
-    Column("lr", "float64", "1", "local learning rate of round 1", "identity"),
-    Column("lr_decay", "float64", "1", "factor on lr after each round", "identity"),
-    Column("momentum", "float64", "1", "SGD momentum", "identity"),
-    Column("weight_decay", "float64", "1", "L2 coefficient added to the gradient", "identity"),
-    Column(
-        "clip_norm", "float64", "1", "largest gradient norm of a step; 0 is no clipping", "identity"
-    ),
-    Column("augmentation", "string", "", "augmentation of training images", "identity"),
-    Column(
-        "fraction",
-        "float64",
-        "fraction",
-        "share of the training data that is used at all",
-        "identity",
-    ),
-    Column(
-        "validation_fraction",
-        "float64",
-        "fraction",
-        "share of it held out to select on",
-        "identity",
-    ),
-    Column(
-        "auxiliary_per_class",
-        "int64",
-        "examples",
-        "server's labelled samples per class",
-        "identity",
-    ),
-    Column("precision", "string", "", "arithmetic of training", "identity"),
-    Column(
+    _identity("batch_size", "int64", "examples", "examples in a local step"),
+    _identity("optimizer", "string", "", "local optimiser"),
+    _identity("lr", "float64", "1", "local learning rate of round 1"),
+    _identity("lr_decay", "float64", "1", "factor on lr after each round"),
+    _identity("momentum", "float64", "1", "SGD momentum"),
+    _identity("weight_decay", "float64", "1", "L2 coefficient added to the gradient"),
+    _identity("clip_norm", "float64", "1", "largest gradient norm of a step; 0 is no clipping"),
+    _identity("augmentation", "string", "", "augmentation of training images"),
+    _identity("fraction", "float64", "fraction", "share of the training data that is used at all"),
+    _identity("validation_fraction", "float64", "fraction", "share of it held out to select on"),
+    _identity("auxiliary_per_class", "int64", "examples", "server's labelled samples per class"),
+    _identity("precision", "string", "", "arithmetic of training"),
+    _identity(
         "seed",
         "int64",
         "1",
         "seed of the run's random streams; "
         "`partition_seed` of the setting may have those of data and w_0",
-        "identity",
     ),
     *(number_column(number) for number in NUMBERS.values() if number.rule),
-    Column("partition_hash", "string", "", "hash of the clients' sample indices", "results"),
+    _results("partition_hash", "string", "", "hash of the clients' sample indices"),
     *(number_column(number) for number in NUMBERS.values() if not number.rule),
-    Column(
+    _cost(
         "samples_per_second",
         "float64",
         "examples/second",
         "training examples per second",
-        "cost",
-        True,
+        nullable=True,
     ),
-    Column(
+    _cost(
         "peak_memory_bytes",
         "int64",
         "bytes",
         "largest memory of the process, or of its accelerator",
-        "cost",
-        True,
+        nullable=True,
     ),
-    Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
-    Column("error", "string", "", "why it failed, or what stopped being finite", "state", True),
-    Column("diverged", "bool", "", WHEN_DIVERGED, "state"),
-    Column(
+    _state("status", "string", "", "finished, failed, or stopped early by the search"),
+    _state("error", "string", "", "why it failed, or what stopped being finite", nullable=True),
+    _state("diverged", "bool", "", WHEN_DIVERGED),
+    _state(
         "selected_on",
         "string",
         "",
         "what configurations are selected on: validation, clients (their own samples), none; "
         "test in old rows",
-        "state",
     ),
-    Column(
+    _state(
         "shortened",
         "bool",
         "",
         "run with fewer rounds, fewer local epochs, or less data than its paper",
-        "state",
     ),
-    Column(
+    _state(
         "personal",
         "bool",
         "",
         "each client's own model is evaluated, not a global one; empty in old rows",
-        "state",
-        True,
+        nullable=True,
     ),
-    Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
-    Column("certified", "bool", "", CERTIFIED, "provenance", True),
-    Column("schema_version", "int64", "1", "version of these columns", "provenance"),
-    Column("package_version", "string", "", "version of this package", "provenance"),
-    Column("git_commit", "string", "", "commit of the source tree", "provenance", True),
-    Column("git_dirty", "bool", "", "source files differed from the commit", "provenance", True),
-    Column("versions", "map<string,string>", "", "package -> version", "provenance"),
-    Column(
-        "device",
-        "string",
-        "",
-        "`cpu`, or the accelerator's model, `cuda` where its process died",
-        "provenance",
+    _provenance("paper", "string", "", "paper whose setting was asked for", nullable=True),
+    _provenance("certified", "bool", "", CERTIFIED, nullable=True),
+    _provenance("schema_version", "int64", "1", "version of these columns"),
+    _provenance("package_version", "string", "", "version of this package"),
+    _provenance("git_commit", "string", "", "commit of the source tree", nullable=True),
+    _provenance("git_dirty", "bool", "", "source files differed from the commit", nullable=True),
+    _provenance("versions", "map<string,string>", "", "package -> version"),
+    _provenance(
+        "device", "string", "", "`cpu`, or the accelerator's model, `cuda` where its process died"
     ),
-    Column("cpu", "string", "", "processor model", "provenance"),
-    Column("threads", "int64", "threads", "threads of the process", "provenance"),
-    Column("backend", "string", "", "how clients were executed", "provenance"),
-    Column(
-        "pack", "int64", "runs", "runs trained together in one program; 1 is alone", "provenance"
-    ),
-    Column("host", "string", "", "machine name, or a hash of it", "provenance"),
-    Column("dataset_hash", "string", "", "hash of the prepared data set", "provenance", True),
-    Column("command", "string", "", "command line", "provenance"),
-    Column("started", "timestamp", "UTC", "when the run began", "provenance"),
-    Column("finished", "timestamp", "UTC", "when the run ended, in whatever status", "provenance"),
+    _provenance("cpu", "string", "", "processor model"),
+    _provenance("threads", "int64", "threads", "threads of the process"),
+    _provenance("backend", "string", "", "how clients were executed"),
+    _provenance("pack", "int64", "runs", "runs trained together in one program; 1 is alone"),
+    _provenance("host", "string", "", "machine name, or a hash of it"),
+    _provenance("dataset_hash", "string", "", "hash of the prepared data set", nullable=True),
+    _provenance("command", "string", "", "command line"),
+    _provenance("started", "timestamp", "UTC", "when the run began"),
+    _provenance("finished", "timestamp", "UTC", "when the run ended, in whatever status"),
 )
 
 CURVE_COLUMNS: tuple[Column, ...] = (
-    Column("run_key", "string", "", "run that the value belongs to", "identity"),
-    Column("algorithm", "string", "", "registry name", "identity"),
-    Column("round", "int64", "rounds", "finished rounds, from 1", "identity"),
-    Column("metric", "string", "", "name of the metric", "identity"),
-    Column(
+    _identity("run_key", "string", "", "run that the value belongs to"),
+    _identity("algorithm", "string", "", "registry name"),
+    _identity("round", "int64", "rounds", "finished rounds, from 1"),
+    _identity("metric", "string", "", "name of the metric"),
+    _results(
         "value",
         "float64",
         "any",
         "accuracies are fractions, losses nats; empty if not a number",
-        "results",
-        True,
+        nullable=True,
     ),
 )
 
