@@ -103,19 +103,7 @@ def leaderboard(
     board["validation_gap"] = _validation_gap(board)
     selected = _selected_configurations(board[board["n"] > 0], chosen_by)
     board["selected"] = board.index.isin(selected)
-    rivals = board["selected"] & ~board["algorithm"].isin(REFERENCES)
-    ranked = rivals & ~board["diverged"]
-    last = rivals & board["diverged"]
-    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
-    enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
-    ranks = {}
-    for metric in metrics.values():
-        competing = enough if metric.differs_by_seed else ranked
-        ranks[f"{metric.name}_rank"] = _ranks(board, competing, last, metric)
-    for name in TESTED:
-        ranks[f"{name}_excluded"] = _excluded(board[enough], runs, metrics[name])
-    rank_columns = pd.DataFrame(ranks, index=board.index)
-    board = pd.concat([board, rank_columns], axis=1)
+    board = pd.concat([board, _rank_columns(board, runs, metrics)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
 
@@ -327,6 +315,24 @@ def _selected_configurations(board: pd.DataFrame, chosen_by: str) -> list[int]:
     # Of equals the first is selected, hence the sorting by name.
     tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
     return [*board.index[alone], *tried.drop_duplicates("contest").index]
+
+
+def _rank_columns(
+    board: pd.DataFrame, runs: pd.DataFrame, metrics: Mapping[str, Number]
+) -> pd.DataFrame:
+    """Make the columns `_rank` of all metrics, and `_excluded` of those in `TESTED`."""
+    rivals = board["selected"] & ~board["algorithm"].isin(REFERENCES)
+    ranked = rivals & ~board["diverged"]
+    last = rivals & board["diverged"]
+    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
+    enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
+    columns = {}
+    for metric in metrics.values():
+        competing = enough if metric.differs_by_seed else ranked
+        columns[f"{metric.name}_rank"] = _ranks(board, competing, last, metric)
+    for name in TESTED:
+        columns[f"{name}_excluded"] = _excluded(board[enough], runs, metrics[name])
+    return pd.DataFrame(columns, index=board.index)
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, last: pd.Series, metric: Number) -> pd.Series:

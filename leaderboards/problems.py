@@ -165,25 +165,28 @@ def problems(
         if only is not None:
             problem = {name: value for name, value in problem.items() if name in only}
         shared = canonical_json(problem)
-        place = tuple(setting.get(name) for name in by)
+        place = values_of(setting, by)
         grouped.setdefault(shared, {}).setdefault(place, []).append(record)
     settings: dict[str, dict[str, Any]] = {shared: json.loads(shared) for shared in grouped}
-
-    def family(setting: Mapping[str, Any]) -> Place:
-        return tuple(setting.get(name) for name in beside)
-
-    unlike = differing((family(setting), setting) for setting in settings.values())
+    unlike = differing((values_of(setting, beside), setting) for setting in settings.values())
     fields = [*first, *sorted(set().union(*settings.values()))]
-    in_order = sorted(
-        settings.items(), key=lambda item: [sortable(item[1].get(name)) for name in fields]
-    )
+
+    def in_order(values: Place) -> list[Any]:
+        return [sortable(value) for value in values]
+
     result = []
-    for shared, setting in in_order:
-        places = sorted(grouped[shared], key=lambda place: [*map(sortable, place)])
+    for shared in sorted(settings, key=lambda text: in_order(values_of(settings[text], fields))):
+        setting = settings[shared]
+        places = sorted(grouped[shared], key=in_order)
         cells = [Cell(place, tuple(grouped[shared][place])) for place in places]
-        fields_unlike = tuple(sorted(unlike[family(setting)]))
+        fields_unlike = tuple(sorted(unlike[values_of(setting, beside)]))
         result.append(Problem(setting, tuple(by), tuple(cells), fields_unlike))
     return result
+
+
+def values_of(setting: Mapping[str, Any], names: Iterable[str]) -> Place:
+    """Return the values of some fields; None for a field that the setting lacks."""
+    return tuple(setting.get(name) for name in names)
 
 
 def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[str]]:

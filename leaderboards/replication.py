@@ -246,13 +246,7 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
         values = {getattr(printed, name) for printed in printed_at.values()}
         if len(values) > 1:
             varying.append(name)
-    metrics_vary = len({printed.measured for printed in printed_at.values()}) > 1
-    heads: list[Head] = []
-    for i, printed in enumerate(printed_at.values()):
-        texts = _field_texts(printed, varying)
-        if metrics_vary or not varying:
-            texts.append(printed.measured.short)
-        heads += [Head((i,), ", ".join(texts), column) for column in _COLUMNS]
+    heads = tuple(_heads(list(printed_at.values()), varying))
     numbers: dict[str, int] = {}  # of remarks, printed in the cells that have the remark
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Replication]] = {}
     for row in rows:
@@ -268,8 +262,19 @@ def replication_sheet(rows: Sequence[Replication], title: str) -> Sheet:
     common = [name for name in _FIELDS if name not in varying]
     above = tuple(_captions(rows, common))
     below = tuple(_notes(rows, numbers))
-    table = ResultTable(title, above, tuple(heads), tuple(body), below, {})
+    table = ResultTable(title, above, heads, tuple(body), below, {})
     return Sheet(table, tuple(_records(rows)))
+
+
+def _heads(numbers: Sequence[PrintedCell], varying: Sequence[str]) -> Iterator[Head]:
+    """Yield the headings of the places of `numbers`, by the fields and metrics that vary."""
+    metrics = {printed.measured for printed in numbers}
+    for i, printed in enumerate(numbers):
+        texts = _field_texts(printed, varying)
+        if len(metrics) > 1 or not varying:
+            texts.append(printed.measured.short)
+        for column in _COLUMNS:
+            yield Head((i,), ", ".join(texts), column)
 
 
 def _records(rows: Sequence[Replication]) -> Iterator[dict[str, Any]]:

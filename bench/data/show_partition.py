@@ -64,9 +64,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--classes-per-client",
+        default=Setting().classes_per_client,
         metavar="N",
-        help="of partitions shards, k_classes and fedproto "
-        f"(default {Setting().classes_per_client})",
+        help="of partitions shards, k_classes and fedproto (default %(default)s)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)"
@@ -100,26 +100,8 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
 
     `counts` are the samples of each class that each client holds.
     """
-    name = data.named(args.dataset, args.label)
-    info = data.info(name)
-    entry = partition(args.partition)
-    values: dict[str, Any] = {
-        "dataset": name,
-        "partition": args.partition,
-        "alpha": args.alpha if entry.needs_alpha else None,
-        "num_clients": args.clients,
-    }
-    if args.classes_per_client is not None:
-        values["classes_per_client"] = args.classes_per_client
-    try:
-        setting = Setting(**values)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    default = Setting().classes_per_client
-    if setting.classes_per_client != default and not entry.needs_classes:
-        say(no_effect("classes_per_client", default))
-        setting = replace(setting, classes_per_client=default)
-    dataset = data.read(name, args.data_dir)
+    setting = _setting(args)
+    dataset = data.read(setting.dataset, args.data_dir)
     if dataset is None:
         folder = ("--data-dir", args.data_dir) if args.data_dir else ()
         command = shell_command("bench.data", "prepare", args.dataset, *folder)
@@ -128,16 +110,18 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
         )
     labels = dataset.train_y
     shares = split(setting, labels, args.seed, dataset.train_groups)
+    classes = data.info(setting.dataset).num_classes
     counts_of_clients = []
     for samples in shares.clients:
-        counts_of_clients.append(np.bincount(labels[samples], minlength=info.num_classes))
+        counts_of_clients.append(np.bincount(labels[samples], minlength=classes))
     counts = np.stack(counts_of_clients)
     sizes = counts.sum(axis=1)
+    by_classes = partition(setting.partition).needs_classes
     return {
         "dataset": setting.dataset,
         "partition": setting.partition,
         "alpha": setting.alpha,
-        "classes_per_client": setting.classes_per_client if entry.needs_classes else None,
+        "classes_per_client": setting.classes_per_client if by_classes else None,
         "num_clients": setting.num_clients,
         "seed": args.seed,
         "partition_hash": shares.hash,
@@ -149,6 +133,26 @@ def _make_report(args: argparse.Namespace) -> dict[str, Any]:
         "distinct_classes": (counts > 0).sum(axis=1).tolist(),
         "counts": counts.tolist(),
     }
+
+
+def _setting(args: argparse.Namespace) -> Setting:
+    """Return the setting of a run with these options; raises UsageError for a bad value."""
+    entry = partition(args.partition)
+    default = Setting().classes_per_client
+    try:
+        setting = Setting(
+            dataset=data.named(args.dataset, args.label),
+            partition=args.partition,
+            alpha=args.alpha if entry.needs_alpha else None,
+            num_clients=args.clients,
+            classes_per_client=args.classes_per_client,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if setting.classes_per_client != default and not entry.needs_classes:
+        say(no_effect("classes_per_client", default))
+        setting = replace(setting, classes_per_client=default)
+    return setting
 
 
 def _check_plot(path: Path, clients: int) -> None:

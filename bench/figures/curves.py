@@ -123,8 +123,11 @@ class Curves:
     def _is_measured(self, panels: Sequence[Sequence[Panel]]) -> bool:
         """Tell whether all of `ys` are measured, each in as many cells as the figure needs."""
         needed = 2 if self.several else 1
-        counts = [sum(bool(panel.points) for panel in row) for row in panels]
-        return min(counts) >= needed
+        for row in panels:
+            measured = [panel for panel in row if panel.points]
+            if len(measured) < needed:
+                return False
+        return True
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
         """Return the points of a panel."""

@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 
 from leaderboards.flags import FLAGS, flags_of
 from leaderboards.numbers import NUMBERS, Number, metric_of
-from leaderboards.problems import BY, Place, Problem, Record, label_of, problems, setting_of
+from leaderboards.problems import (
+    BY,
+    Place,
+    Problem,
+    Record,
+    label_of,
+    problems,
+    setting_of,
+    values_of,
+)
 from leaderboards.rows.schema import canonical_json, own_name, own_names
 from leaderboards.shell_text import typed
 from leaderboards.stats.best import from_best
@@ -151,7 +160,7 @@ def _label_of_record(record: Record) -> str:
 
 
 def _place_of(record: Record, problem: Problem) -> Place:
-    return tuple(setting_of(record["setting_json"]).get(name) for name in problem.by)
+    return values_of(setting_of(record["setting_json"]), problem.by)
 
 
 def _at_defaults(

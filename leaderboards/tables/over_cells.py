@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from leaderboards.numbers import NUMBERS, Number
-from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record
+from leaderboards.problems import REFERENCES, SPLIT_FIELDS, Record, values_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import (
     CellScores,
@@ -293,7 +293,7 @@ def _values_by_cluster(cells: Sequence[PooledCell], fields: Sequence[str] = SPLI
     """
     values: dict[Hashable, dict[str, dict[Hashable, float]]] = {}
     for place, (setting, rows) in enumerate(cells):
-        split = tuple(setting.get(name) for name in fields)
+        split = values_of(setting, fields)
         values[place] = {}
         for label, cell in rows.items():
             values[place][label] = {(*split, seed): value for seed, value in cell.seeds.items()}
