@@ -8,6 +8,7 @@ depend on the scale of a cell, and scores are normalised in each cell before the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -108,24 +109,9 @@ def standings_of(
 
     scores = _arrays(values)
     last = diverged or {}
-    left_out: dict[str, str] = {}
     names = sorted(set().union(*scores.values()))
-    for name in names:
-        missing = sum(name not in cell for cell in scores.values())
-        if missing:
-            left_out[name] = f"no value in {missing} of {len(scores)} cells"
-    # Whether an algorithm has too few seeds must not depend on algorithms that are left out.
-    present = [name for name in names if name not in left_out]
-    rankable_in_cells = []
-    for cell in scores.values():
-        seeds = {name: len(cell[name]) for name in present}
-        rankable_in_cells.append(rankable(seeds))
-    for name in present:
-        few = sum(name not in rankable_names for rankable_names in rankable_in_cells)
-        if by_seed and few:
-            reason = "fewer than 3 seeds where others have 3"
-            left_out[name] = f"{reason}, in {few} of {len(scores)} cells"
-    complete = [name for name in present if name not in left_out]
+    left_out = _left_out(names, scores, by_seed)
+    complete = [name for name in names if name not in left_out]
     worst = -math.inf if higher_is_better else math.inf
     means: dict[str, list[float]] = {}
     for name in complete:
@@ -153,6 +139,29 @@ def standings_of(
         standings.append(Standing(name, rank, win_rate, score, iqm_interval(cells), number))
     standings.sort(key=_order)
     return Standings(tuple(standings), dict(sorted(left_out.items())), len(scores))
+
+
+def _left_out(
+    names: Sequence[str], scores: Mapping[Hashable, Mapping[str, np.ndarray]], by_seed: bool
+) -> dict[str, str]:
+    """Return the algorithms that are not ranked in every cell, and why."""
+    reasons: dict[str, str] = {}
+    for name in names:
+        missing = sum(name not in cell for cell in scores.values())
+        if missing:
+            reasons[name] = f"no value in {missing} of {len(scores)} cells"
+    if not by_seed:
+        return reasons
+    # Whether an algorithm has too few seeds must not depend on algorithms that are left out.
+    present = [name for name in names if name not in reasons]
+    few = Counter[str]()  # algorithm -> cells in which it has too few
+    for cell in scores.values():
+        seeds = {name: len(cell[name]) for name in present}
+        few.update(seeds.keys() - rankable(seeds))
+    for name in sorted(few):
+        reason = "fewer than 3 seeds where others have 3"
+        reasons[name] = f"{reason}, in {few[name]} of {len(scores)} cells"
+    return reasons
 
 
 def _order(standing: Standing) -> tuple[float, float, str]:
