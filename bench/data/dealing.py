@@ -121,10 +121,14 @@ def batches(numbers: int, most: int) -> Iterator[int]:
 
 
 def deal(classes: Positions, counts: Counts, rng: np.random.RandomState) -> list[Positions]:
-    """Deal samples by (C, K) counts; what these leave of a class is unused.
+    """Deal samples by (C, K) counts, drawn from each class; what these leave of it is unused."""
+    return [np.sort(part) for part in deal_by_class(classes, counts, rng)]
 
-    Each class is shuffled, and each client's samples come class by class.
-    """
+
+def deal_by_class(
+    classes: Positions, counts: Counts, rng: np.random.RandomState
+) -> list[Positions]:
+    """Deal as `deal` does, but leave each client's samples class by class, shuffled in a class."""
     unused = np.bincount(classes, minlength=len(counts)) - counts.sum(axis=1)
     shares = np.column_stack([counts, unused])
     order = rng.permutation(len(classes))
@@ -175,7 +179,7 @@ def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     owned = _draw_owners(len(sizes), wanted, rng)
     counts = _shared_equally(owned, sizes)
     check_none_empty("pathological", counts)
-    return [np.sort(part) for part in deal(classes, counts, rng)]
+    return deal(classes, counts, rng)
 
 
 def shards(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -230,7 +234,7 @@ def k_classes(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     counts = _shared_equally(owned, sizes)
     check_none_empty("k_classes", counts)
     held = np.flatnonzero(counts.sum(axis=1)[classes])
-    return [held[np.sort(part)] for part in deal(classes[held], counts, rng)]
+    return [held[part] for part in deal(classes[held], counts, rng)]
 
 
 def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -270,7 +274,7 @@ def fedproto(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
             f"num_clients={wanted.num_clients} clients, and there are {sizes[short[0]]:,}: lower "
             "num_clients or classes_per_client, or use more of the training data"
         )
-    return [np.sort(part) for part in deal(classes, counts, rng)]
+    return deal(classes, counts, rng)
 
 
 def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:

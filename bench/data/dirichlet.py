@@ -33,6 +33,7 @@ from bench.data.dealing import (
     check_none_empty,
     class_sizes,
     deal,
+    deal_by_class,
     tries,
 )
 from bench.errors import UsageError
@@ -139,7 +140,7 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
         sizes, classes = class_sizes(labels[members])
         pool = Pool(sizes, clients, int(0.5 * sum(sizes) / clients))
         counts = _first_accepted("fedgkd_groups", pool, wanted, rng)
-        dealt += [members[part] for part in deal(classes, counts, rng)]
+        dealt += [members[part] for part in deal_by_class(classes, counts, rng)]
     chunk = len(labels) // num_clients
     kept = np.concatenate(dealt)[: chunk * num_clients]
     return [np.sort(part) for part in np.split(kept, num_clients)]
@@ -174,7 +175,7 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
         counts_by_group.append(_round_down(share, group_sizes, rng))
     counts = np.hstack(counts_by_group)
     check_none_empty("fedkf", counts)
-    return [np.sort(part) for part in deal(classes, counts, rng)]
+    return deal(classes, counts, rng)
 
 
 def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -203,7 +204,7 @@ def hsu(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
             shares = rng.multinomial(1, prior).astype(np.float64)
         counts[:, client] = _take(shares, remaining, len(part), rng)
         remaining -= counts[:, client]
-    return [np.sort(part) for part in deal(classes, counts, rng)]
+    return deal(classes, counts, rng)
 
 
 def _take(
@@ -277,7 +278,7 @@ def _deal_first_accepted(
     sizes, classes = class_sizes(wanted.labels)
     pool = Pool(sizes, wanted.num_clients, min_size, balanced)
     counts = _first_accepted(name, pool, wanted, rng)
-    return [np.sort(part) for part in deal(classes, counts, rng)]
+    return deal(classes, counts, rng)
 
 
 def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> Counts:
