@@ -12,6 +12,7 @@ from leaderboards.data_copies import on_other_data
 from leaderboards.numbers import ANY, FRACTION, NUMBERS, Number
 from leaderboards.problems import CONFIGURATION, PERSONAL, REFERENCES, cell_of
 from leaderboards.replicates import by_partition
+from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.selection import CLIENTS, DEFAULT_RULE, selectable, selecting_number
 from leaderboards.stats.best import from_best
@@ -184,8 +185,7 @@ def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
 
 
 def _cells(settings: pd.Series, tuned: Collection[str]) -> pd.Series:
-    cells = {text: cell_of(text, tuned) for text in settings.unique()}
-    return settings.map(cells).astype(str)
+    return by_text(settings, lambda text: cell_of(text, tuned)).astype(str)
 
 
 def _hyperparameters(texts: pd.Series) -> pd.DataFrame:

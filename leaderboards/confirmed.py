@@ -11,6 +11,7 @@ import pandas as pd
 from leaderboards.board import current, leaderboard
 from leaderboards.problems import CONFIGURATION, base_model, setting_of, with_base_models
 from leaderboards.replicates import FIELD, partitions
+from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import canonical_json
 from leaderboards.selection import DEFAULT_RULE
 from leaderboards.shell_text import typed
@@ -41,13 +42,13 @@ def chosen(
     """
     is_search = (runs["seed"] == SEARCH_SEED) & (partitions(runs) == SEARCH_SEED)
     searched = current(runs[is_search], tuned)
-    settings = searched["setting_json"]
     values = with_base_models(at)
-    was_tuned = {}
-    for text in settings.unique():
-        setting = {**defaults, **setting_of(text)}
-        was_tuned[text] = all(setting[name] == value for name, value in values.items())
-    searched = searched[settings.map(was_tuned).astype(bool)]
+
+    def was_tuned(setting_json: str) -> bool:
+        setting = {**defaults, **setting_of(setting_json)}
+        return all(setting[name] == value for name, value in values.items())
+
+    searched = searched[by_text(searched["setting_json"], was_tuned).astype(bool)]
     board = leaderboard(searched, tuned=tuned, chosen_by=chosen_by)
     winners = board.loc[board["selected"], [*CONFIGURATION, *_COUNTS]]
     return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)
@@ -102,5 +103,4 @@ def _add_elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
             others["model"] = variant
         return canonical_json(others)
 
-    texts = {text: without(text) for text in runs["setting_json"].unique()}
-    return runs.assign(elsewhere=runs["setting_json"].map(texts).astype(str))
+    return runs.assign(elsewhere=by_text(runs["setting_json"], without).astype(str))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from leaderboards.problems import cell_of
+from leaderboards.rows.frames import by_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +52,8 @@ def copies_named(runs: pd.DataFrame) -> Iterator[str]:
 
 def _partitions(runs: pd.DataFrame) -> pd.Series:
     """Name the setting and seed of each run, which decide its partition."""
-    texts = runs["setting_json"]
-    cells = {text: cell_of(text) for text in texts.unique()}
-    return texts.map(cells).astype(str) + " " + runs["seed"].astype(str)
+    cells = by_text(runs["setting_json"], cell_of)
+    return cells.astype(str) + " " + runs["seed"].astype(str)
 
 
 def _unusual(values: pd.Series, groups: pd.Series) -> pd.Series:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from leaderboards.problems import CONFIGURATION
+from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import canonical_json
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ def without_partition_seed(setting_json: str) -> tuple[str, int | None]:
 
 def partitions(runs: pd.DataFrame) -> pd.Series:
     """Return the seed of each run's partition, int64."""
-    texts = runs["setting_json"]
-    seeds = {text: without_partition_seed(text)[1] for text in texts.unique()}
-    own = texts.map(seeds).astype("Int64")
+    seeds = by_text(runs["setting_json"], lambda text: without_partition_seed(text)[1])
+    own = seeds.astype("Int64")
     return own.fillna(runs["seed"]).astype("int64")
 
 
@@ -73,8 +73,7 @@ def _keyed_by_partition(runs: pd.DataFrame) -> pd.DataFrame:
     Finished runs come first, then runs of lower seeds.
     """
     texts = runs["setting_json"]
-    shared = {text: without_partition_seed(text)[0] for text in texts.unique()}
-    settings = texts.map(shared)
+    settings = by_text(texts, lambda text: without_partition_seed(text)[0])
     rows = runs.assign(unfinished=runs["status"] != "finished")
     rows = rows.sort_values(["unfinished", "seed"], kind="stable").drop(columns="unfinished")
     return rows.assign(setting_json=settings.astype(texts.dtype), seed=partitions(runs))

@@ -12,6 +12,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leaderboards.rows.frames import by_text
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -78,9 +80,9 @@ def with_protocol(runs: pd.DataFrame, protocol: str | None) -> pd.DataFrame:
     """Replace the column `selected_on` of runs by what `--select-on` asks for; None leaves it."""
     if protocol is None:
         return runs
-    texts = runs["setting_json"].unique()
-    samples = {text: selected_on(json.loads(text), protocol) for text in texts}
-    return runs.assign(selected_on=runs["setting_json"].map(samples).astype(str))
+    settings = runs["setting_json"]
+    samples = by_text(settings, lambda text: selected_on(json.loads(text), protocol))
+    return runs.assign(selected_on=samples.astype(str))
 
 
 def selection_value(accuracies: Collection[float], diverged: bool) -> float:

@@ -15,6 +15,7 @@ import leaderboards
 from bench.errors import UsageError
 from bench.terminal.words import CHOSEN_BY, SELECT_ON, run_keys, some_of, split_list, unknown
 from leaderboards.problems import base_model
+from leaderboards.rows.frames import by_text
 from leaderboards.rows.schema import canonical_json
 from leaderboards.selection import DEFAULT_RULE, PROTOCOLS, RULES, Selection
 from leaderboards.shell_text import shell_command, typed
@@ -189,8 +190,7 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         UsageError: a value occurs nowhere, or no run has all the values together.
     """
     mask = runs.index == runs.index
-    setting_of = {text: json.loads(text) for text in runs["setting_json"].unique()}
-    settings = runs["setting_json"].map(setting_of)
+    settings = by_text(runs["setting_json"], json.loads)
     for name, values in where.items():
         column = runs[name] if name == "algorithm" else settings.map(partial(_value_in, name))
         columns = [column.map(show)]
@@ -224,16 +224,17 @@ def stated(board: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     A stored setting leaves out a later field at its default. It stays out where the row's partition
     does not use it, and where the default is none.
     """
-    settings = {}
-    for text in board["setting_json"].unique():
+    texts = board["setting_json"]
+
+    def with_fields(text: str) -> str:
         setting = json.loads(text)
         for name in by:
             value = _value_in(name, setting)
             if value not in ("", None) and _is_used(name, setting):
                 setting[name] = value
-        settings[text] = canonical_json(setting)
-    texts = board["setting_json"].map(settings)
-    return board.assign(setting_json=texts.astype(board["setting_json"].dtype))
+        return canonical_json(setting)
+
+    return board.assign(setting_json=by_text(texts, with_fields).astype(texts.dtype))
 
 
 def _is_used(name: str, setting: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,11 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
             items = zip(keys[begin:end], values[begin:end], strict=True)
             dicts.append(dict(items) if valid else None)
     return dicts
+
+
+def by_text(texts: pd.Series, function: Callable[[str], Any]) -> pd.Series:
+    """Apply a function to a column of texts, once to each distinct text."""
+    return texts.map({text: function(text) for text in texts.unique()})
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
