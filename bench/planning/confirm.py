@@ -15,10 +15,16 @@ from algorithms import entry
 from bench.errors import UsageError
 from bench.planning.given import distinct
 from bench.planning.plan import Plan
-from bench.planning.run_spec import RunSpec, distinct_runs, setting_of, shortened, with_replicates
+from bench.planning.run_spec import (
+    RunSpec,
+    distinct_runs,
+    setting_of,
+    shortened,
+    trained_by,
+    with_replicates,
+)
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
-from leaderboards.problems import FINETUNED
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_defaults, setting_fields
 
 if TYPE_CHECKING:
@@ -37,10 +43,10 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     origins: dict[tuple[str, Setting], Setting] = {}
     run_specs: list[RunSpec] = []
     for algorithm, tuned in _algorithms_and_settings(plan):
-        origin = _without_tuned(plan, tuned)
+        origin = plan.without_tuned(tuned)
         for target in _target_settings(plan, tuned):
             setting = supply(entry(algorithm), target)
-            cell = (algorithm, _without_tuned(plan, setting))
+            cell = (algorithm, plan.without_tuned(setting))
             if cell not in origins:
                 origins[cell] = origin
                 run_specs += _on_seeds(plan, RunSpec(algorithm, {}, setting, 0))
@@ -84,17 +90,15 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 
     searched = set()
     for algorithm, setting in _algorithms_and_settings(plan):
-        searched.add((algorithm, _without_tuned(plan, setting)))
+        searched.add((algorithm, plan.without_tuned(setting)))
     confirmed_at = tuned_at(plan)
     own_runs = with_protocol(plan.of_own_versions(runs), plan.options.select_on)
     winners = chosen(own_runs, plan.tuned, confirmed_at, plan.options.chosen_by, setting_defaults())
     run_specs: list[RunSpec] = []
     for row in winners.to_dict("records"):
         tuned = setting_of(row["setting_json"])
-        algorithm = row["algorithm"]
-        if tuned.finetune_steps:  # a row after further steps is confirmed by the run that has it
-            algorithm = algorithm.removesuffix(FINETUNED)
-        if (algorithm, _without_tuned(plan, tuned)) not in searched:
+        algorithm = trained_by(row["algorithm"], row["setting_json"])
+        if (algorithm, plan.without_tuned(tuned)) not in searched:
             continue
         try:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
@@ -125,17 +129,10 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 
 def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
     """Yield each algorithm that was asked for with each of its settings."""
-    everything = plan.options.algo == ("all",)
     for algorithm, setting in dict.fromkeys((part.algorithm, part.setting) for part in plan.parts):
         for name in entry(algorithm).rows.values():
-            if everything or name in plan.options.algo:
+            if plan.options.asks_for(name):
                 yield name, setting
-
-
-def _without_tuned(plan: Plan, setting: Setting) -> Setting:
-    """Reset the tuned fields of a setting to their defaults, so that competing runs share one."""
-    defaults = vars(Setting())
-    return replace(setting, **{name: defaults[name] for name in plan.tuned})
 
 
 def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:

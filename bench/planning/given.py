@@ -87,9 +87,8 @@ def _check_tuning(options: SweepOptions) -> None:
 
 def _check_replicates(options: SweepOptions) -> None:
     """Raise UsageError if replicates are of no algorithm that runs, or their seeds not distinct."""
-    everything = options.algo == ("all",)
     for name in options.replicates:
-        if not everything and name not in options.algo:
+        if not options.asks_for(name):
             raise unknown("algorithm for --replicates", name, options.algo)
     largest = max([options.seeds - 1, *options.confirm])
     if options.replicates and largest >= REPLICATE_STEP:

@@ -6,7 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.planning.options import SweepOptions
@@ -65,6 +65,11 @@ class Plan:
     def datasets(self) -> tuple[str, ...]:
         """The data sets of its runs and searches."""
         return tuple(dict.fromkeys(part.setting.dataset for part in self.parts))
+
+    def without_tuned(self, setting: Setting) -> Setting:
+        """Reset the tuned fields of a setting to their defaults: competing runs share the rest."""
+        defaults = vars(Setting())
+        return replace(setting, **{name: defaults[name] for name in self.tuned})
 
     def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Select the runs of the plan's algorithms in their present versions, and all of others."""

@@ -61,7 +61,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         try:
             fitted = [supply(algorithm, variant) for variant in crossed(setting, **own_fields)]
         except UsageError as error:
-            if options.algo != ("all",):
+            if not options.every_algorithm:
                 raise _refusal(error, algorithm, entries, setting) from None
             notes.append(f"left out: {_naming(error, algorithm)}")
             continue
@@ -134,7 +134,7 @@ def _replicated(run_specs: list[RunSpec], options: SweepOptions, notes: list[str
 
 def _names(options: SweepOptions, left_out: Collection[str]) -> list[str]:
     """List the algorithms to plan; those of `all` without `left_out`."""
-    if options.algo != ("all",):
+    if not options.every_algorithm:
         return list(options.algo)
     return [name for name in ALGORITHMS if name not in left_out]
 

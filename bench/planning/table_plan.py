@@ -88,7 +88,7 @@ def table_places(options: SweepOptions) -> tuple[list[TablePlace], Changes]:
 
     Raises UsageError.
     """
-    algorithms = () if options.algo == ("all",) else options.algo
+    algorithms = () if options.every_algorithm else options.algo
     datasets = [name for name in options.dataset.split(",") if name]
     places = places_of(options.paper or "", options.table or "")
     places = _select(places, "algorithm", "algorithm", algorithms, options)

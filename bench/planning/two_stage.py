@@ -85,10 +85,11 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     best: dict[tuple[str, Setting], float] = {}
     for row in winners.to_dict("records"):
         setting = setting_of(row["setting_json"])
-        best[row["algorithm"], _without_rate(setting)] = setting.lr
+        best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
     run_specs: list[RunSpec] = []
     for stages in planned(plan):
-        place = (_leader(plan, stages.search.algorithm), _without_rate(stages.search.setting))
+        search = stages.search
+        place = (_leader(plan, search.algorithm), plan.without_tuned(search.setting))
         if place in best:
             run_specs += _second_run_specs(
                 stages, best[place], plan.options.budget, plan.options.seeds
@@ -173,12 +174,9 @@ def _at_rate(search: Search, rate: float) -> Search:
     return replace(search, setting=replace(search.setting, lr=rate))
 
 
-def _without_rate(setting: Setting) -> Setting:
-    return replace(setting, lr=Setting().lr)
-
-
 def _leader(plan: Plan, algorithm: str) -> str:
     """Return the algorithm whose choice a run follows."""
-    asked = plan.options.algo
-    names = [name for name in entry(algorithm).rows.values() if asked == ("all",) or name in asked]
-    return next((name for name in names if name != algorithm), algorithm)
+    for name in entry(algorithm).rows.values():
+        if name != algorithm and plan.options.asks_for(name):
+            return name
+    return algorithm

@@ -106,7 +106,7 @@ def sweep(options: SweepOptions, command: str) -> tuple[int, Plan, Store]:
         try:
             return run(plan, ready(plan), command)
         except Unfit as problem:
-            if options.algo != ("all",):
+            if not options.every_algorithm:
                 raise
             left_out = {**plan.left_out, **problem.needs}
 

@@ -373,7 +373,7 @@ def fitting_plan(options: SweepOptions, left_out: Mapping[str, str] | None = Non
     Raises UsageError as `make_plan` does.
     """
     plan = make_plan(options, left_out)
-    while options.algo == ("all",):
+    while options.every_algorithm:
         needs: dict[str, str] = {}
         with suppress(UsageError, EnvironmentProblem):  # whoever trains gets the error
             needs = unmet_needs(plan, plan.run_specs, partial(data.read, folder=options.data_dir))

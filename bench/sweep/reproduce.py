@@ -18,7 +18,7 @@ from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.machine import resolve_device
 from bench.planning.given import find_algorithm
-from bench.planning.run_spec import RunSpec, setting_of
+from bench.planning.run_spec import RunSpec, setting_of, trained_by
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import (
     DATA_DIR,
@@ -31,7 +31,6 @@ from bench.terminal.words import (
 )
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS
-from leaderboards.problems import FINETUNED
 from leaderboards.rows.files import part_of
 from leaderboards.rows.schema import READ_OFF_CURVES
 from leaderboards.shell_text import shell_command
@@ -144,9 +143,7 @@ def run_spec_of_row(row: Mapping[str, Any]) -> RunSpec:
     Raises UsageError if its algorithm is unknown here, or is another version by now.
     """
     setting = setting_of(row["setting_json"])
-    name = row["algorithm"]
-    if setting.finetune_steps:
-        name = name.removesuffix(FINETUNED)
+    name = trained_by(row["algorithm"], row["setting_json"])
     algorithm = find_algorithm(algorithm_of(name))
     name = algorithm.name
     values = {**algorithm.defaults(), **json.loads(row["hp_json"])}

@@ -87,7 +87,7 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
     """
     names = list(plan.options.algo)
     dataset = plan.options.dataset
-    everything = names == ["all"]
+    everything = plan.options.every_algorithm
     if everything:
         names = _planned_names(plan)
     anywhere = []
