@@ -100,11 +100,9 @@ def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
 
     searches = plan.searches
     options = plan.options
-    past = past_tries(plan, searches, execution.out, execution.data_hashes)
-    proposers = {
-        index: Proposer(plan, search, past[index]) for index, search in enumerate(searches)
-    }
-    wanted = sum(proposer.wanted for proposer in proposers.values())
+    pasts = past_tries(plan, execution.out, execution.data_hashes)
+    proposers = [Proposer(plan, past) for past in pasts]
+    wanted = sum(proposer.wanted for proposer in proposers)
     if not wanted:
         return
     executions = [scheduled(plan, search.setting, execution) for search in searches]
@@ -205,7 +203,7 @@ class ProposerSearcher(Searcher):
     proposes all its configurations, without waiting for the trials of another to end.
     """
 
-    def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
+    def __init__(self, proposers: Sequence[Proposer], stopping: Callable[[], bool]) -> None:
         super().__init__(metric="objective", mode="max")
         self._proposers = proposers
         self._stopping = stopping
@@ -214,7 +212,7 @@ class ProposerSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted."""
-        for index, proposer in self._proposers.items():
+        for index, proposer in enumerate(self._proposers):
             trial = None if self._stopping() else proposer.propose()
             if trial is not None:
                 self._proposed[trial_id] = index, trial

@@ -277,13 +277,12 @@ def _trials_and_work(plan: Plan, trials: Trials, execution: Execution) -> tuple[
     count = len(trials)
     work = sum(map(work_of, trials))
     if plan.searches:
-        from bench.executors.optuna_search import past_tries, remaining
+        from bench.executors.optuna_search import past_tries
 
-        pasts = past_tries(plan, plan.searches, execution.out, execution.data_hashes)
-        for search, past in zip(plan.searches, pasts, strict=True):
-            wanted = remaining(plan, search, past.known)
+        for past in past_tries(plan, execution.out, execution.data_hashes):
+            wanted = past.remaining(plan.options.configurations)
             count += wanted
-            work += wanted * work_of(run_specs_of(search, {}, plan.options.seeds))
+            work += wanted * work_of(run_specs_of(past.search, {}, plan.options.seeds))
     return count, work
 
 

@@ -309,12 +309,13 @@ def _search_reports(
     """
     if not plan.searches:
         return []
-    from bench.executors.optuna_search import past_tries, remaining, size
+    from bench.executors.optuna_search import past_tries
 
     seeds = plan.options.seeds
-    pasts = past_tries(plan, plan.searches, str(out), data_hashes)
+    wanted = plan.options.configurations
     searches = []
-    for search, past, time in zip(plan.searches, pasts, times, strict=True):
+    for past, time in zip(past_tries(plan, str(out), data_hashes), times, strict=True):
+        search = past.search
         space = {}
         for name, values in search.tuned.items():
             if values != Grid(getattr(search.setting, name)):
@@ -330,8 +331,8 @@ def _search_reports(
                 "relations": list(search.where),
                 "source": search.source,
                 # Stored ones included.
-                "configurations": int(min(plan.options.configurations, size(search))),
-                "runs_at_most": seeds * remaining(plan, search, past.known),  # still to do
+                "configurations": int(min(wanted, past.size)),
+                "runs_at_most": seeds * past.remaining(wanted),  # still to do
                 "partition": _partition_status(search, range(seeds), plan.options.data_dir),
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
