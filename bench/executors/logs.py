@@ -33,7 +33,7 @@ from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from leaderboards import NUMBERS, Store, StoreError, identity_columns
+from leaderboards import Store, StoreError, identity_columns
 from leaderboards.rows.files import append_line, part_of, read_regular
 from leaderboards.rows.frames import records
 
@@ -299,11 +299,11 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A growing curve: the handles of the tools that have begun it, test accuracies, last round."""
+    """A growing curve: the handles of the tools that have begun it, best accuracy, last round."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
-    accuracy: dict[int, float] = field(default_factory=dict)
+    best: float = math.nan
     last: int = -1
 
     @property
@@ -386,16 +386,17 @@ class LogWriter(Observer):
     ) -> None:
         for run_spec in run_specs:
             for suffix, key in run_spec.rows.items():
-                if curves.get(key):
-                    if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
-                        # A worker died: another reports the run from its first round.
-                        self._end(key, "interrupted")
-                    if key not in self._curves:
-                        row = identity_columns(
-                            *run_spec.identity(row_entry(run_spec.algorithm, suffix))
-                        )
-                        self._curves[key] = _Curve(_config({**row, "paper": run_spec.paper}))
-                    self._add(self._curves[key], curves[key], list(self.tools))
+                points = curves.get(key)
+                if not points:
+                    continue
+                if key in self._curves and min(points)[0] <= self._curves[key].last:
+                    # A worker died: another reports the run from its first round.
+                    self._end(key, "interrupted")
+                if key not in self._curves:
+                    identity = run_spec.identity(row_entry(run_spec.algorithm, suffix))
+                    row = {**identity_columns(*identity), "paper": run_spec.paper}
+                    self._curves[key] = _Curve(_config(row))
+                self._add(self._curves[key], points, list(self.tools))
 
     def _write_stored(
         self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[MeasuredPoint]
@@ -410,11 +411,11 @@ class LogWriter(Observer):
         rounds: dict[int, dict[str, float]] = {}
         for at, metric, value in sorted(points):
             rounds.setdefault(at, {})[metric] = value
-        for at, metrics in rounds.items():
-            if "accuracy" in metrics:
-                curve.accuracy[at] = metrics["accuracy"]
-            best = NUMBERS["best_accuracy"].value({"accuracy": curve.accuracy})
-            metrics["best_accuracy"] = math.nan if best is None else best
+        for metrics in rounds.values():
+            accuracy = metrics.get("accuracy", math.nan)
+            if math.isnan(curve.best) or accuracy > curve.best:
+                curve.best = accuracy
+            metrics["best_accuracy"] = curve.best
         curve.last = max(rounds, default=curve.last)
         for name, tool in self._usable(names):
             with self._guarded(name):

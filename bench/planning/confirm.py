@@ -7,9 +7,9 @@ before. Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench.errors import UsageError
@@ -25,7 +25,7 @@ from bench.planning.run_spec import (
 )
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
-from search_spaces import SETTINGS, Setting, Value, combinations, setting_defaults, setting_fields
+from search_spaces import SETTINGS, Setting, Value, crossed, setting_defaults, setting_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +42,10 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     """
     origins: dict[tuple[str, Setting], Setting] = {}
     run_specs: list[RunSpec] = []
+    other_values = _values_at(plan)
     for algorithm, tuned in _algorithms_and_settings(plan):
         origin = plan.without_tuned(tuned)
-        for target in _target_settings(plan, tuned):
+        for target in _targets(tuned, other_values):
             setting = supply(entry(algorithm), target)
             cell = (algorithm, plan.without_tuned(setting))
             if cell not in origins:
@@ -73,8 +74,9 @@ def _on_seeds(plan: Plan, run_spec: RunSpec) -> list[RunSpec]:
 def tuned_at(plan: Plan) -> dict[str, Value]:
     """Return the fields in which confirming cells differ from tuned ones: values where tuned."""
     fields: dict[str, Value] = {}
+    other_values = _values_at(plan)
     for tuned in plan.settings:
-        for target in _target_settings(plan, tuned):
+        for target in _targets(tuned, other_values):
             new = vars(target)
             fields |= {name: value for name, value in vars(tuned).items() if value != new[name]}
     return fields
@@ -95,6 +97,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     own_runs = with_protocol(plan.of_own_versions(runs), plan.options.select_on)
     winners = chosen(own_runs, plan.tuned, confirmed_at, plan.options.chosen_by, setting_defaults())
     run_specs: list[RunSpec] = []
+    other_values = _values_at(plan)
     for row in winners.to_dict("records"):
         tuned = setting_of(row["setting_json"])
         algorithm = trained_by(row["algorithm"], row["setting_json"])
@@ -104,7 +107,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
         except ValueError:  # of a version of the algorithm with other hyper-parameters
             continue
-        for target in _target_settings(plan, tuned):
+        for target in _targets(tuned, other_values):
             setting = supply(entry(algorithm), target)
             base = SETTINGS[plan.paper, setting.dataset] if plan.paper else setting
             short = shortened(setting, base)
@@ -114,7 +117,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(seeds)}"
     targets: dict[Setting, None] = {}
     for tuned in plan.settings:
-        targets |= dict.fromkeys(_target_settings(plan, tuned))
+        targets |= dict.fromkeys(_targets(tuned, other_values))
     return replace(
         plan,
         options=replace(plan.options, seeds=len(seeds), scheduler="none"),
@@ -135,11 +138,11 @@ def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
                 yield name, setting
 
 
-def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
-    """List the settings in which the choice made in a tuned setting is confirmed."""
+def _values_at(plan: Plan) -> dict[str, tuple[Value, ...]]:
+    """Return the values of `--confirm-at`; raises UsageError if one is not allowed."""
     fields = setting_fields()
-    grids = {}
-    for name in plan.options.confirm_at:
+    values = {}
+    for name, texts in plan.options.confirm_at.items():
         if name not in fields:
             raise unknown("field for --confirm-at", name, fields)
         why = ""
@@ -151,10 +154,13 @@ def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
             raise UsageError(
                 f"--confirm-at {name}=...: {name} {why}; take another field, such as participation"
             )
-    for name, texts in plan.options.confirm_at.items():
-        grids[name] = distinct(name, texts, str(fields[name].type), _PLACE)
+        values[name] = distinct(name, texts, str(fields[name].type), _PLACE).values
+    return values
+
+
+def _targets(tuned: Setting, other_values: Mapping[str, tuple[Value, ...]]) -> list[Setting]:
+    """List the settings in which the choice made in a tuned setting is confirmed."""
     try:
-        changes: list[dict[str, Any]] = list(combinations(grids))
-        return [canonical(replace(tuned, **values)) for values in changes]
+        return [canonical(setting) for setting in crossed(tuned, **other_values)]
     except ValueError as error:
         raise UsageError(f"{error}{_PLACE}") from None

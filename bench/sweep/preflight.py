@@ -532,11 +532,13 @@ def check_track(plan: Plan) -> None:
 
 def check_start(plan: Plan, out: Path) -> None:
     """Raise UsageError if a stored model that runs start from has another architecture."""
-    parts = [part for part in [*plan.parts, *plan.confirming] if part.setting.start_from]
-    starts = dict.fromkeys(part.setting.start_from for part in parts)
+    parts: dict[Setting, RunSpec | Search] = {}
+    for part in [*plan.parts, *plan.confirming]:
+        if part.setting.start_from:
+            parts.setdefault(part.setting, part)
+    starts = dict.fromkeys(setting.start_from for setting in parts)
     rows = {start: _row_with_model(start, out) for start in starts}
-    for part in parts:
-        setting = part.setting
+    for setting, part in parts.items():
         if setting.client_models:
             raise UsageError(
                 f"--start-from {setting.start_from[:16]} gives one model, and client_models="
