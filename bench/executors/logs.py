@@ -352,12 +352,13 @@ class LogWriter(Observer):
         """
         written = {name: _lines_of(file) for name, file in self._files.items()}
         runs = store.runs()
+        of_keys = runs["run_key"].isin([*keys])
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
-        for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
+        for row in records(runs[of_keys & runs["status"].isin(WHOLE)]):
             names = []
             for name, tool in self.tools.items():
                 line = _written_line(tool, row["run_key"], row["status"])
-                if line not in written.get(name, ()):
+                if line not in written[name]:
                     names.append(name)
             if names:
                 lacking[row["run_key"]] = row, names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -246,32 +246,40 @@ def _fill(
     """Add the configurations of a search's stored rows and saved states, both by run key."""
     search = past.search
     options = plan.options
-    needless = enough(stopped=options.scheduler != "none")
     samples = selected_on(search.setting.as_dict(), options.select_on)
     number = selecting_number(options.chosen_by, samples)
-    begun = {key for key, row in rows.items() if row.status == "failed"}
-    begun |= {key for key in saved if key not in rows or rows[key].status == "stopped"}
-    seen = set[str]()
+    needless = enough(stopped=options.scheduler != "none")
+    statuses = {key: row.status for key, row in rows.items()}
+    begun = {key for key, status in statuses.items() if status == "failed"}
+    begun |= {key for key in saved if statuses.get(key, "stopped") == "stopped"}
     texts = {(row.hp_json, row.setting_json) for row in rows.values()}
     texts |= {(run["hp_json"], run["setting_json"]) for run in saved.values()}
-    for hp_json, setting_json in sorted(texts):
-        try:
-            configuration = entry(search.algorithm).resolve(json.loads(hp_json))
-        except ValueError:  # of a version of the algorithm with other fields
-            continue
-        chosen = encode(search, past.space, configuration, setting_of(setting_json))
-        # An older version's text becomes the same configuration as the current one's.
-        if chosen is None or canonical_json(chosen) in seen:
-            continue
-        seen.add(canonical_json(chosen))
+    for chosen in _distinct(past, texts):
         keys = [run_spec.key for run_spec in chosen_run_specs(search, chosen, options.seeds)]
-        stored = [rows[key] for key in keys if key in rows]
-        if len(stored) == len(keys) and all(row.status in needless for row in stored):
+        if all(statuses.get(key) in needless for key in keys):
+            stored = [rows[key] for key in keys]
             accuracies = [getattr(row, number) for row in stored]
             diverged = any(row.status == "finished" and row.diverged for row in stored)
             past.known.append((chosen, selection_value(accuracies, diverged)))
-        elif not begun.isdisjoint(keys):
+        elif begun.intersection(keys):
             past.begun.append(chosen)
+
+
+def _distinct(past: PastTries, texts: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
+    """List Optuna's values of configurations that the search can choose, each once.
+
+    `texts`: their `hp_json` and `setting_json`; that of an older version may have the same values.
+    """
+    distinct: dict[str, dict[str, Any]] = {}
+    for hp_json, setting_json in sorted(texts):
+        try:
+            configuration = entry(past.search.algorithm).resolve(json.loads(hp_json))
+        except ValueError:  # of a version of the algorithm with other fields
+            continue
+        chosen = encode(past.search, past.space, configuration, setting_of(setting_json))
+        if chosen is not None:
+            distinct.setdefault(canonical_json(chosen), chosen)
+    return list(distinct.values())
 
 
 class Proposer:

@@ -63,7 +63,7 @@ def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
     """List the runs of the first stage: every learning rate at the middle own value."""
     run_specs: list[RunSpec] = []
     for rate in stages.rates:
-        run_specs += run_specs_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+        run_specs += _at_rate(stages, rate, stages.own[0], seeds)
     return run_specs
 
 
@@ -138,9 +138,9 @@ def _second_run_specs(stages: TwoStages, best: float, budget: int, seeds: int) -
     count = budget - len(stages.rates)
     others = stages.own[1 : 1 + count]
     for values in others:
-        yield from run_specs_of(_at_rate(stages.search, best), values, seeds)
+        yield from _at_rate(stages, best, values, seeds)
     for rate in islice(rates_around(best, stages.rates), count - len(others)):
-        yield from run_specs_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+        yield from _at_rate(stages, rate, stages.own[0], seeds)
 
 
 def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
@@ -170,8 +170,10 @@ def _places_between() -> Iterator[float]:
             yield odd / 2**halvings
 
 
-def _at_rate(search: Search, rate: float) -> Search:
-    return replace(search, setting=replace(search.setting, lr=rate))
+def _at_rate(stages: TwoStages, rate: float, own: Mapping[str, Value], seeds: int) -> list[RunSpec]:
+    """Make the runs of own values at a learning rate, one for each seed."""
+    setting = replace(stages.search.setting, lr=rate)
+    return run_specs_of(replace(stages.search, setting=setting), own, seeds)
 
 
 def _leader(plan: Plan, algorithm: str) -> str:

@@ -9,7 +9,6 @@ import json
 import math
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -174,14 +173,23 @@ def _later_runs(plan: Plan, store: Store, searched: bool) -> Report:
 
     The numbers of all such runs include stored ones.
     """
+    second_runs = 0
     second_to_do: int | None = None
     confirming_to_do: int | None = None
-    if plan.stages and searched:
-        second_to_do = len(_second_stage(plan, store))
+    if plan.stages:
+        from bench.planning.two_stage import planned, second_stage
+
+        configurations = sum(plan.options.budget - len(stages.rates) for stages in planned(plan))
+        second_runs = configurations * plan.options.seeds
+        if searched:
+            second = second_stage(plan, store.runs())
+            second_to_do = len(missing_run_specs(second, store))
     if plan.confirming and searched and not second_to_do:
-        confirming_to_do = _confirming_to_do(plan, store)
+        from bench.planning.confirm import confirmation
+
+        confirming_to_do = len(missing_run_specs(confirmation(plan, store.runs()), store))
     return {
-        "second_stage_runs": _second_stage_runs(plan),
+        "second_stage_runs": second_runs,
         "second_stage_to_do": second_to_do,
         "confirming_runs_at_most": len(plan.confirming),
         "confirming_runs_to_do": confirming_to_do,
@@ -236,7 +244,7 @@ def _configuration_reports(plan: Plan, times: Mapping[str, Time]) -> list[Report
         keys = [member.key for member in run_specs]
         to_do = [key for key in keys if key in times]
         time = times[to_do[0]] if to_do else Time(0.0, 0.0)
-        seeds = _partition_seeds(run_specs)
+        seeds = dict.fromkeys(member.setting.partition_seed_of(member.seed) for member in run_specs)
         configurations.append(
             {
                 "name": trial_name([run_spec], varied).removesuffix(f" seed {run_spec.seed}"),
@@ -245,43 +253,13 @@ def _configuration_reports(plan: Plan, times: Mapping[str, Time]) -> list[Report
                 "setting": run_spec.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition_status(run_spec, seeds, plan.options.data_dir),
+                "partition": _partition_status(run_spec, [*seeds], plan.options.data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
         )
     return configurations
-
-
-def _second_stage(plan: Plan, store: Store) -> list[RunSpec]:
-    """List the runs of the second stage that are not stored; all runs of the first are."""
-    from bench.planning.two_stage import second_stage
-
-    return missing_run_specs(second_stage(plan, store.runs()), store)
-
-
-def _second_stage_runs(plan: Plan) -> int:
-    """Count the runs of the second stage, stored ones included."""
-    if not plan.stages:
-        return 0
-    from bench.planning.two_stage import planned
-
-    configurations = sum(plan.options.budget - len(stages.rates) for stages in planned(plan))
-    return configurations * plan.options.seeds
-
-
-def _partition_seeds(run_specs: Sequence[RunSpec]) -> list[int]:
-    """List the seeds of the partitions of some runs, each once."""
-    seeds = [run_spec.setting.partition_seed_of(run_spec.seed) for run_spec in run_specs]
-    return list(dict.fromkeys(seeds))
-
-
-def _confirming_to_do(plan: Plan, store: Store) -> int:
-    """Count the runs not stored that confirm what a search chose, all of which is stored."""
-    from bench.planning.confirm import confirmation
-
-    return len(missing_run_specs(confirmation(plan, store.runs()), store))
 
 
 def _infeasible_confirmations(plan: Plan) -> list[str]:
@@ -349,23 +327,25 @@ def _sample_run(search: Search) -> RunSpec:
 def _partition_status(part: RunSpec | Search, seeds: Sequence[int], data_dir: str | None) -> str:
     """Return `feasible`, why not, or `unknown` without the data.
 
-    Of many seeds only the first are drawn, as it says.
+    `seeds`: of partitions; of many only the first are drawn, as it says.
     """
     from bench.data.splits import split_like
 
     setting = split_like(part.setting)
-    normed = [model for model in part.setting.models if has_batchnorm(model)]
-    if normed and "pooled" not in entry(part.algorithm).needs:
-        setting = replace(setting, model=normed[0])
+    pooled = "pooled" in entry(part.algorithm).needs
+    normed = not pooled and any(map(has_batchnorm, part.setting.models))
     drawn = seeds[:CHECKED_SEEDS]
     status = "feasible"
     if len(drawn) < len(seeds):
         status += f" (first {len(drawn)} of {len(seeds)} seeds)"
     most = 0  # clients with too few samples
     for seed in drawn:
-        problem, count = _check_partition(setting, seed, data_dir)
+        problem, smallest, count = _draw(setting, seed, data_dir)
         if problem:
             return problem
+        if normed and smallest < 2:
+            why = f"BatchNorm takes statistics over a batch, and a client has {smallest} sample"
+            return f"NOT feasible: {why}"
         most = max(most, count)
     if most:
         status += (
@@ -378,28 +358,28 @@ def _partition_status(part: RunSpec | Search, seeds: Sequence[int], data_dir: st
 
 
 @cache
-def _check_partition(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int]:
-    """Return why a partition cannot be drawn, or is too fine for BatchNorm; and a count of clients.
+def _draw(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int, int]:
+    """Draw a partition.
 
-    They have too few samples for the tests and the validation of their own that the setting asks
-    for; 0 if it does not ask for both.
+    Returns:
+        Why it cannot be drawn, or an empty text; the samples of the smallest client; the number of
+        clients with too few samples for the tests and the validation of their own that the setting
+        asks for, 0 if it does not ask for both.
     """
     from bench.data.splits import split
 
     dataset = read(setting.dataset, data_dir)
     if dataset is None:
-        return "unknown: the data are not here", 0
+        return "unknown: the data are not here", 0, 0
     try:
         drawn = split(setting, dataset.train_y, seed, dataset.train_groups)
     except UsageError as problem:
-        return f"NOT feasible: {problem}", 0
-    smallest = min(len(index) for index in drawn.clients)
-    if smallest < 2 and has_batchnorm(setting.model):
-        why = f"BatchNorm takes statistics over a batch, and a client has {smallest} sample"
-        return f"NOT feasible: {why}", 0
-    if not setting.local_validation_fraction:
-        return "", 0
-    return "", sum(len(index) == 0 for index in drawn.local_validations)
+        return f"NOT feasible: {problem}", 0, 0
+    smallest = min(map(len, drawn.clients))
+    lacking = 0
+    if setting.local_validation_fraction:
+        lacking = sum(len(index) == 0 for index in drawn.local_validations)
+    return "", smallest, lacking
 
 
 def _model_bytes(setting: Setting) -> int:

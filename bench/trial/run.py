@@ -278,8 +278,6 @@ class Run:
         facts = self._facts(status)
         assert simulation is not None, "open() comes before the rows"
         progress = simulation.progress
-        chance = self._chance
-        samples = self._test_samples
         self.complaint = progress.complaint
         tracked: dict[str, list[str]] = {}
         if status == "finished":
@@ -294,8 +292,8 @@ class Run:
             progress,
             facts,
             personal=simulation.personal,
-            chance=chance,
-            test_samples=samples,
+            chance=self._chance,
+            test_samples=self._test_samples,
         )
         for row, curve in rows:
             replaces = self.execution.force or row["run_key"] in of_other_data
