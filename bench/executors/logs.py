@@ -475,15 +475,14 @@ def _config(row: Mapping[str, Any]) -> Config:
 
 
 @contextmanager
-def logged(
-    names: Sequence[str], plan: Plan, to_do: Sequence[RunSpec], store: Store, offline: bool
-) -> Iterator[list[Observer]]:
+def logged(plan: Plan, to_do: Sequence[RunSpec], store: Store) -> Iterator[list[Observer]]:
     """Make the observers that `--log` asks for, and close them at the end.
 
     They write the stored rows that their tools lack. `to_do` are the plan's runs that are not
     stored. Raises EnvironmentProblem if a tool is not installed or cannot be used.
     """
-    writer = LogWriter(make_tools(names, store.out, offline), store.out)
+    options = plan.options
+    writer = LogWriter(make_tools(options.log, store.out, options.offline), store.out)
     try:
         # Keys of the sweep's rows that no run will make now; some may not be stored.
         pending = {run_spec.key for run_spec in to_do}

@@ -25,7 +25,7 @@ from bench.planning.run_spec import (
 )
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
-from search_spaces import SETTINGS, Setting, Value, crossed, setting_defaults, setting_fields
+from search_spaces import SETTINGS, Setting, Value, crossed, setting_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,18 +87,13 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 
     There are none if no run of the search is done.
     """
-    from leaderboards.confirmed import chosen
-    from leaderboards.selection import with_protocol
-
     searched = set()
     for algorithm, setting in _algorithms_and_settings(plan):
         searched.add((algorithm, plan.without_tuned(setting)))
     confirmed_at = tuned_at(plan)
-    own_runs = with_protocol(plan.of_own_versions(runs), plan.options.select_on)
-    winners = chosen(own_runs, plan.tuned, confirmed_at, plan.options.chosen_by, setting_defaults())
     run_specs: list[RunSpec] = []
     other_values = _values_at(plan)
-    for row in winners.to_dict("records"):
+    for row in plan.winners(plan.of_own_versions(runs), confirmed_at):
         tuned = setting_of(row["setting_json"])
         algorithm = trained_by(row["algorithm"], row["setting_json"])
         if (algorithm, plan.without_tuned(tuned)) not in searched:

@@ -74,16 +74,11 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     algorithms follows the choice of the one that it is built on, if that was asked for, so that
     neither gets more tries than others.
     """
-    from leaderboards.confirmed import chosen
-    from leaderboards.selection import with_protocol
-
-    runs = with_protocol(runs, plan.options.select_on)
     keys = set[str]()
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}
-    winners = chosen(runs[runs["run_key"].isin(keys)], plan.tuned, {}, plan.options.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
-    for row in winners.to_dict("records"):
+    for row in plan.winners(runs[runs["run_key"].isin(keys)], {}):
         setting = setting_of(row["setting_json"])
         best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
     run_specs: list[RunSpec] = []

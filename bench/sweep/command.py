@@ -75,7 +75,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         from bench.sweep.show import print_spaces
 
         shown = options if options.algo else replace(options, algo=("all",))
-        print_spaces(make_plan(completed(shown)), options.json, "dataset" in options.given)
+        print_spaces(make_plan(completed(shown)))
         return EXIT_OK
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
@@ -209,12 +209,12 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
     run_specs = missing_run_specs(plan, store)
     _announce(plan, run_specs, out)
     say(*other_data_notes(plan, out, data_hashes))
-    say(*track_notes(plan, run_specs, out, options.track))
+    say(*track_notes(plan, run_specs, out))
     logs: AbstractContextManager[list[Observer]] = nullcontext([])
     if options.log:
         from bench.executors.logs import logged
 
-        logs = logged(options.log, plan, run_specs, store, options.offline)
+        logs = logged(plan, run_specs, store)
     with logs as observers:
         if not (run_specs or plan.searches):
             return EXIT_OK

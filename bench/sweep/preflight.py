@@ -470,13 +470,12 @@ def _owners_of_auxiliary(
     return [name for name in names if wanted & entry(name).needs]
 
 
-def track_notes(
-    plan: Plan, run_specs: Sequence[RunSpec], out: Path, track: Sequence[str]
-) -> Iterator[str]:
+def track_notes(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> Iterator[str]:
     """Note what `--track` would add to a printed table and to stored runs.
 
     `run_specs`: the runs to do.
     """
+    track = plan.options.track
     quantities = {place.printed.quantity for place in plan.places}
     if "local" not in track and "local_accuracy" in quantities:
         yield "some printed numbers are of clients' own models, which only --track local measures"
