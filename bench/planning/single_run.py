@@ -13,7 +13,7 @@ from algorithms import ALGORITHMS, entry
 from algorithms.plugins import define, path_of
 from bench.errors import UsageError
 from bench.planning.given import find_algorithm
-from bench.planning.options import SweepOptions
+from bench.planning.options import EMBEDDED_DATASET, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
@@ -85,7 +85,7 @@ def plan_of_one(
             for name, value in mapping.items():
                 full_name = f"{algorithm}.{name}" if name in hyper_names else name
                 values[full_name] = (str(value),)
-    (dataset,) = values.pop("dataset", ("digits",))
+    (dataset,) = values.pop("dataset", (EMBEDDED_DATASET,))
     options = replace(
         options or SweepOptions(),
         algo=(algorithm,),

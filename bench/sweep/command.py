@@ -241,17 +241,22 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
         finally:
             display.close()
         _report_end(events, options)
-    if events.exit_status != EXIT_OK:
-        return events.exit_status
+    if events.exit_status == EXIT_OK:
+        _check_stored(plan, run_specs, out)
+    return events.exit_status
+
+
+def _check_stored(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> None:
+    """Raise EnvironmentProblem unless the runs that ended are in the result folder."""
     # Another machine may have trained on other data.
-    rest = replace(plan, options=replace(options, force=False), run_specs=tuple(run_specs))
+    options = replace(plan.options, force=False)
+    rest = replace(plan, options=options, run_specs=tuple(run_specs))
     vanished = missing_run_specs(rest, Store(out))
     if vanished:
         raise EnvironmentProblem(
             f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was "
             "deleted or changed meanwhile; the same command runs them again"
         )
-    return EXIT_OK
 
 
 def _data_hashes(plan: Plan, out: Path) -> dict[str, str]:

@@ -416,16 +416,16 @@ def unmet_needs(
     problems: list[UsageError] = []
     for name, setting, seed in cases:
         key = (split_like(setting), seed)
-        try:
-            if key not in smallest:
+        if key not in smallest:
+            try:
                 smallest[key] = _smallest_client(setting, seed, read)
-        except UsageError as error:
-            smallest[key] = _ENOUGH
-            owners = _owners_of_auxiliary(plan, names, setting, seed, read)
-            if not owners:
-                raise
-            needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
-            problems.append(error)
+            except UsageError as error:
+                smallest[key] = _ENOUGH
+                owners = _owners_of_auxiliary(plan, names, setting, seed, read)
+                if not owners:
+                    raise
+                needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
+                problems.append(error)
         too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
         normed = [model for model in setting.models if has_batchnorm(model)]
         if too_small and normed:

@@ -76,7 +76,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench.provenance import command_columns
-    from bench.trial.trial import Trial
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
@@ -108,6 +107,20 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         certified=bool(row["certified"]),
         provenance=command_columns(shell_command("bench.sweep", "reproduce", row["run_key"])),
     )
+    report = _train(run_spec, execution)
+    if report["status"] == "environment":
+        raise EnvironmentProblem(report["error"])
+    if report["status"] == "failed":
+        sys.stderr.write(f"failed: {report['error']}\n")
+        return EXIT_FAILED
+    rows = Store(into).runs(replicates=True)
+    return _compare(row, records(rows[rows.run_key == row["run_key"]].sort_values("finished"))[-1])
+
+
+def _train(run_spec: RunSpec, execution: Execution) -> dict[str, Any]:
+    """Train a run, with a line on stderr for each report; return the last report."""
+    from bench.trial.trial import Trial
+
     sys.stderr.write(f"{run_spec.label}: {counted(run_spec.setting.rounds, 'round')}\n")
     trial = Trial([run_spec], execution)
     report = trial.report()
@@ -118,13 +131,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             line += f": accuracy {100 * report['accuracy']:.2f} %"
         sys.stderr.write(f"{line}\n")
     trial.close()
-    if report["status"] == "environment":
-        raise EnvironmentProblem(report["error"])
-    if report["status"] == "failed":
-        sys.stderr.write(f"failed: {report['error']}\n")
-        return EXIT_FAILED
-    rows = Store(into).runs(replicates=True)
-    return _compare(row, records(rows[rows.run_key == row["run_key"]].sort_values("finished"))[-1])
+    return report
 
 
 def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:

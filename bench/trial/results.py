@@ -144,31 +144,32 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
 
     If clients have models of their own, all of a personal row are the client's.
     """
-    shared: Params = {}  # by all clients
-    if not suffix.endswith(FINETUNED):
-        shared = simulation.algorithm.evaluated(simulation.server)[suffix]
     personal = suffix in simulation.personal
+    finetuned = suffix.endswith(FINETUNED)
     models = simulation.models_of(suffix)
     clients = simulation.fed.num_clients
-    if suffix.endswith(FINETUNED):  # also of pooled data, which are those of one client
+    if finetuned:  # also of pooled data, which are those of one client
         clients = simulation.setting.training_clients
+    tensors: Params = {}
     if personal and simulation.setting.client_models:
-        of_clients: Params = {}
         for client in range(clients):
             net = simulation.net_of(suffix, client)
             (model,) = models([client])
             own = {**net.constants, **model}
             own |= {name: own[listed] for name, listed in net.tied.items()}
-            of_clients |= {f"{client}/{name}": value for name, value in own.items()}
-        return _arrays(of_clients)
+            tensors |= {f"{client}/{name}": value for name, value in own.items()}
+        return _arrays(tensors)
+    shared: Params = {}  # by all clients
+    if not finetuned:
+        shared = simulation.algorithm.evaluated(simulation.server)[suffix]
     if not personal and not shared:  # of pooled data: the one client's model is everyone's
         (shared,) = models([0])
     tensors = {**simulation.net.constants, **shared}
-    for client in range(clients if personal else 0):
-        (model,) = models([client])
-        for name, value in model.items():
-            if name not in shared:
-                tensors[f"{client}/{name}"] = value
+    if personal:
+        for client in range(clients):
+            (model,) = models([client])
+            own = {name: value for name, value in model.items() if name not in shared}
+            tensors |= {f"{client}/{name}": value for name, value in own.items()}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         keys = [key for key in tensors if key.rpartition("/")[2] == listed]
         tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}
