@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.given import distinct
 from bench.planning.plan import Plan
 from bench.planning.run_spec import (
@@ -155,7 +155,5 @@ def _values_at(plan: Plan) -> dict[str, tuple[Value, ...]]:
 
 def _targets(tuned: Setting, other_values: Mapping[str, tuple[Value, ...]]) -> list[Setting]:
     """List the settings in which the choice made in a tuned setting is confirmed."""
-    try:
+    with refusing_values(_PLACE):
         return [canonical(setting) for setting in crossed(tuned, **other_values)]
-    except ValueError as error:
-        raise UsageError(f"{error}{_PLACE}") from None

@@ -11,7 +11,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry
 from bench import data, models
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.given import distinct
 from bench.planning.options import SweepOptions, Texts
 from bench.terminal.words import text
@@ -108,10 +108,8 @@ def settings_of(
     if not base.validation_fraction and "validation_fraction" not in fields:
         extra["validation_fraction"] = VALIDATION_FRACTION
         origins["validation_fraction"] = "a sweep selects on validation, never on test"
-    try:
+    with refusing_values():
         settings = [_with_values(base, {**extra, **values}) for values in combinations(grids)]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     checked = [canonical(setting) for setting in settings]
     for name in grids:
         if not _any_kept(name, settings, checked):
