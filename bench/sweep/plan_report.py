@@ -87,9 +87,9 @@ def make_report(plan: Plan, execution: Execution) -> Report:
     sizes = [len(trial) for trial in trials]
     chosen = sum(search["runs_at_most"] for search in searches)
     at_once = min(concurrent, max(1, len(sizes) + chosen // seeds))
-    counts = {run_spec.key: 1 for run_spec in missing}
+    work = [(run_spec, 1) for run_spec in missing]
     for sample, search in zip(samples, searches, strict=True):
-        counts[sample.key] = search["runs_at_most"]
+        work.append((sample, search["runs_at_most"]))
     largest = max([*sizes, seeds] if searches else sizes, default=1)
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
     largest_model = max(map(_model_bytes, plan.settings), default=0)
@@ -104,7 +104,7 @@ def make_report(plan: Plan, execution: Execution) -> Report:
         "concurrent_trials": concurrent,  # that have room
         "trials_at_once": at_once,
     }
-    report |= _duration([*missing, *samples], counts, times, at_once)
+    report |= _duration(work, times, at_once)
     report |= {
         "memory_bytes_per_trial": max(memory, default=0.0),
         # Of new rows, and of the states of runs at work.
@@ -130,40 +130,37 @@ def make_report(plan: Plan, execution: Execution) -> Report:
 
 
 def _duration(
-    run_specs: Sequence[RunSpec],
-    counts: Mapping[str, int],
-    times: Mapping[str, Time],
-    at_once: int,
+    work: Sequence[tuple[RunSpec, int]], times: Mapping[str, Time], at_once: int
 ) -> Report:
     """Describe the time of a whole sweep, which takes as long as its longest run at least.
 
     Args:
-        run_specs: the runs to do, and one of each search.
-        counts: run key -> number of such runs.
+        work: the runs to do, and one of each search, with the number of such runs.
         times: run key -> time of one.
         at_once: trials that run side by side.
     """
-    known = [run_spec.key for run_spec in run_specs if times[run_spec.key].known]
+    known: list[tuple[int, Time]] = []
+    unknown = set()
+    for run_spec, count in work:
+        if count and times[run_spec.key].known:
+            known.append((count, times[run_spec.key]))
+        elif count:
+            unknown.add(run_spec.setting.client_models or run_spec.setting.model)
     totals = {}
     for which in ("low", "middle", "high"):
         total = 0.0
         longest = 0.0
-        for key in known:
-            seconds = getattr(times[key], which)
-            total += counts[key] * seconds
-            if counts[key]:
-                longest = max(longest, seconds)
+        for count, time in known:
+            seconds = getattr(time, which)
+            total += count * seconds
+            longest = max(longest, seconds)
         totals[which] = max(total / at_once, longest)
-    unknown = set()
-    for run_spec in run_specs:
-        if counts[run_spec.key] and not times[run_spec.key].known:
-            unknown.add(run_spec.setting.client_models or run_spec.setting.model)
     return {
         "seconds": None if unknown else totals["middle"],
         "seconds_at_least": totals["low"],  # of the runs whose time is known
         "seconds_at_most": None if unknown else totals["high"],
         # In part, by a measurement of this machine.
-        "estimated": any(times[key].estimated for key in known),
+        "estimated": any(times[run_spec.key].estimated for run_spec, _ in work),
         "models_without_rate": sorted(unknown),  # of runs whose time is unknown
     }
 

@@ -557,10 +557,10 @@ def check_start(plan: Plan, out: Path) -> None:
 def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
     """Find the row of the run whose model `start`, a run key or its beginning, names."""
     from bench.compare.filters import run_of_key
+    from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
-    found = run_of_key(Folders([out]).runs(), start, [out])
-    row = {str(name): value for name, value in found.iloc[0].items()}
+    (row,) = records(run_of_key(Folders([out]).runs(), start, [out]))
     path = artifacts.path_of(out, row["run_key"], "safetensors")
     if not is_regular(path):
         raise UsageError(

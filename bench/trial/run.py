@@ -235,12 +235,12 @@ class Run:
     def _build(self) -> None:
         run_spec = self.run_spec
         execution = self.execution
-        directory = Path(execution.data_dir) if execution.data_dir else None
-        dataset = data.load(run_spec.setting.dataset, directory, execution.offline)
+        folder = execution.data_dir
+        dataset = data.load(run_spec.setting.dataset, folder, execution.offline)
         for model in run_spec.setting.models:
-            weights.provide(model, directory, execution.offline)
+            weights.provide(model, folder, execution.offline)
         shares = split(run_spec.setting, dataset.train_y, run_spec.seed, dataset.train_groups)
-        load = partial(data.load, folder=directory, offline=execution.offline)
+        load = partial(data.load, folder=folder, offline=execution.offline)
         public = public_set(run_spec.setting, run_spec.seed, load)
         self._split_hash = shares.hash
         if public is not None:
