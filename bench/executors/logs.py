@@ -351,10 +351,9 @@ class LogWriter(Observer):
         Rows without a curve are left out.
         """
         written = {name: _lines_of(file) for name, file in self._files.items()}
-        runs = store.runs()
-        of_keys = runs["run_key"].isin([*keys])
+        runs = store.runs(keys=keys)
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
-        for row in records(runs[of_keys & runs["status"].isin(WHOLE)]):
+        for row in records(runs[runs["status"].isin(WHOLE)]):
             names = []
             for name, tool in self.tools.items():
                 line = _written_line(tool, row["run_key"], row["status"])

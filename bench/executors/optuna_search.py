@@ -67,9 +67,13 @@ class PastTries:
             count *= len(getattr(distribution, "choices", ())) or math.inf
         return count
 
+    def possible(self, wanted: int) -> int:
+        """Count the configurations that the search can propose, `wanted` at most."""
+        return int(min(wanted, self.size))
+
     def remaining(self, wanted: int) -> int:
-        """Count the configurations still to try: possible, and not known, of those `wanted`."""
-        return int(max(0, min(wanted, self.size) - len(self.known)))
+        """Count the configurations still to try: possible ones that are not known."""
+        return max(0, self.possible(wanted) - len(self.known))
 
 
 def distributions(search: Search) -> dict[str, Any]:
@@ -151,8 +155,10 @@ def encode(
             return None
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
-        names = name.split(",")
-        value = values[name] if len(names) == 1 else json.dumps([values[part] for part in names])
+        if name in values:
+            value = values[name]
+        else:  # of several names
+            value = json.dumps([values[part] for part in name.split(",")])
         if hasattr(distribution, "choices"):
             possible = value in distribution.choices
         else:
@@ -235,15 +241,18 @@ def past_tries(
         saved = {}
         for key, run in states.items():
             if run["algorithm"] == search.algorithm and search.covers(run["setting_json"]):
-                saved[key] = run
+                saved[key] = (run["hp_json"], run["setting_json"])
         _fill(past, plan, rows, saved)
     return pasts
 
 
 def _fill(
-    past: PastTries, plan: Plan, rows: Mapping[str, Any], saved: Mapping[str, Mapping[str, str]]
+    past: PastTries, plan: Plan, rows: Mapping[str, Any], saved: Mapping[str, tuple[str, str]]
 ) -> None:
-    """Add the configurations of a search's stored rows and saved states, both by run key."""
+    """Add the configurations of a search's stored rows and saved states, both by run key.
+
+    A saved state has its `hp_json` and `setting_json`.
+    """
     search = past.search
     options = plan.options
     samples = selected_on(search.setting.as_dict(), options.select_on)
@@ -252,8 +261,9 @@ def _fill(
     statuses = {key: row.status for key, row in rows.items()}
     begun = {key for key, status in statuses.items() if status == "failed"}
     begun |= {key for key in saved if statuses.get(key, "stopped") == "stopped"}
-    texts = {(row.hp_json, row.setting_json) for row in rows.values()}
-    texts |= {(run["hp_json"], run["setting_json"]) for run in saved.values()}
+    texts = {*saved.values()}
+    for row in rows.values():
+        texts.add((row.hp_json, row.setting_json))
     for chosen in _distinct(past, texts):
         keys = [run_spec.key for run_spec in chosen_run_specs(search, chosen, options.seeds)]
         if all(statuses.get(key) in needless for key in keys):

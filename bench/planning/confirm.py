@@ -149,7 +149,8 @@ def _values_at(plan: Plan) -> dict[str, tuple[Value, ...]]:
             raise UsageError(
                 f"--confirm-at {name}=...: {name} {why}; take another field, such as participation"
             )
-        values[name] = distinct(name, texts, str(fields[name].type), _PLACE).values
+        kind = str(fields[name].type)
+        values[name] = distinct(name, texts, kind, _PLACE).values
     return values
 
 

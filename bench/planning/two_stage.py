@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from algorithms import Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import check_values, keeps_relations, unsatisfiable
+from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
 from bench.planning.search import Search, TwoStages, run_specs_of
@@ -78,17 +79,16 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}
     best: dict[tuple[str, Setting], float] = {}
-    for row in plan.winners(runs[runs["run_key"].isin(keys)], {}):
+    own_runs = runs[runs["run_key"].isin(keys)]
+    for row in plan.winners(own_runs, {}):
         setting = setting_of(row["setting_json"])
         best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
     run_specs: list[RunSpec] = []
     for stages in planned(plan):
-        search = stages.search
-        place = (_leader(plan, search.algorithm), plan.without_tuned(search.setting))
-        if place in best:
-            run_specs += _second_run_specs(
-                stages, best[place], plan.options.budget, plan.options.seeds
-            )
+        leader = _leader(plan, stages.search.algorithm)
+        rate = best.get((leader, plan.without_tuned(stages.search.setting)))
+        if rate is not None:
+            run_specs += _second_run_specs(stages, rate, plan.options)
     return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=(), confirming=())
 
 
@@ -125,17 +125,17 @@ def _distance(search: Search, values: Mapping[str, Value]) -> int:
     return distance
 
 
-def _second_run_specs(stages: TwoStages, best: float, budget: int, seeds: int) -> Iterator[RunSpec]:
+def _second_run_specs(stages: TwoStages, best: float, options: SweepOptions) -> Iterator[RunSpec]:
     """Yield the runs of other own values at the best rate.
 
     If those are too few, runs of rates near it follow.
     """
-    count = budget - len(stages.rates)
+    count = options.budget - len(stages.rates)
     others = stages.own[1 : 1 + count]
     for values in others:
-        yield from _at_rate(stages, best, values, seeds)
+        yield from _at_rate(stages, best, values, options.seeds)
     for rate in islice(rates_around(best, stages.rates), count - len(others)):
-        yield from _at_rate(stages, rate, stages.own[0], seeds)
+        yield from _at_rate(stages, rate, stages.own[0], options.seeds)
 
 
 def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:

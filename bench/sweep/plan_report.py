@@ -289,7 +289,8 @@ def _search_reports(
     seeds = plan.options.seeds
     wanted = plan.options.configurations
     searches = []
-    for past, time in zip(past_tries(plan, str(out), data_hashes), times, strict=True):
+    pasts = past_tries(plan, str(out), data_hashes)
+    for past, time in zip(pasts, times, strict=True):
         search = past.search
         space = {}
         for name, values in search.tuned.items():
@@ -306,7 +307,7 @@ def _search_reports(
                 "relations": list(search.where),
                 "source": search.source,
                 # Stored ones included.
-                "configurations": int(min(wanted, past.size)),
+                "configurations": past.possible(wanted),
                 "runs_at_most": seeds * past.remaining(wanted),  # still to do
                 "partition": _partition_status(search, range(seeds), plan.options.data_dir),
                 "seconds_per_run_at_most": time.high if time.known else None,

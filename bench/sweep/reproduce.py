@@ -113,8 +113,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     if report["status"] == "failed":
         sys.stderr.write(f"failed: {report['error']}\n")
         return EXIT_FAILED
-    rows = Store(into).runs(replicates=True)
-    return _compare(row, records(rows[rows.run_key == row["run_key"]].sort_values("finished"))[-1])
+    rows = Store(into).runs(replicates=True, keys=[row["run_key"]])
+    return _compare(row, records(rows.sort_values("finished"))[-1])
 
 
 def _train(run_spec: RunSpec, execution: Execution) -> dict[str, Any]:
