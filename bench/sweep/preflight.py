@@ -25,7 +25,7 @@ from bench.errors import EnvironmentProblem, Unfit, UsageError
 from bench.execution import Execution
 from bench.executors.factories import make_sampler, make_scheduler
 from bench.executors.runner import import_executor
-from bench.executors.trials import Trials, count_other_data
+from bench.executors.trials import Trials, count_stored
 from bench.machine import (
     UNPACKED_SHARE,
     cpu_count,
@@ -42,6 +42,7 @@ from bench.planning.search import Search
 from bench.planning.settings import NEEDED_BY
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder, seeds_in_words
+from leaderboards import Store
 from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
@@ -498,8 +499,9 @@ def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> I
 
     `data_hashes`: data set -> hash of the data at hand.
     """
+    of_all_data = count_stored(plan, Store(out))
     for name, digest in data_hashes.items():
-        count = count_other_data(plan, out, {name: digest})
+        count = of_all_data - count_stored(plan, Store(out, {name: digest}))
         if count:
             runs = counted(count, "stored run")
             yield f"{runs} not reused: trained on another copy of {name} than the one here"
