@@ -5,7 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -112,16 +112,11 @@ def settings_of(
         settings = [_with_values(base, {**extra, **values}) for values in combinations(grids)]
     checked = [canonical(setting) for setting in settings]
     for name in grids:
-        if not _any_kept(name, settings, checked):
+        pairs = zip(settings, checked, strict=True)
+        if not any(getattr(before, name) == getattr(after, name) for before, after in pairs):
             value = text(getattr(checked[0], name)) or "its default"
             notes.append(f"{name} has no effect with the other settings: it is left at {value}")
     return list(dict.fromkeys(checked)), origins
-
-
-def _any_kept(name: str, settings: Sequence[Setting], checked: Sequence[Setting]) -> bool:
-    """Tell whether any setting has the same value of a field once it is checked."""
-    pairs = zip(settings, checked, strict=True)
-    return any(getattr(before, name) == getattr(after, name) for before, after in pairs)
 
 
 def _with_values(base: Setting, values: Mapping[str, Any]) -> Setting:

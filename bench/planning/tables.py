@@ -97,17 +97,14 @@ def counterparts_of(place: TablePlace) -> list[Counterpart]:
         values = setting | dict(run_spec.hyperparameters)
         tried = [f"{name}={values[name]}" for name in place.tried]
         hp_json = str(run_spec.named_by["hp_json"])
-        for row in _rows_of(run_spec):
+        # Further rows are the run's own, if its first row is not another algorithm's.
+        rows = run_spec.row_names
+        own = rows.values() if rows[""] == run_spec.algorithm else [run_spec.algorithm]
+        for row in own:
             further = [] if row == run_spec.algorithm else [row]
             label = " ".join([*tried, *further])
             counterparts.append(Counterpart(place.printed, row, hp_json, setting, label))
     return counterparts
-
-
-def _rows_of(run_spec: RunSpec) -> list[str]:
-    """Return a run's own row, and all others if its own is the first, not another algorithm's."""
-    rows = run_spec.row_names
-    return list(rows.values()) if rows[""] == run_spec.algorithm else [run_spec.algorithm]
 
 
 def places_of(paper: str, name: str) -> list[TablePlace]:

@@ -64,7 +64,9 @@ def rows_of(
         results = numbers_of(curve_of(curve))
         final = results["final_accuracy"]
         reference = row_entry(run_spec.algorithm, suffix).reference
-        for_itself = suffix in personal and _judged_on_clients(run_spec, suffix)
+        # A personal row may be meant for clients' own samples, not for the test set.
+        own_samples = suffix.endswith(FINETUNED) or _selected_on(run_spec) == CLIENTS
+        for_itself = suffix in personal and own_samples
         diverged = progress.diverged
         # A client that has one class and nobody to learn from may guess without having diverged,
         # and so may a model for one client alone.
@@ -79,9 +81,8 @@ def rows_of(
     return rows
 
 
-def _judged_on_clients(run_spec: RunSpec, suffix: str) -> bool:
-    """Return whether a personal row is meant for clients' own samples, not for the test set."""
-    return suffix.endswith(FINETUNED) or selected_on(run_spec.setting.as_dict()) == CLIENTS
+def _selected_on(run_spec: RunSpec) -> str:
+    return selected_on(run_spec.setting.as_dict())
 
 
 def failed_rows(run_spec: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -96,7 +97,7 @@ def _common(run_spec: RunSpec, suffix: str) -> dict[str, Any]:
         **identity_columns(*run_spec.identity(row_entry(run_spec.algorithm, suffix))),
         "paper": run_spec.paper,
         "shortened": run_spec.shortened,
-        "selected_on": selected_on(run_spec.setting.as_dict()),
+        "selected_on": _selected_on(run_spec),
         "schema_version": SCHEMA_VERSION,
     }
 
