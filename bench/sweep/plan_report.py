@@ -454,31 +454,22 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     """Print the setting, hyper-parameters, configurations, and searches."""
     from rich.table import Table
 
-    table = Table("setting", "value", "from")
-    for setting_row in _setting_rows(plan):
-        table.add_row(*setting_row)
-    out.print(table)
-    table = Table("algorithm", "hyper-parameter", "value", "default")
-    for row in _hyperparameter_rows(plan):
-        table.add_row(*row)
-    if table.rows:
-        out.print(table)
-    table = Table("configuration", "seeds", "to do", "partition", "time a run")
-    for trial in report["trials"]:
-        table.add_row(
-            trial["name"],
-            str(len(trial["run_keys"])),
-            str(trial["to_do"]),
-            trial["partition"],
-            _time_of_run(trial) if trial["to_do"] else "stored",
-        )
-    if table.rows:
-        out.print(table)
-    if report["searches"]:
-        _print_searches(out, plan, report["searches"])
+    columns = ("configuration", "seeds", "to do", "partition", "time a run")
+    searched = ("source", "configurations", "runs to do, at most", "partition", "time a run, about")
+    for headings, rows in (
+        (("setting", "value", "from"), _setting_rows(plan)),
+        (("algorithm", "hyper-parameter", "value", "default"), _hyperparameter_rows(plan)),
+        (columns, _configuration_rows(report["trials"])),
+        (("chosen by Optuna", "space", *searched), _search_rows(plan, report["searches"])),
+    ):
+        table = Table(*headings)
+        for row in rows:
+            table.add_row(*row)
+        if table.rows:
+            out.print(table)
 
 
-def _setting_rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
+def _setting_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield each field of the setting with its values and their origin."""
     preset = f"preset {plan.paper}" if plan.paper else "default"
     names: dict[str, None] = {}
@@ -495,7 +486,7 @@ def _setting_rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
         yield name, ", ".join(values), plan.origins.get(name, preset)
 
 
-def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
+def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield algorithm and hyper-parameter with all values, and its default if that is another."""
     values: dict[tuple[str, str], dict[str, None]] = {}
     for run_spec in plan.run_specs:
@@ -507,34 +498,28 @@ def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
         yield algorithm, name, ", ".join(texts), other
 
 
-def _time_of_run(trial: Report) -> str:
-    """Format the range of a run's time."""
-    low = trial["seconds_per_run_at_least"]
-    high = trial["seconds_per_run_at_most"]
-    return "unknown" if low is None or high is None else span(low, high)
+def _configuration_rows(trials: Sequence[Report]) -> Iterator[tuple[str, ...]]:
+    """Yield each configuration with its seeds, its runs to do, and their time."""
+    for trial in trials:
+        low = trial["seconds_per_run_at_least"]
+        high = trial["seconds_per_run_at_most"]
+        time = "stored"
+        if trial["to_do"]:
+            time = "unknown" if low is None or high is None else span(low, high)
+        seeds = str(len(trial["run_keys"]))
+        yield trial["name"], seeds, str(trial["to_do"]), trial["partition"], time
 
 
-def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> None:
-    """Print the spaces that Optuna chooses from, and how many runs each adds at most."""
-    from rich.table import Table
-
+def _search_rows(plan: Plan, searches: Sequence[Report]) -> Iterator[tuple[str, ...]]:
+    """Yield the spaces that Optuna chooses from, and how many runs each adds at most."""
     samples = [_sample_run(search) for search in plan.searches]
     varied = varied_names(samples)
-    headings = (
-        "space",
-        "source",
-        "configurations",
-        "runs to do, at most",
-        "partition",
-        "time a run, about",
-    )
-    table = Table("chosen by Optuna", *headings)
     for sample, facts in zip(samples, searches, strict=True):
         fields = Varied(varied[sample.algorithm].fields, ())
         name = trial_name([sample], {sample.algorithm: fields})
         space = [f"{name} in {values}" for name, values in facts["space"].items()]
         seconds = facts["seconds_per_run_at_most"]
-        table.add_row(
+        yield (
             name.removesuffix(" seed 0"),
             "\n".join([*space, *facts["relations"]]),
             facts["source"],
@@ -543,7 +528,6 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
             facts["partition"],
             "unknown" if seconds is None else duration(seconds),
         )
-    out.print(table)
 
 
 def _cost_line(report: Report) -> str:
