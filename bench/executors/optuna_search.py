@@ -45,6 +45,7 @@ class PastTries:
     """The results of earlier commands of a search.
 
     Args:
+        search: whose they are.
         known: (Optuna's values, objective) of configurations that have all their seeds.
         begun: Optuna's values of configurations with a saved run that can go on, or with a failed
             run.
@@ -62,9 +63,11 @@ class PastTries:
     @property
     def size(self) -> float:
         """The number of configurations that the search can propose; infinite with an interval."""
-        count = 1.0
+        count = 1
         for distribution in self.space.values():
-            count *= len(getattr(distribution, "choices", ())) or math.inf
+            if not hasattr(distribution, "choices"):
+                return math.inf
+            count *= len(distribution.choices)
         return count
 
     def possible(self, wanted: int) -> int:
