@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 Layer = Callable[..., Tensor]
@@ -56,7 +57,8 @@ class _OfAllClients(torch.autograd.Function):
     """A layer of images (B, C, ...), which under `vmap` computes those of all n clients at once.
 
     Its first arguments are `alone(x, *values)`, the layer of one client, and
-    `together(x, clients, *values)` on x (B, n, C, ...) and values (n * C), numbers of channels.
+    `together(x, clients, *values)` on x (B, n, C, ...) and values (n * C), numbers of channels. It
+    has no derivative of its own: `vmap` calls `together`, whose operations have theirs.
     """
 
     @staticmethod
@@ -65,8 +67,7 @@ class _OfAllClients(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.alone, _, *operands = inputs
-        ctx.save_for_backward(*operands)
+        """Keep nothing."""
 
     @staticmethod
     def vmap(
@@ -93,25 +94,15 @@ class _OfAllClients(torch.autograd.Function):
                 flat.append(value.movedim(axis, 0).flatten())
         return together(x, clients, *flat), 1
 
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        """Differentiate the layer of one client, for a hook that differentiates within a stack."""
-        operands = ctx.saved_tensors
-        given = [operand for operand in operands if operand is not None]
-
-        def of_given(*given: Tensor) -> Tensor:
-            waiting = iter(given)
-            values = [None if operand is None else next(waiting) for operand in operands]
-            result: Tensor = ctx.alone(*values)
-            return result
-
-        pull = torch.func.vjp(of_given, *given)[1]
-        found = iter(pull(slope))
-        slopes = [None if operand is None else next(found) for operand in operands]
-        return (None, None, *slopes)
-
 
 def _of_all_clients(alone: Layer, together: Layer, x: Tensor, *values: Tensor | None) -> Tensor:
+    """Apply the layer to all clients at once if that is what comes next.
+
+    A hook that differentiates within a stack has its derivative to take first.
+    """
+    innermost = peek_interpreter_stack()
+    if innermost is None or innermost.key() != TransformType.Vmap:
+        return alone(x, *values)
     result: Tensor = _OfAllClients.apply(alone, together, x, *values)
     return result
 
@@ -129,7 +120,7 @@ def group_norm(
         x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int = num_groups
     ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):  # which would compute float32
-            return torch.group_norm(x, groups, weight, bias, eps)
+            return F.group_norm(x, groups, weight, bias, eps)
 
     def together(x: Tensor, clients: int, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         normed = alone(x.flatten(1, 2), weight, bias, groups=clients * num_groups)

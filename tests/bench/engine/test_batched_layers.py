@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from conftest import largest_gap, trained
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import grad, jvp, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.engine.stacked.layers import BatchedLayers
@@ -105,15 +106,44 @@ def normed(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
     return F.relu(F.group_norm(F.conv2d(x, weight, bias), 2, scale, scale), inplace=True)
 
 
-def test_a_hook_may_differentiate_within_a_stack() -> None:
+def by_grad(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    slopes: Tensor = grad(lambda given: torch.tanh(function(given)).square().sum())(x)
+    return slopes
+
+
+def by_vjp(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    values, pull = vjp(function, x)
+    slopes: Tensor = pull(torch.tanh(values))[0]
+    return slopes
+
+
+def by_jvp(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    change: Tensor = jvp(function, (x,), (torch.sin(x),))[1]
+    return change
+
+
+def by_both(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The product of a second derivative and a direction."""
+    change: Tensor = jvp(partial(by_grad, function), (x,), (torch.sin(x),))[1]
+    return change
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # in torch's own jvp
+@pytest.mark.parametrize("differentiated", [by_grad, by_vjp, by_jvp, by_both])
+def test_a_hook_may_differentiate_within_a_stack(differentiated: Callable[..., Tensor]) -> None:
     """As FedKF trains generators in its `before_step`."""
 
     def slopes(x: Tensor, *params: Tensor) -> Tensor:
-        inner: Tensor = grad(lambda given: torch.tanh(normed(given, *params)).square().sum())(x)
-        return inner
+        return differentiated(lambda given: F.max_pool2d(normed(given, *params), 2), x)
 
     params = [drawn(CLIENTS, 4, 3, 3, 3), drawn(CLIENTS, 4), drawn(CLIENTS, 4) + 1]
-    check(slopes, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
+    check(slopes, drawn(CLIENTS, 2, 3, 6, 6), *params, tolerance=1e-8)
+
+
+def test_a_norm_of_single_values_is_refused_as_by_torch() -> None:
+    x = drawn(CLIENTS, 1, 4, 1, 1)
+    with BatchedLayers(), pytest.raises(ValueError, match="more than 1 value per channel"):
+        vmap(lambda x: F.group_norm(x, 4))(x)
 
 
 class Copies(TorchDispatchMode):
