@@ -42,20 +42,9 @@ def make_row(
     Its validation accuracy is the same by both rules of selection, unless a column says otherwise.
     """
     fields = Setting(**({"validation_fraction": 0.1} | (setting or {}))).as_dict()
-    accuracies = dict.fromkeys(
-        (
-            "best_accuracy",
-            "final_accuracy",
-            "selected_accuracy",
-            "best_val_accuracy",
-            "mean_last10_accuracy",
-        ),
-        0.5,
-    )
     row = {
         **identity_columns(algorithm, version, hyperparameters or {}, fields, seed),
-        **{number.name: None for number in NUMBERS.values() if number.optional},
-        **accuracies,
+        **{number.name: None if number.optional else 0.5 for number in NUMBERS.values()},
         "mean_last10_val_accuracy": columns.get("best_val_accuracy", 0.5),
         "ema_accuracy": 0.5,
         "best_round": 90,

@@ -69,7 +69,7 @@ def tries(
     seen: set[tuple[Value, ...]] = set()
     for lr in learning_rates(search.setting, rates, count):
         drawn = []
-        for values in draws(search, generator):
+        for values in draws(algorithm, search, generator):
             if (lr, *values.values()) not in seen:
                 drawn.append(values)
         if not drawn:  # the draws missed what is left, if anything is
@@ -124,10 +124,22 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
     return list(rates)
 
 
-def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
-    """Draw `TRIES` times from a space; yield the draws that satisfy its relations, also repeats."""
+def draws(
+    algorithm: Entry, search: Search, generator: random.Random
+) -> Iterator[dict[str, Value]]:
+    """Draw `TRIES` times from a space; yield the draws that satisfy its relations, also repeats.
+
+    An optional hyper-parameter that stays at its default is not drawn: it joined the algorithm
+    later, and would change what was drawn of the others before.
+    """
+    drawn = dict(search.values)
+    constant: dict[str, Value] = {}
+    for parameter in algorithm.fields:
+        if parameter.optional and drawn[parameter.name] == Grid(parameter.default):
+            del drawn[parameter.name]
+            constant[parameter.name] = parameter.default
     for _ in range(TRIES):
-        values = {name: choices.draw(generator) for name, choices in search.values.items()}
+        values = {name: choices.draw(generator) for name, choices in drawn.items()} | constant
         if keeps_relations(search, values):
             yield values
 
@@ -146,7 +158,7 @@ def _draw_distinct(algorithm: Entry, search: Search, count: int) -> list[dict[st
     generator = random.Random(f"fedkd-bench random search {algorithm.name}")
     drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
     for _ in range(count):
-        for candidate in draws(search, generator):
+        for candidate in draws(algorithm, search, generator):
             drawn[tuple(candidate.values())] = candidate
             if len(drawn) == count:
                 return list(drawn.values())

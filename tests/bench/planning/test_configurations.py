@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT
 from rows import CURVE, make_row
 
 from algorithms import entry
@@ -22,6 +24,7 @@ from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import setting_identity
+from bench.sweep.command import main as sweep
 from leaderboards import Store, canonical_json
 from search_spaces import SETTINGS, SPACES, Grid, Range
 
@@ -246,3 +249,16 @@ def test_tables_over_tuned_fields_select_on_validation(
         '{"lr":0.01}',
         "3",
     )
+
+
+def test_the_reference_board_has_every_run_that_its_command_plans(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A hyper-parameter that joins an algorithm changes nothing that was drawn before."""
+    board = ROOT / "leaderboards" / "reference"
+    words = ["--config", str(ROOT / "docs" / "reference.toml"), "--out", str(board)]
+    assert sweep([*words, "--dry-run", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    planned = report["trials"]
+    assert len(planned) == 396
+    assert [trial["name"] for trial in planned if trial["to_do"]] == []
