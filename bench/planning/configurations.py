@@ -124,9 +124,7 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
     return list(rates)
 
 
-def draws(
-    algorithm: Entry, search: Search, generator: random.Random
-) -> Iterator[dict[str, Value]]:
+def draws(algorithm: Entry, search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
     """Draw `TRIES` times from a space; yield the draws that satisfy its relations, also repeats.
 
     An optional hyper-parameter that stays at its default is not drawn: it joined the algorithm
