@@ -6,7 +6,8 @@ import errno
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,6 +58,15 @@ def advice_on(error: OSError) -> str:
 
 class UsageError(ValueError):
     """A wrong request: an unknown name, a bad value, an impossible combination (exit 2)."""
+
+
+@contextmanager
+def refusing_values(place: str = "") -> Iterator[None]:
+    """Raise a ValueError of the context as a UsageError, with `place`, the value's origin."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{error}{place}") from None
 
 
 class Unfit(UsageError):

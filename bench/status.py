@@ -6,24 +6,25 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import data
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import default_out
-from bench.planning.confirm import confirmation, stand_ins
+from bench.planning.confirm import confirmation
 from bench.planning.options import SweepOptions
-from bench.planning.run_spec import RunSpec, trial_name, varied_names
+from bench.planning.run_spec import trial_name, varied_names
 from bench.planning.two_stage import second_stage
 from bench.state_files import FOLDER, KEY, STATE_VERSION, saved_runs
 from bench.stored.results import Named, named_runs
+from bench.sweep.command import prepare
 from bench.sweep.parser import parse
-from bench.sweep.preflight import completed, fitting_plan
 from bench.terminal.console import Parser, console, exit_status, print_json
 from bench.terminal.words import KEY_SHOWN, OUT, checked_path, counted, flag, run_keys
 from leaderboards import Store
+from leaderboards.rows.frames import records
 from leaderboards.shell_text import shell_command
 
 PROG = "python -m bench.status"
@@ -33,6 +34,7 @@ With --algo and the other options of bench.sweep: the runs of that command, also
 missing. With --confirm or --tuning two-stage: also the runs of the configurations chosen so far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run without a problem
+_MISSING = {"status": "missing"}  # in place of a row that is not stored
 # Part of an error that differs between failures that are alike.
 _PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")
 _REASONS = 5  # at most that many are printed
@@ -112,32 +114,27 @@ def _status(argv: Sequence[str]) -> None:
 
 
 def _plan_rows(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
-    plan = fitting_plan(completed(options))
+    plan = prepare(options)
     store = Store(out, data.hashes(plan.datasets, options.data_dir))
-    later: list[RunSpec] = []
-    if plan.options.confirm:
-        stand_ins(plan)
-    if plan.stages and store.status():
-        later += second_stage(plan, store.runs()).run_specs
-    if plan.options.confirm and store.status():
-        later += confirmation(plan, store.runs()).run_specs
-    plan = replace(plan, run_specs=(*plan.run_specs, *later))
-    statuses = store.status()
-    varied = varied_names(plan.run_specs)
+    run_specs = [*plan.run_specs]
+    stored: Sequence[Mapping[str, Any]] = []
+    if store.begun:
+        runs = store.runs()
+        stored = records(runs)
+        if plan.stages and stored:
+            run_specs += second_stage(plan, runs).run_specs
+        if options.confirm and stored:
+            run_specs += confirmation(plan, runs).run_specs
+    row_of_key = {row["run_key"]: row for row in stored}
+    varied = varied_names(run_specs)
     states = _under_way(out)
-    stored = _stored_rows(store)
-    reasons = {}
-    for row in stored:
-        reason = _reason(row)
-        if reason != _SOUND:
-            reasons[row["run_key"]] = reason
     rows = []
-    for run_spec in plan.run_specs:
-        keys = run_spec.rows.values()
-        status = _status_of({statuses.get(key, "missing") for key in keys})
+    for run_spec in run_specs:
+        own_rows = [row_of_key.get(key, _MISSING) for key in run_spec.rows.values()]
+        status = _status_of({row["status"] for row in own_rows})
+        reasons = [reason for reason in map(_reason, own_rows) if reason != _SOUND]
+        reason = reasons[0] if reasons else _SOUND
         names = {"run_key": run_spec.key, "run": trial_name([run_spec], varied)}
-        own_reasons = [reasons[key] for key in keys if key in reasons]
-        reason = own_reasons[0] if own_reasons else _SOUND
         rows.append(names | states.standing(run_spec.key, status) | reason)
     searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
     planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
@@ -163,7 +160,8 @@ def _folder_rows(out: Path) -> list[dict[str, Any]]:
 
     States without a name come last.
     """
-    stored = _stored_rows(Store(out))
+    store = Store(out)
+    stored = records(store.runs()) if store.begun else []
     states = _under_way(out)
     without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
     named = []
@@ -230,15 +228,6 @@ def _is_claimed(file: Path) -> bool:
         return True
     except (OSError, NotImplementedError):  # a read-only folder
         return False
-
-
-def _stored_rows(store: Store) -> Sequence[Mapping[str, Any]]:
-    """Read the rows of a folder; pandas is not imported for an empty one."""
-    if not store.status():
-        return []
-    from leaderboards.rows.frames import records
-
-    return records(store.runs())
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:

@@ -33,7 +33,7 @@ from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from leaderboards import NUMBERS, Store, StoreError, identity_columns
+from leaderboards import Store, StoreError, identity_columns
 from leaderboards.rows.files import append_line, part_of, read_regular
 from leaderboards.rows.frames import records
 
@@ -299,11 +299,11 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A growing curve: the handles of the tools that have begun it, test accuracies, last round."""
+    """A growing curve: the handles of the tools that have begun it, best accuracy, last round."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
-    accuracy: dict[int, float] = field(default_factory=dict)
+    best: float = math.nan
     last: int = -1
 
     @property
@@ -351,13 +351,13 @@ class LogWriter(Observer):
         Rows without a curve are left out.
         """
         written = {name: _lines_of(file) for name, file in self._files.items()}
-        runs = store.runs()
+        runs = store.runs(keys=keys)
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
-        for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
+        for row in records(runs[runs["status"].isin(WHOLE)]):
             names = []
             for name, tool in self.tools.items():
                 line = _written_line(tool, row["run_key"], row["status"])
-                if line not in written.get(name, ()):
+                if line not in written[name]:
                     names.append(name)
             if names:
                 lacking[row["run_key"]] = row, names
@@ -386,16 +386,17 @@ class LogWriter(Observer):
     ) -> None:
         for run_spec in run_specs:
             for suffix, key in run_spec.rows.items():
-                if curves.get(key):
-                    if key in self._curves and min(curves[key])[0] <= self._curves[key].last:
-                        # A worker died: another reports the run from its first round.
-                        self._end(key, "interrupted")
-                    if key not in self._curves:
-                        row = identity_columns(
-                            *run_spec.identity(row_entry(run_spec.algorithm, suffix))
-                        )
-                        self._curves[key] = _Curve(_config({**row, "paper": run_spec.paper}))
-                    self._add(self._curves[key], curves[key], list(self.tools))
+                points = curves.get(key)
+                if not points:
+                    continue
+                if key in self._curves and min(points)[0] <= self._curves[key].last:
+                    # A worker died: another reports the run from its first round.
+                    self._end(key, "interrupted")
+                if key not in self._curves:
+                    identity = run_spec.identity(row_entry(run_spec.algorithm, suffix))
+                    row = {**identity_columns(*identity), "paper": run_spec.paper}
+                    self._curves[key] = _Curve(_config(row))
+                self._add(self._curves[key], points, list(self.tools))
 
     def _write_stored(
         self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[MeasuredPoint]
@@ -410,11 +411,11 @@ class LogWriter(Observer):
         rounds: dict[int, dict[str, float]] = {}
         for at, metric, value in sorted(points):
             rounds.setdefault(at, {})[metric] = value
-        for at, metrics in rounds.items():
-            if "accuracy" in metrics:
-                curve.accuracy[at] = metrics["accuracy"]
-            best = NUMBERS["best_accuracy"].value({"accuracy": curve.accuracy})
-            metrics["best_accuracy"] = math.nan if best is None else best
+        for metrics in rounds.values():
+            accuracy = metrics.get("accuracy", math.nan)
+            if math.isnan(curve.best) or accuracy > curve.best:
+                curve.best = accuracy
+            metrics["best_accuracy"] = curve.best
         curve.last = max(rounds, default=curve.last)
         for name, tool in self._usable(names):
             with self._guarded(name):
@@ -473,15 +474,14 @@ def _config(row: Mapping[str, Any]) -> Config:
 
 
 @contextmanager
-def logged(
-    names: Sequence[str], plan: Plan, to_do: Sequence[RunSpec], store: Store, offline: bool
-) -> Iterator[list[Observer]]:
+def logged(plan: Plan, to_do: Sequence[RunSpec], store: Store) -> Iterator[list[Observer]]:
     """Make the observers that `--log` asks for, and close them at the end.
 
     They write the stored rows that their tools lack. `to_do` are the plan's runs that are not
     stored. Raises EnvironmentProblem if a tool is not installed or cannot be used.
     """
-    writer = LogWriter(make_tools(names, store.out, offline), store.out)
+    options = plan.options
+    writer = LogWriter(make_tools(options.log, store.out, options.offline), store.out)
     try:
         # Keys of the sweep's rows that no run will make now; some may not be stored.
         pending = {run_spec.key for run_spec in to_do}

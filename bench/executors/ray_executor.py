@@ -28,7 +28,7 @@ from bench.executors.progress import Events
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import contest, evaluated_round, scheduled
+from bench.executors.trials import Trials, contest, evaluated_round, scheduled
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, varied_names
 from search_spaces import Setting
@@ -40,9 +40,7 @@ FACTOR = 4  # one configuration in so many goes on, as in Tune's own ASHA
 WORKER_DEATHS = 3  # deaths that a trial survives: it goes on from its last save, on any worker
 
 
-def run_ray(
-    plan: Plan, trials: Sequence[Sequence[RunSpec]], execution: Execution, events: Events
-) -> None:
+def run_ray(plan: Plan, trials: Trials, execution: Execution, events: Events) -> None:
     """Run every trial and search through Ray Tune.
 
     Raises:
@@ -69,9 +67,7 @@ def run_ray(
             leave()
 
 
-def trainable_for(
-    trials: Sequence[Sequence[RunSpec]], executions: Sequence[Execution]
-) -> type[SweepTrainable]:
+def trainable_for(trials: Trials, executions: Sequence[Execution]) -> type[SweepTrainable]:
     """Make a trainable whose configuration is an `index` into `trials` and `executions`."""
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
@@ -81,9 +77,7 @@ def trainable_for(
     return type("federated", (SweepTrainable,), {"resolve": resolve, "varied": differing})
 
 
-def _run_trials(
-    plan: Plan, trials: Sequence[Sequence[RunSpec]], execution: Execution, events: Events
-) -> None:
+def _run_trials(plan: Plan, trials: Trials, execution: Execution, events: Events) -> None:
     """Run trials side by side."""
     scheduler = plan.options.scheduler
     executions = [scheduled(plan, run_specs[0].setting, execution) for run_specs in trials]
@@ -100,11 +94,9 @@ def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
 
     searches = plan.searches
     options = plan.options
-    past = past_tries(plan, searches, execution.out, execution.data_hashes)
-    proposers = {
-        index: Proposer(plan, search, past[index]) for index, search in enumerate(searches)
-    }
-    wanted = sum(proposer.wanted for proposer in proposers.values())
+    pasts = past_tries(plan, execution.out, execution.data_hashes)
+    proposers = [Proposer(plan, past) for past in pasts]
+    wanted = sum(proposer.wanted for proposer in proposers)
     if not wanted:
         return
     executions = [scheduled(plan, search.setting, execution) for search in searches]
@@ -205,7 +197,7 @@ class ProposerSearcher(Searcher):
     proposes all its configurations, without waiting for the trials of another to end.
     """
 
-    def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
+    def __init__(self, proposers: Sequence[Proposer], stopping: Callable[[], bool]) -> None:
         super().__init__(metric="objective", mode="max")
         self._proposers = proposers
         self._stopping = stopping
@@ -214,7 +206,7 @@ class ProposerSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted."""
-        for index, proposer in self._proposers.items():
+        for index, proposer in enumerate(self._proposers):
             trial = None if self._stopping() else proposer.propose()
             if trial is not None:
                 self._proposed[trial_id] = index, trial
@@ -254,7 +246,7 @@ def rule_of(scheduler: str, setting: Setting) -> TrialScheduler:
     )
 
 
-def by_contest(scheduler: str, trials: Sequence[Sequence[RunSpec]]) -> ByContest:
+def by_contest(scheduler: str, trials: Trials) -> ByContest:
     """Make the scheduler of trials whose configuration is an `index` into `trials`."""
     rules: dict[Hashable, TrialScheduler] = {}
     for run_specs in trials:

@@ -21,7 +21,7 @@ from algorithms import Entry, entry
 from algorithms.plugins import given
 from bench import data
 from bench.data import own
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem, UsageError, refusing_values
 from bench.execution import BACKENDS, Execution, default_out
 from bench.executors.trials import divert_warnings
 from bench.machine import count_gpus
@@ -243,11 +243,9 @@ def _rounds_per_report(given: Mapping[str, Any]) -> int:
 
     Raises UsageError if it is not a positive number.
     """
-    try:
+    with refusing_values():
         rounds: Any = cast("rounds_per_report", given.get("rounds_per_report", 1), "int")
         check("rounds_per_report", rounds, Bounds(1))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     return int(rounds)
 
 

@@ -162,11 +162,10 @@ def _run_searches(plan: Plan, execution: Execution, events: Events) -> None:
     from bench.executors.optuna_search import Proposer, chosen_run_specs, past_tries, varied
 
     names = varied(plan.searches)
-    pasts = past_tries(plan, plan.searches, execution.out, execution.data_hashes)
-    for search, past in zip(plan.searches, pasts, strict=True):
-        proposer = Proposer(plan, search, past)
+    for past in past_tries(plan, execution.out, execution.data_hashes):
+        proposer = Proposer(plan, past)
         while not execution.stopping and (proposal := proposer.propose()):
-            run_specs = chosen_run_specs(search, proposal.params, plan.options.seeds)
+            run_specs = chosen_run_specs(past.search, proposal.params, plan.options.seeds)
             report = _run_trial(watched(run_specs, names), execution, events)
             if report["ends_sweep"]:
                 return

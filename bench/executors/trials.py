@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -98,13 +98,11 @@ def missing_run_specs(plan: Plan, store: Store) -> list[RunSpec]:
     return missing
 
 
-def count_other_data(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> int:
-    """Count the stored runs that a plan does not reuse, because their data have other hashes."""
-    all_data = Store(out)
-    own_data = Store(out, data_hashes)
-    count = len(missing_run_specs(plan, own_data)) - len(missing_run_specs(plan, all_data))
+def count_stored(plan: Plan, store: Store) -> int:
+    """Count the plan's stored runs, and the stored rows that may come from its searches."""
+    count = len(plan.run_specs) - len(missing_run_specs(plan, store))
     if plan.searches:
-        count += len(searched_rows(plan, all_data)) - len(searched_rows(plan, own_data))
+        count += len(searched_rows(plan, store))
     return count
 
 

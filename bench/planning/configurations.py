@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from algorithms import Entry
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.options import SweepOptions
 from bench.planning.search import Search
 from bench.terminal.words import counted
@@ -168,12 +168,10 @@ def check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
 
     That is before relations, which a value out of bounds may violate as well.
     """
-    try:
+    with refusing_values():
         for field in algorithm.fields:
             for value in values[field.name].values:
                 check(f"{algorithm.name}.{field.name}", value, field.bounds)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def unsatisfiable(algorithm: Entry, search: Search) -> UsageError:

@@ -7,19 +7,25 @@ before. Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.given import distinct
 from bench.planning.plan import Plan
-from bench.planning.run_spec import RunSpec, distinct_runs, setting_of, shortened, with_replicates
+from bench.planning.run_spec import (
+    RunSpec,
+    distinct_runs,
+    setting_of,
+    shortened,
+    trained_by,
+    with_replicates,
+)
 from bench.planning.settings import canonical, supply
 from bench.terminal.words import seeds_in_words, unknown
-from leaderboards.problems import FINETUNED
-from search_spaces import SETTINGS, Setting, Value, combinations, setting_defaults, setting_fields
+from search_spaces import SETTINGS, Setting, Value, crossed, setting_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,11 +42,12 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     """
     origins: dict[tuple[str, Setting], Setting] = {}
     run_specs: list[RunSpec] = []
+    other_values = _values_at(plan)
     for algorithm, tuned in _algorithms_and_settings(plan):
-        origin = _without_tuned(plan, tuned)
-        for target in _target_settings(plan, tuned):
+        origin = plan.without_tuned(tuned)
+        for target in _targets(tuned, other_values):
             setting = supply(entry(algorithm), target)
-            cell = (algorithm, _without_tuned(plan, setting))
+            cell = (algorithm, plan.without_tuned(setting))
             if cell not in origins:
                 origins[cell] = origin
                 run_specs += _on_seeds(plan, RunSpec(algorithm, {}, setting, 0))
@@ -67,8 +74,9 @@ def _on_seeds(plan: Plan, run_spec: RunSpec) -> list[RunSpec]:
 def tuned_at(plan: Plan) -> dict[str, Value]:
     """Return the fields in which confirming cells differ from tuned ones: values where tuned."""
     fields: dict[str, Value] = {}
+    other_values = _values_at(plan)
     for tuned in plan.settings:
-        for target in _target_settings(plan, tuned):
+        for target in _targets(tuned, other_values):
             new = vars(target)
             fields |= {name: value for name, value in vars(tuned).items() if value != new[name]}
     return fields
@@ -79,28 +87,22 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 
     There are none if no run of the search is done.
     """
-    from leaderboards.confirmed import chosen
-    from leaderboards.selection import with_protocol
-
     searched = set()
     for algorithm, setting in _algorithms_and_settings(plan):
-        searched.add((algorithm, _without_tuned(plan, setting)))
+        searched.add((algorithm, plan.without_tuned(setting)))
     confirmed_at = tuned_at(plan)
-    own_runs = with_protocol(plan.of_own_versions(runs), plan.options.select_on)
-    winners = chosen(own_runs, plan.tuned, confirmed_at, setting_defaults(), plan.options.chosen_by)
     run_specs: list[RunSpec] = []
-    for row in winners.to_dict("records"):
+    other_values = _values_at(plan)
+    for row in plan.winners(plan.of_own_versions(runs), confirmed_at):
         tuned = setting_of(row["setting_json"])
-        algorithm = row["algorithm"]
-        if tuned.finetune_steps:  # a row after further steps is confirmed by the run that has it
-            algorithm = algorithm.removesuffix(FINETUNED)
-        if (algorithm, _without_tuned(plan, tuned)) not in searched:
+        algorithm = trained_by(row["algorithm"], row["setting_json"])
+        if (algorithm, plan.without_tuned(tuned)) not in searched:
             continue
         try:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
         except ValueError:  # of a version of the algorithm with other hyper-parameters
             continue
-        for target in _target_settings(plan, tuned):
+        for target in _targets(tuned, other_values):
             setting = supply(entry(algorithm), target)
             base = SETTINGS[plan.paper, setting.dataset] if plan.paper else setting
             short = shortened(setting, base)
@@ -110,7 +112,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     note = f"confirming the configurations chosen on seed 0, on seeds {seeds_in_words(seeds)}"
     targets: dict[Setting, None] = {}
     for tuned in plan.settings:
-        targets |= dict.fromkeys(_target_settings(plan, tuned))
+        targets |= dict.fromkeys(_targets(tuned, other_values))
     return replace(
         plan,
         options=replace(plan.options, seeds=len(seeds), scheduler="none"),
@@ -125,24 +127,17 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
 
 def _algorithms_and_settings(plan: Plan) -> Iterator[tuple[str, Setting]]:
     """Yield each algorithm that was asked for with each of its settings."""
-    everything = plan.options.algo == ("all",)
     for algorithm, setting in dict.fromkeys((part.algorithm, part.setting) for part in plan.parts):
         for name in entry(algorithm).rows.values():
-            if everything or name in plan.options.algo:
+            if plan.options.asks_for(name):
                 yield name, setting
 
 
-def _without_tuned(plan: Plan, setting: Setting) -> Setting:
-    """Reset the tuned fields of a setting to their defaults, so that competing runs share one."""
-    defaults = vars(Setting())
-    return replace(setting, **{name: defaults[name] for name in plan.tuned})
-
-
-def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
-    """List the settings in which the choice made in a tuned setting is confirmed."""
+def _values_at(plan: Plan) -> dict[str, tuple[Value, ...]]:
+    """Return the values of `--confirm-at`; raises UsageError if one is not allowed."""
     fields = setting_fields()
-    grids = {}
-    for name in plan.options.confirm_at:
+    values = {}
+    for name, texts in plan.options.confirm_at.items():
         if name not in fields:
             raise unknown("field for --confirm-at", name, fields)
         why = ""
@@ -154,10 +149,12 @@ def _target_settings(plan: Plan, tuned: Setting) -> list[Setting]:
             raise UsageError(
                 f"--confirm-at {name}=...: {name} {why}; take another field, such as participation"
             )
-    for name, texts in plan.options.confirm_at.items():
-        grids[name] = distinct(name, texts, str(fields[name].type), _PLACE)
-    try:
-        changes: list[dict[str, Any]] = list(combinations(grids))
-        return [canonical(replace(tuned, **values)) for values in changes]
-    except ValueError as error:
-        raise UsageError(f"{error}{_PLACE}") from None
+        kind = str(fields[name].type)
+        values[name] = distinct(name, texts, kind, _PLACE).values
+    return values
+
+
+def _targets(tuned: Setting, other_values: Mapping[str, tuple[Value, ...]]) -> list[Setting]:
+    """List the settings in which the choice made in a tuned setting is confirmed."""
+    with refusing_values(_PLACE):
+        return [canonical(setting) for setting in crossed(tuned, **other_values)]

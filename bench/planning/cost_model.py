@@ -248,18 +248,16 @@ def measured_paces(run_specs: Iterable[RunSpec], threads: int) -> dict[Hashable,
     """
     limit = _limit()
     distinct = {program_of(run_spec): run_spec for run_spec in run_specs}
-    stored = {
-        program: _load(_pace_file(run_spec, threads)) for program, run_spec in distinct.items()
-    }
-    paces = {program: pace for program, pace in stored.items() if isinstance(pace, Pace)}
-    missing = distinct.keys() - paces.keys()
-    share = limit / max(1, len(missing))
-    to_do = []
+    paces: dict[Hashable, Pace] = {}
+    too_short: dict[Hashable, float] = {}  # seconds in which a program was not measured
     for program, run_spec in distinct.items():
-        before = stored[program]
-        tried = isinstance(before, float) and 2 * before > share
-        if program in missing and not tried:
-            to_do.append(run_spec)
+        stored = _load(_pace_file(run_spec, threads))
+        if isinstance(stored, Pace):
+            paces[program] = stored
+        else:
+            too_short[program] = stored
+    share = limit / max(1, len(too_short))
+    to_do = [distinct[program] for program, tried in too_short.items() if 2 * tried <= share]
     if not to_do or not limit:
         return paces
     say(
@@ -338,15 +336,15 @@ def _pace_file(run_spec: RunSpec, threads: int) -> Path:
     return cache_dir() / "paces" / f"{sha256(key.encode()).hexdigest()[:16]}.json"
 
 
-def _load(file: Path) -> Pace | float | None:
-    """Read a stored pace, or the seconds in which it could not be measured; None without either."""
+def _load(file: Path) -> Pace | float:
+    """Read a stored pace, or the seconds in which it could not be measured; 0 without either."""
     try:
         content = json.loads(file.read_bytes())
         if _TOO_SHORT in content:
             return float(content[_TOO_SHORT])
         return Pace(**content)
     except (OSError, ValueError, TypeError):
-        return None
+        return 0.0
 
 
 def _store(file: Path, content: dict[str, float]) -> None:

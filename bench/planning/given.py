@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.options import TWO_STAGE, SweepOptions, Texts
 from bench.terminal.words import unknown
 from search_spaces import PAPERS, Grid, cast, setting_fields
@@ -87,9 +87,8 @@ def _check_tuning(options: SweepOptions) -> None:
 
 def _check_replicates(options: SweepOptions) -> None:
     """Raise UsageError if replicates are of no algorithm that runs, or their seeds not distinct."""
-    everything = options.algo == ("all",)
     for name in options.replicates:
-        if not everything and name not in options.algo:
+        if not options.asks_for(name):
             raise unknown("algorithm for --replicates", name, options.algo)
     largest = max([options.seeds - 1, *options.confirm])
     if options.replicates and largest >= REPLICATE_STEP:
@@ -154,10 +153,8 @@ def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Gr
 
     `place`: their origin, for messages. Raises UsageError.
     """
-    try:
+    with refusing_values(place):
         return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
-    except ValueError as error:
-        raise UsageError(f"{error}{place}") from None
 
 
 def given_grids(algorithm: Entry, hyper: HyperTexts) -> dict[str, Grid]:

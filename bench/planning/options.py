@@ -331,6 +331,15 @@ class SweepOptions:
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def every_algorithm(self) -> bool:
+        """Whether all algorithms are asked for, without their names."""
+        return self.algo == ("all",)
+
+    def asks_for(self, name: str) -> bool:
+        """Tell whether an algorithm is asked for."""
+        return self.every_algorithm or name in self.algo
+
+    @property
     def sampler(self) -> str:
         """`module:factory` of the sampler that a user names for Optuna; empty for Optuna's TPE."""
         return self.search if ":" in self.search else ""

@@ -5,14 +5,14 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from bench.planning.options import SweepOptions
 from bench.planning.run_spec import RunSpec, row_entry, row_names
 from bench.planning.search import Search, TwoStages
-from search_spaces import Setting, Value
+from search_spaces import Setting, Value, setting_defaults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +65,20 @@ class Plan:
     def datasets(self) -> tuple[str, ...]:
         """The data sets of its runs and searches."""
         return tuple(dict.fromkeys(part.setting.dataset for part in self.parts))
+
+    def without_tuned(self, setting: Setting) -> Setting:
+        """Reset the tuned fields of a setting to their defaults: competing runs share the rest."""
+        defaults = vars(Setting())
+        return replace(setting, **{name: defaults[name] for name in self.tuned})
+
+    def winners(self, runs: pd.DataFrame, at: Mapping[str, Value]) -> list[dict[Hashable, Any]]:
+        """List the rows of seed 0 of the configurations that win in cells with the values `at`."""
+        from leaderboards.confirmed import chosen
+        from leaderboards.selection import with_protocol
+
+        runs = with_protocol(runs, self.options.select_on)
+        rows = chosen(runs, self.tuned, at, setting_defaults(), self.options.chosen_by)
+        return rows.to_dict("records")
 
     def of_own_versions(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Select the runs of the plan's algorithms in their present versions, and all of others."""

@@ -7,7 +7,8 @@ each value.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -44,13 +45,18 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
     notes: list[str] = []
     options = with_named_data(options, notes)
     check_names(options)
-    entries = [entry(name) for name in _names(options, left_out)]
+    names: Iterable[str] = options.algo
+    if options.every_algorithm:
+        names = [name for name in ALGORITHMS if name not in left_out]
+    entries = [entry(name) for name in names]
     notes += [f"left out: {name} needs {need}" for name, need in left_out.items()]
     paper, base = choose_setting(entries, options, notes)
     fields, hyper = sort_values(options, entries)
     rates = _tuned_rates(options, fields)
     settings, origins = settings_of(base, fields, entries, options, notes)
-    origins |= _origin_of_rates(options, rates, base)
+    if options.budget:
+        drawn = f"--budget {options.budget}, within a factor of {REACH:g} of {base.lr:g}"
+        origins["lr"] = options.origin_of("lr") if rates else drawn
     tuned = dict.fromkeys(TUNED if options.budget else ())
     given_names = {*fields, *tuned}
     run_specs: list[RunSpec] = []
@@ -61,7 +67,7 @@ def make_plan(options: SweepOptions, left_out: Mapping[str, str] | None = None) 
         try:
             fitted = [supply(algorithm, variant) for variant in crossed(setting, **own_fields)]
         except UsageError as error:
-            if options.algo != ("all",):
+            if not options.every_algorithm:
                 raise _refusal(error, algorithm, entries, setting) from None
             notes.append(f"left out: {_naming(error, algorithm)}")
             continue
@@ -132,13 +138,6 @@ def _replicated(run_specs: list[RunSpec], options: SweepOptions, notes: list[str
     return distinct_runs(with_replicates(run_specs, options.replicates))
 
 
-def _names(options: SweepOptions, left_out: Collection[str]) -> list[str]:
-    """List the algorithms to plan; those of `all` without `left_out`."""
-    if options.algo != ("all",):
-        return list(options.algo)
-    return [name for name in ALGORITHMS if name not in left_out]
-
-
 def _naming(error: UsageError, algorithm: Entry) -> str:
     """Return the text of an error, with the algorithm that it is of."""
     said = str(error)
@@ -152,20 +151,15 @@ def _refusal(
     setting: Setting,
 ) -> UsageError:
     """Return an algorithm's error; if others fit the setting, with the advice to leave it out."""
-    others = [other.name for other in entries if _fits(other, setting)]
+    others = []
+    for other in entries:
+        with suppress(UsageError):
+            supply(other, setting)
+            others.append(other.name)
     if not others:
         return error
     advice = f"leave {algorithm.name} out with --algo {','.join(others)}"
     return UsageError(f"{_naming(error, algorithm)}; {advice}")
-
-
-def _fits(algorithm: Entry, setting: Setting) -> bool:
-    """Return whether a setting gives an algorithm what it needs."""
-    try:
-        supply(algorithm, setting)
-    except UsageError:
-        return False
-    return True
 
 
 def _with_common_draws(
@@ -195,15 +189,6 @@ def _with_common_draws(
             values = {**run_spec.hyperparameters, **other.hyperparameters}
             common.append(replace(run_spec, hyperparameters=values))
     return common
-
-
-def _origin_of_rates(options: SweepOptions, rates: list[float], base: Setting) -> dict[str, str]:
-    """Return where the learning rates of `--budget` are from, under their field's name."""
-    if not options.budget:
-        return {}
-    if rates:
-        return {"lr": options.origin_of("lr")}
-    return {"lr": f"--budget {options.budget}, within a factor of {REACH:g} of {base.lr:g}"}
 
 
 def _tuned_rates(options: SweepOptions, fields: dict[str, Texts]) -> list[float]:

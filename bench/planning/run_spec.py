@@ -149,6 +149,16 @@ def row_entry(algorithm: str, suffix: str) -> Entry:
     return ALGORITHMS.get(name) or replace(own_entry, name=name)
 
 
+def trained_by(row: str, setting_json: str) -> str:
+    """Return the algorithm whose run yields a row, which may be one after further local steps.
+
+    `row`: its name; `setting_json`: its setting.
+    """
+    if json.loads(setting_json).get("finetune_steps"):
+        return row.removesuffix(FINETUNED)
+    return row
+
+
 def setting_identity(setting: Setting) -> dict[str, Value]:
     """Return `Setting.as_dict`, with the versions of data sets, models and partitions from outside.
 

@@ -5,13 +5,13 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry
 from bench import data, models
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.given import distinct
 from bench.planning.options import SweepOptions, Texts
 from bench.terminal.words import no_effect
@@ -108,21 +108,14 @@ def settings_of(
     if not base.validation_fraction and "validation_fraction" not in fields:
         extra["validation_fraction"] = VALIDATION_FRACTION
         origins["validation_fraction"] = "a sweep selects on validation, never on test"
-    try:
+    with refusing_values():
         settings = [_with_values(base, {**extra, **values}) for values in combinations(grids)]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     checked = [canonical(setting) for setting in settings]
     for name in grids:
-        if not _any_kept(name, settings, checked):
+        pairs = zip(settings, checked, strict=True)
+        if not any(getattr(before, name) == getattr(after, name) for before, after in pairs):
             notes.append(no_effect(name, getattr(checked[0], name)))
     return list(dict.fromkeys(checked)), origins
-
-
-def _any_kept(name: str, settings: Sequence[Setting], checked: Sequence[Setting]) -> bool:
-    """Tell whether any setting has the same value of a field once it is checked."""
-    pairs = zip(settings, checked, strict=True)
-    return any(getattr(before, name) == getattr(after, name) for before, after in pairs)
 
 
 def _with_values(base: Setting, values: Mapping[str, Any]) -> Setting:

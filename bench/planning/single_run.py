@@ -11,9 +11,9 @@ from typing import Any
 
 from algorithms import ALGORITHMS, entry
 from algorithms.plugins import define, path_of
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.given import find_algorithm
-from bench.planning.options import SweepOptions
+from bench.planning.options import EMBEDDED_DATASET, SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.planner import make_plan
 from bench.planning.run_spec import RunSpec
@@ -85,7 +85,7 @@ def plan_of_one(
             for name, value in mapping.items():
                 full_name = f"{algorithm}.{name}" if name in hyper_names else name
                 values[full_name] = (str(value),)
-    (dataset,) = values.pop("dataset", ("digits",))
+    (dataset,) = values.pop("dataset", (EMBEDDED_DATASET,))
     options = replace(
         options or SweepOptions(),
         algo=(algorithm,),
@@ -94,10 +94,8 @@ def plan_of_one(
         values=values,
     )
     plan = make_plan(options)
-    try:
+    with refusing_values():
         seed: Any = cast("seed", merged.get("seed", 0), "int")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
     # A field that a paper tuned for this algorithm, such as FedGKD FedAvg's lr, has the preset's

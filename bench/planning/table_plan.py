@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from algorithms import Entry, entry
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.given import HyperTexts, distinct, given_grids, sort_values
 from bench.planning.options import SweepOptions, Texts
 from bench.planning.plan import Plan
@@ -88,7 +88,7 @@ def table_places(options: SweepOptions) -> tuple[list[TablePlace], Changes]:
 
     Raises UsageError.
     """
-    algorithms = () if options.algo == ("all",) else options.algo
+    algorithms = () if options.every_algorithm else options.algo
     datasets = [name for name in options.dataset.split(",") if name]
     places = places_of(options.paper or "", options.table or "")
     places = _select(places, "algorithm", "algorithm", algorithms, options)
@@ -174,10 +174,8 @@ def _variant(place: TablePlace, algorithm: Entry, values: Mapping[str, Any]) -> 
                 "lower it"
             )
     settings = dict.fromkeys(run_spec.setting for run_spec in place.run_specs)
-    try:
+    with refusing_values():
         changed = {old: canonical(replace(old, **values)) for old in settings}
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     try:
         fits = {old: supply(algorithm, new) for old, new in changed.items()}
     except ValueError as error:
@@ -200,10 +198,8 @@ def _with_hyperparameters(
     valid = []
     for run_spec in run_specs:
         for values in combinations(given_grids(algorithm, changes.hyper)):
-            try:
+            with refusing_values():
                 resolved = algorithm.resolve({**run_spec.hyperparameters, **values})
-            except ValueError as error:
-                raise UsageError(str(error)) from None
             if all(holds(relation, resolved) for relation in algorithm.where):
                 valid.append(replace(run_spec, hyperparameters=resolved))
     if not valid:

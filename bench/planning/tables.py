@@ -28,6 +28,9 @@ from search_spaces import (
     holds,
 )
 
+# Fields that a printed number and its setting have in common.
+_SHARED = ("dataset", "alpha", "num_clients", "participation", "local_epochs")
+
 
 @dataclass(frozen=True)
 class TablePlace:
@@ -94,17 +97,14 @@ def counterparts_of(place: TablePlace) -> list[Counterpart]:
         values = setting | dict(run_spec.hyperparameters)
         tried = [f"{name}={values[name]}" for name in place.tried]
         hp_json = str(run_spec.named_by["hp_json"])
-        for row in _rows_of(run_spec):
+        # Further rows are the run's own, if its first row is not another algorithm's.
+        rows = run_spec.row_names
+        own = rows.values() if rows[""] == run_spec.algorithm else [run_spec.algorithm]
+        for row in own:
             further = [] if row == run_spec.algorithm else [row]
             label = " ".join([*tried, *further])
             counterparts.append(Counterpart(place.printed, row, hp_json, setting, label))
     return counterparts
-
-
-def _rows_of(run_spec: RunSpec) -> list[str]:
-    """Return a run's own row, and all others if its own is the first, not another algorithm's."""
-    rows = run_spec.row_names
-    return list(rows.values()) if rows[""] == run_spec.algorithm else [run_spec.algorithm]
 
 
 def places_of(paper: str, name: str) -> list[TablePlace]:
@@ -128,18 +128,15 @@ def places_of(paper: str, name: str) -> list[TablePlace]:
 
 
 def _setting_of(printed: PrintedCell, table: PaperTable) -> Setting:
-    """Find the table's setting that a printed number belongs to."""
-    wanted = (printed.dataset, printed.model, printed.client_models or "", printed.alpha)
-    shape = (printed.num_clients, printed.participation, printed.local_epochs)
-    ways = printed.classes_per_client
-    return next(
-        setting
-        for setting in table.settings
-        if (setting.dataset, base_model(setting.model), setting.client_models, setting.alpha)
-        == wanted
-        and (setting.num_clients, setting.participation, setting.local_epochs) == shape
-        and ways in (None, setting.classes_per_client)
-    )
+    """Find the table's setting that a printed number belongs to; raises LookupError without one."""
+    models = (printed.model, printed.client_models or "")
+    for setting in table.settings:
+        fields_agree = all(getattr(setting, name) == getattr(printed, name) for name in _SHARED)
+        models_agree = (base_model(setting.model), setting.client_models) == models
+        classes_agree = printed.classes_per_client in (None, setting.classes_per_client)
+        if fields_agree and models_agree and classes_agree:
+            return setting
+    raise LookupError(f"table {table.name} has no setting of {printed.printed}")
 
 
 def _place(key: str, table: PaperTable, setting: Setting, printed: PrintedCell) -> TablePlace:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from algorithms import Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import check_values, keeps_relations, unsatisfiable
+from bench.planning.options import SweepOptions
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
 from bench.planning.search import Search, TwoStages, run_specs_of
@@ -63,7 +64,7 @@ def first_stage(stages: TwoStages, seeds: int) -> list[RunSpec]:
     """List the runs of the first stage: every learning rate at the middle own value."""
     run_specs: list[RunSpec] = []
     for rate in stages.rates:
-        run_specs += run_specs_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+        run_specs += _at_rate(stages, rate, stages.own[0], seeds)
     return run_specs
 
 
@@ -74,26 +75,20 @@ def second_stage(plan: Plan, runs: pd.DataFrame) -> Plan:
     algorithms follows the choice of the one that it is built on, if that was asked for, so that
     neither gets more tries than others.
     """
-    from leaderboards.confirmed import chosen
-    from leaderboards.selection import with_protocol
-
-    runs = with_protocol(runs, plan.options.select_on)
     keys = set[str]()
     for run_spec in plan.run_specs:
         keys |= {*run_spec.rows.values()}
-    own_runs = runs[runs["run_key"].isin(keys)]
-    winners = chosen(own_runs, plan.tuned, {}, {}, plan.options.chosen_by)
     best: dict[tuple[str, Setting], float] = {}
-    for row in winners.to_dict("records"):
+    own_runs = runs[runs["run_key"].isin(keys)]
+    for row in plan.winners(own_runs, {}):
         setting = setting_of(row["setting_json"])
-        best[row["algorithm"], _without_rate(setting)] = setting.lr
+        best[row["algorithm"], plan.without_tuned(setting)] = setting.lr
     run_specs: list[RunSpec] = []
     for stages in planned(plan):
-        place = (_leader(plan, stages.search.algorithm), _without_rate(stages.search.setting))
-        if place in best:
-            run_specs += _second_run_specs(
-                stages, best[place], plan.options.budget, plan.options.seeds
-            )
+        leader = _leader(plan, stages.search.algorithm)
+        rate = best.get((leader, plan.without_tuned(stages.search.setting)))
+        if rate is not None:
+            run_specs += _second_run_specs(stages, rate, plan.options)
     return replace(plan, run_specs=tuple(distinct_runs(run_specs)), notes=(), confirming=())
 
 
@@ -130,17 +125,17 @@ def _distance(search: Search, values: Mapping[str, Value]) -> int:
     return distance
 
 
-def _second_run_specs(stages: TwoStages, best: float, budget: int, seeds: int) -> Iterator[RunSpec]:
+def _second_run_specs(stages: TwoStages, best: float, options: SweepOptions) -> Iterator[RunSpec]:
     """Yield the runs of other own values at the best rate.
 
     If those are too few, runs of rates near it follow.
     """
-    count = budget - len(stages.rates)
+    count = options.budget - len(stages.rates)
     others = stages.own[1 : 1 + count]
     for values in others:
-        yield from run_specs_of(_at_rate(stages.search, best), values, seeds)
+        yield from _at_rate(stages, best, values, options.seeds)
     for rate in islice(rates_around(best, stages.rates), count - len(others)):
-        yield from run_specs_of(_at_rate(stages.search, rate), stages.own[0], seeds)
+        yield from _at_rate(stages, rate, stages.own[0], options.seeds)
 
 
 def rates_around(best: float, rates: Sequence[float]) -> Iterator[float]:
@@ -170,16 +165,15 @@ def _places_between() -> Iterator[float]:
             yield odd / 2**halvings
 
 
-def _at_rate(search: Search, rate: float) -> Search:
-    return replace(search, setting=replace(search.setting, lr=rate))
-
-
-def _without_rate(setting: Setting) -> Setting:
-    return replace(setting, lr=Setting().lr)
+def _at_rate(stages: TwoStages, rate: float, own: Mapping[str, Value], seeds: int) -> list[RunSpec]:
+    """Make the runs of own values at a learning rate, one for each seed."""
+    setting = replace(stages.search.setting, lr=rate)
+    return run_specs_of(replace(stages.search, setting=setting), own, seeds)
 
 
 def _leader(plan: Plan, algorithm: str) -> str:
     """Return the algorithm whose choice a run follows."""
-    asked = plan.options.algo
-    names = [name for name in entry(algorithm).rows.values() if asked == ("all",) or name in asked]
-    return next((name for name in names if name != algorithm), algorithm)
+    for name in entry(algorithm).rows.values():
+        if name != algorithm and plan.options.asks_for(name):
+            return name
+    return algorithm

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from bench.planning.run_spec import trained_by
 from bench.stored.groups import Group
 from bench.stored.results import Run
 from bench.terminal.words import KEY_SHOWN, counted, duration
 from leaderboards.flags import flags_of_run
 from leaderboards.numbers import NUMBERS, SECONDS, Curve, Number, metric_named, own_metrics
-from leaderboards.problems import FINETUNED, base_model
+from leaderboards.problems import base_model
 from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import shell_command
 from leaderboards.tables.model import number
@@ -175,9 +176,7 @@ def _commands(run: Run) -> Iterator[str]:
     client_models = setting.get("client_models", "").split("/")
     models = dict.fromkeys(base_model(name) for name in (run["model"], *client_models))
     public, _, _ = setting.get("public", "").rpartition(":")
-    algorithm = run["algorithm"]
-    if setting.get("finetune_steps"):  # the run also yields the row without further steps
-        algorithm = algorithm.removesuffix(FINETUNED)
+    algorithm = trained_by(run["algorithm"], run["setting_json"])
     names = (algorithm, run["dataset"], *models, run["partition"], public)
     outside = [name for name in names if ":" in name]
     allowed = ["--import", *outside] if outside else []

@@ -75,7 +75,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         from bench.sweep.show import print_spaces
 
         shown = options if options.algo else replace(options, algo=("all",))
-        print_spaces(make_plan(completed(shown)), options.json, "dataset" in options.given)
+        print_spaces(make_plan(completed(shown)))
         return EXIT_OK
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
@@ -106,7 +106,7 @@ def sweep(options: SweepOptions, command: str) -> tuple[int, Plan, Store]:
         try:
             return run(plan, ready(plan), command)
         except Unfit as problem:
-            if options.algo != ("all",):
+            if not options.every_algorithm:
                 raise
             left_out = {**plan.left_out, **problem.needs}
 
@@ -209,12 +209,12 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
     run_specs = missing_run_specs(plan, store)
     _announce(plan, run_specs, out)
     say(*other_data_notes(plan, out, data_hashes))
-    say(*track_notes(plan, run_specs, out, options.track))
+    say(*track_notes(plan, run_specs, out))
     logs: AbstractContextManager[list[Observer]] = nullcontext([])
     if options.log:
         from bench.executors.logs import logged
 
-        logs = logged(options.log, plan, run_specs, store, options.offline)
+        logs = logged(plan, run_specs, store)
     with logs as observers:
         if not (run_specs or plan.searches):
             return EXIT_OK
@@ -241,17 +241,22 @@ def _train(plan: Plan, execution: Execution, command: str, spent: float = 0.0) -
         finally:
             display.close()
         _report_end(events, options)
-    if events.exit_status != EXIT_OK:
-        return events.exit_status
+    if events.exit_status == EXIT_OK:
+        _check_stored(plan, run_specs, out)
+    return events.exit_status
+
+
+def _check_stored(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> None:
+    """Raise EnvironmentProblem unless the runs that ended are in the result folder."""
     # Another machine may have trained on other data.
-    rest = replace(plan, options=replace(options, force=False), run_specs=tuple(run_specs))
+    options = replace(plan.options, force=False)
+    rest = replace(plan, options=options, run_specs=tuple(run_specs))
     vanished = missing_run_specs(rest, Store(out))
     if vanished:
         raise EnvironmentProblem(
             f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was "
             "deleted or changed meanwhile; the same command runs them again"
         )
-    return EXIT_OK
 
 
 def _data_hashes(plan: Plan, out: Path) -> dict[str, str]:
@@ -277,13 +282,12 @@ def _trials_and_work(plan: Plan, trials: Trials, execution: Execution) -> tuple[
     count = len(trials)
     work = sum(map(work_of, trials))
     if plan.searches:
-        from bench.executors.optuna_search import past_tries, remaining
+        from bench.executors.optuna_search import past_tries
 
-        pasts = past_tries(plan, plan.searches, execution.out, execution.data_hashes)
-        for search, past in zip(plan.searches, pasts, strict=True):
-            wanted = remaining(plan, search, past.known)
+        for past in past_tries(plan, execution.out, execution.data_hashes):
+            wanted = past.remaining(plan.options.configurations)
             count += wanted
-            work += wanted * work_of(run_specs_of(search, {}, plan.options.seeds))
+            work += wanted * work_of(run_specs_of(past.search, {}, plan.options.seeds))
     return count, work
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -86,9 +85,9 @@ def make_report(plan: Plan, execution: Execution) -> Report:
     sizes = [len(trial) for trial in trials]
     chosen = sum(search["runs_at_most"] for search in searches)
     at_once = min(concurrent, max(1, len(sizes) + chosen // seeds))
-    counts = {run_spec.key: 1 for run_spec in missing}
+    work = [(run_spec, 1) for run_spec in missing]
     for sample, search in zip(samples, searches, strict=True):
-        counts[sample.key] = search["runs_at_most"]
+        work.append((sample, search["runs_at_most"]))
     largest = max([*sizes, seeds] if searches else sizes, default=1)
     states = at_once * largest if plan.searches else min(at_once * largest, len(missing))
     largest_model = max(map(_model_bytes, plan.settings), default=0)
@@ -103,7 +102,7 @@ def make_report(plan: Plan, execution: Execution) -> Report:
         "concurrent_trials": concurrent,  # that have room
         "trials_at_once": at_once,
     }
-    report |= _duration([*missing, *samples], counts, times, at_once)
+    report |= _duration(work, times, at_once)
     report |= {
         "memory_bytes_per_trial": max(memory, default=0.0),
         # Of new rows, and of the states of runs at work.
@@ -129,40 +128,37 @@ def make_report(plan: Plan, execution: Execution) -> Report:
 
 
 def _duration(
-    run_specs: Sequence[RunSpec],
-    counts: Mapping[str, int],
-    times: Mapping[str, Time],
-    at_once: int,
+    work: Sequence[tuple[RunSpec, int]], times: Mapping[str, Time], at_once: int
 ) -> Report:
     """Describe the time of a whole sweep, which takes as long as its longest run at least.
 
     Args:
-        run_specs: the runs to do, and one of each search.
-        counts: run key -> number of such runs.
+        work: the runs to do, and one of each search, with the number of such runs.
         times: run key -> time of one.
         at_once: trials that run side by side.
     """
-    known = [run_spec.key for run_spec in run_specs if times[run_spec.key].known]
+    known: list[tuple[int, Time]] = []
+    unknown = set()
+    for run_spec, count in work:
+        if count and times[run_spec.key].known:
+            known.append((count, times[run_spec.key]))
+        elif count:
+            unknown.add(run_spec.setting.client_models or run_spec.setting.model)
     totals = {}
     for which in ("low", "middle", "high"):
         total = 0.0
         longest = 0.0
-        for key in known:
-            seconds = getattr(times[key], which)
-            total += counts[key] * seconds
-            if counts[key]:
-                longest = max(longest, seconds)
+        for count, time in known:
+            seconds = getattr(time, which)
+            total += count * seconds
+            longest = max(longest, seconds)
         totals[which] = max(total / at_once, longest)
-    unknown = set()
-    for run_spec in run_specs:
-        if counts[run_spec.key] and not times[run_spec.key].known:
-            unknown.add(run_spec.setting.client_models or run_spec.setting.model)
     return {
         "seconds": None if unknown else totals["middle"],
         "seconds_at_least": totals["low"],  # of the runs whose time is known
         "seconds_at_most": None if unknown else totals["high"],
         # In part, by a measurement of this machine.
-        "estimated": any(times[key].estimated for key in known),
+        "estimated": any(times[run_spec.key].estimated for run_spec, _ in work),
         "models_without_rate": sorted(unknown),  # of runs whose time is unknown
     }
 
@@ -172,14 +168,23 @@ def _later_runs(plan: Plan, store: Store, searched: bool) -> Report:
 
     The numbers of all such runs include stored ones.
     """
+    second_runs = 0
     second_to_do: int | None = None
     confirming_to_do: int | None = None
-    if plan.stages and searched:
-        second_to_do = len(_second_stage(plan, store))
+    if plan.stages:
+        from bench.planning.two_stage import planned, second_stage
+
+        configurations = sum(plan.options.budget - len(stages.rates) for stages in planned(plan))
+        second_runs = configurations * plan.options.seeds
+        if searched:
+            second = second_stage(plan, store.runs())
+            second_to_do = len(missing_run_specs(second, store))
     if plan.confirming and searched and not second_to_do:
-        confirming_to_do = _confirming_to_do(plan, store)
+        from bench.planning.confirm import confirmation
+
+        confirming_to_do = len(missing_run_specs(confirmation(plan, store.runs()), store))
     return {
-        "second_stage_runs": _second_stage_runs(plan),
+        "second_stage_runs": second_runs,
         "second_stage_to_do": second_to_do,
         "confirming_runs_at_most": len(plan.confirming),
         "confirming_runs_to_do": confirming_to_do,
@@ -234,7 +239,7 @@ def _configuration_reports(plan: Plan, times: Mapping[str, Time]) -> list[Report
         keys = [member.key for member in run_specs]
         to_do = [key for key in keys if key in times]
         time = times[to_do[0]] if to_do else Time(0.0, 0.0)
-        seeds = _partition_seeds(run_specs)
+        seeds = dict.fromkeys(member.setting.partition_seed_of(member.seed) for member in run_specs)
         configurations.append(
             {
                 "name": trial_name([run_spec], varied).removesuffix(f" seed {run_spec.seed}"),
@@ -243,43 +248,13 @@ def _configuration_reports(plan: Plan, times: Mapping[str, Time]) -> list[Report
                 "setting": run_spec.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition_status(run_spec, seeds, plan.options.data_dir),
+                "partition": _partition_status(run_spec, [*seeds], plan.options.data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
         )
     return configurations
-
-
-def _second_stage(plan: Plan, store: Store) -> list[RunSpec]:
-    """List the runs of the second stage that are not stored; all runs of the first are."""
-    from bench.planning.two_stage import second_stage
-
-    return missing_run_specs(second_stage(plan, store.runs()), store)
-
-
-def _second_stage_runs(plan: Plan) -> int:
-    """Count the runs of the second stage, stored ones included."""
-    if not plan.stages:
-        return 0
-    from bench.planning.two_stage import planned
-
-    configurations = sum(plan.options.budget - len(stages.rates) for stages in planned(plan))
-    return configurations * plan.options.seeds
-
-
-def _partition_seeds(run_specs: Sequence[RunSpec]) -> list[int]:
-    """List the seeds of the partitions of some runs, each once."""
-    seeds = [run_spec.setting.partition_seed_of(run_spec.seed) for run_spec in run_specs]
-    return list(dict.fromkeys(seeds))
-
-
-def _confirming_to_do(plan: Plan, store: Store) -> int:
-    """Count the runs not stored that confirm what a search chose, all of which is stored."""
-    from bench.planning.confirm import confirmation
-
-    return len(missing_run_specs(confirmation(plan, store.runs()), store))
 
 
 def _infeasible_confirmations(plan: Plan) -> list[str]:
@@ -307,12 +282,14 @@ def _search_reports(
     """
     if not plan.searches:
         return []
-    from bench.executors.optuna_search import past_tries, remaining, size
+    from bench.executors.optuna_search import past_tries
 
     seeds = plan.options.seeds
-    pasts = past_tries(plan, plan.searches, str(out), data_hashes)
+    wanted = plan.options.configurations
     searches = []
-    for search, past, time in zip(plan.searches, pasts, times, strict=True):
+    pasts = past_tries(plan, str(out), data_hashes)
+    for past, time in zip(pasts, times, strict=True):
+        search = past.search
         space = {}
         for name, values in search.tuned.items():
             if values != Grid(getattr(search.setting, name)):
@@ -328,8 +305,8 @@ def _search_reports(
                 "relations": list(search.where),
                 "source": search.source,
                 # Stored ones included.
-                "configurations": int(min(plan.options.configurations, size(search))),
-                "runs_at_most": seeds * remaining(plan, search, past.known),  # still to do
+                "configurations": past.possible(wanted),
+                "runs_at_most": seeds * past.remaining(wanted),  # still to do
                 "partition": _partition_status(search, range(seeds), plan.options.data_dir),
                 "seconds_per_run_at_most": time.high if time.known else None,
             }
@@ -346,23 +323,25 @@ def _sample_run(search: Search) -> RunSpec:
 def _partition_status(part: RunSpec | Search, seeds: Sequence[int], data_dir: str | None) -> str:
     """Return `feasible`, why not, or `unknown` without the data.
 
-    Of many seeds only the first are drawn, as it says.
+    `seeds`: of partitions; of many only the first are drawn, as it says.
     """
     from bench.data.splits import split_like
 
     setting = split_like(part.setting)
-    normed = [model for model in part.setting.models if has_batchnorm(model)]
-    if normed and "pooled" not in entry(part.algorithm).needs:
-        setting = replace(setting, model=normed[0])
+    pooled = "pooled" in entry(part.algorithm).needs
+    normed = not pooled and any(map(has_batchnorm, part.setting.models))
     drawn = seeds[:CHECKED_SEEDS]
     status = "feasible"
     if len(drawn) < len(seeds):
         status += f" (first {len(drawn)} of {len(seeds)} seeds)"
     most = 0  # clients with too few samples
     for seed in drawn:
-        problem, count = _check_partition(setting, seed, data_dir)
+        problem, smallest, count = _draw(setting, seed, data_dir)
         if problem:
             return problem
+        if normed and smallest < 2:
+            why = f"BatchNorm takes statistics over a batch, and a client has {smallest} sample"
+            return f"NOT feasible: {why}"
         most = max(most, count)
     if most:
         status += (
@@ -375,28 +354,28 @@ def _partition_status(part: RunSpec | Search, seeds: Sequence[int], data_dir: st
 
 
 @cache
-def _check_partition(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int]:
-    """Return why a partition cannot be drawn, or is too fine for BatchNorm; and a count of clients.
+def _draw(setting: Setting, seed: int, data_dir: str | None) -> tuple[str, int, int]:
+    """Draw a partition.
 
-    They have too few samples for the tests and the validation of their own that the setting asks
-    for; 0 if it does not ask for both.
+    Returns:
+        Why it cannot be drawn, or an empty text; the samples of the smallest client; the number of
+        clients with too few samples for the tests and the validation of their own that the setting
+        asks for, 0 if it does not ask for both.
     """
     from bench.data.splits import split
 
     dataset = read(setting.dataset, data_dir)
     if dataset is None:
-        return "unknown: the data are not here", 0
+        return "unknown: the data are not here", 0, 0
     try:
         drawn = split(setting, dataset.train_y, seed, dataset.train_groups)
     except UsageError as problem:
-        return f"NOT feasible: {problem}", 0
-    smallest = min(len(index) for index in drawn.clients)
-    if smallest < 2 and has_batchnorm(setting.model):
-        why = f"BatchNorm takes statistics over a batch, and a client has {smallest} sample"
-        return f"NOT feasible: {why}", 0
-    if not setting.local_validation_fraction:
-        return "", 0
-    return "", sum(len(index) == 0 for index in drawn.local_validations)
+        return f"NOT feasible: {problem}", 0, 0
+    smallest = min(map(len, drawn.clients))
+    lacking = 0
+    if setting.local_validation_fraction:
+        lacking = sum(len(index) == 0 for index in drawn.local_validations)
+    return "", smallest, lacking
 
 
 def _model_bytes(setting: Setting) -> int:
@@ -473,31 +452,22 @@ def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     """Print the setting, hyper-parameters, configurations, and searches."""
     from rich.table import Table
 
-    table = Table("setting", "value", "from")
-    for setting_row in _setting_rows(plan):
-        table.add_row(*setting_row)
-    out.print(table)
-    table = Table("algorithm", "hyper-parameter", "value", "default")
-    for row in _hyperparameter_rows(plan):
-        table.add_row(*row)
-    if table.rows:
-        out.print(table)
-    table = Table("configuration", "seeds", "to do", "partition", "time a run")
-    for trial in report["trials"]:
-        table.add_row(
-            trial["name"],
-            str(len(trial["run_keys"])),
-            str(trial["to_do"]),
-            trial["partition"],
-            _time_of_run(trial) if trial["to_do"] else "stored",
-        )
-    if table.rows:
-        out.print(table)
-    if report["searches"]:
-        _print_searches(out, plan, report["searches"])
+    columns = ("configuration", "seeds", "to do", "partition", "time a run")
+    searched = ("source", "configurations", "runs to do, at most", "partition", "time a run, about")
+    for headings, rows in (
+        (("setting", "value", "from"), _setting_rows(plan)),
+        (("algorithm", "hyper-parameter", "value", "default"), _hyperparameter_rows(plan)),
+        (columns, _configuration_rows(report["trials"])),
+        (("chosen by Optuna", "space", *searched), _search_rows(plan, report["searches"])),
+    ):
+        table = Table(*headings)
+        for row in rows:
+            table.add_row(*row)
+        if table.rows:
+            out.print(table)
 
 
-def _setting_rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
+def _setting_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield each field of the setting with its values and their origin."""
     preset = f"preset {plan.paper}" if plan.paper else "default"
     names: dict[str, None] = {}
@@ -514,7 +484,7 @@ def _setting_rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
         yield name, ", ".join(values), plan.origins.get(name, preset)
 
 
-def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
+def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield algorithm and hyper-parameter with all values, and its default if that is another."""
     values: dict[tuple[str, str], dict[str, None]] = {}
     for run_spec in plan.run_specs:
@@ -526,34 +496,28 @@ def _hyperparameter_rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
         yield algorithm, name, ", ".join(texts), other
 
 
-def _time_of_run(trial: Report) -> str:
-    """Format the range of a run's time."""
-    low = trial["seconds_per_run_at_least"]
-    high = trial["seconds_per_run_at_most"]
-    return "unknown" if low is None or high is None else span(low, high)
+def _configuration_rows(trials: Sequence[Report]) -> Iterator[tuple[str, ...]]:
+    """Yield each configuration with its seeds, its runs to do, and their time."""
+    for trial in trials:
+        low = trial["seconds_per_run_at_least"]
+        high = trial["seconds_per_run_at_most"]
+        time = "stored"
+        if trial["to_do"]:
+            time = "unknown" if low is None or high is None else span(low, high)
+        seeds = str(len(trial["run_keys"]))
+        yield trial["name"], seeds, str(trial["to_do"]), trial["partition"], time
 
 
-def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> None:
-    """Print the spaces that Optuna chooses from, and how many runs each adds at most."""
-    from rich.table import Table
-
+def _search_rows(plan: Plan, searches: Sequence[Report]) -> Iterator[tuple[str, ...]]:
+    """Yield the spaces that Optuna chooses from, and how many runs each adds at most."""
     samples = [_sample_run(search) for search in plan.searches]
     varied = varied_names(samples)
-    headings = (
-        "space",
-        "source",
-        "configurations",
-        "runs to do, at most",
-        "partition",
-        "time a run, about",
-    )
-    table = Table("chosen by Optuna", *headings)
     for sample, facts in zip(samples, searches, strict=True):
         fields = Varied(varied[sample.algorithm].fields, ())
         name = trial_name([sample], {sample.algorithm: fields})
         space = [f"{name} in {values}" for name, values in facts["space"].items()]
         seconds = facts["seconds_per_run_at_most"]
-        table.add_row(
+        yield (
             name.removesuffix(" seed 0"),
             "\n".join([*space, *facts["relations"]]),
             facts["source"],
@@ -562,7 +526,6 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
             facts["partition"],
             "unknown" if seconds is None else duration(seconds),
         )
-    out.print(table)
 
 
 def _cost_line(report: Report) -> str:

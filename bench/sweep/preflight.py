@@ -25,7 +25,7 @@ from bench.errors import EnvironmentProblem, Unfit, UsageError
 from bench.execution import Execution
 from bench.executors.factories import make_sampler, make_scheduler
 from bench.executors.runner import import_executor
-from bench.executors.trials import Trials, count_other_data
+from bench.executors.trials import Trials, count_stored
 from bench.machine import (
     UNPACKED_SHARE,
     cpu_count,
@@ -42,6 +42,7 @@ from bench.planning.search import Search
 from bench.planning.settings import NEEDED_BY
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder, seeds_in_words
+from leaderboards import Store
 from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.shell_text import shell_command
 from search_spaces import Setting
@@ -373,7 +374,7 @@ def fitting_plan(options: SweepOptions, left_out: Mapping[str, str] | None = Non
     Raises UsageError as `make_plan` does.
     """
     plan = make_plan(options, left_out)
-    while options.algo == ("all",):
+    while options.every_algorithm:
         needs: dict[str, str] = {}
         with suppress(UsageError, EnvironmentProblem):  # whoever trains gets the error
             needs = unmet_needs(plan, plan.run_specs, partial(data.read, folder=options.data_dir))
@@ -416,16 +417,16 @@ def unmet_needs(
     problems: list[UsageError] = []
     for name, setting, seed in cases:
         key = (split_like(setting), seed)
-        try:
-            if key not in smallest:
+        if key not in smallest:
+            try:
                 smallest[key] = _smallest_client(setting, seed, read)
-        except UsageError as error:
-            smallest[key] = _ENOUGH
-            owners = _owners_of_auxiliary(plan, names, setting, seed, read)
-            if not owners:
-                raise
-            needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
-            problems.append(error)
+            except UsageError as error:
+                smallest[key] = _ENOUGH
+                owners = _owners_of_auxiliary(plan, names, setting, seed, read)
+                if not owners:
+                    raise
+                needs |= dict.fromkeys(owners, f"the server's own samples, and {error}")
+                problems.append(error)
         too_small = smallest[key] < _ENOUGH and "pooled" not in entry(name).needs
         normed = [model for model in setting.models if has_batchnorm(model)]
         if too_small and normed:
@@ -470,13 +471,12 @@ def _owners_of_auxiliary(
     return [name for name in names if wanted & entry(name).needs]
 
 
-def track_notes(
-    plan: Plan, run_specs: Sequence[RunSpec], out: Path, track: Sequence[str]
-) -> Iterator[str]:
+def track_notes(plan: Plan, run_specs: Sequence[RunSpec], out: Path) -> Iterator[str]:
     """Note what `--track` would add to a printed table and to stored runs.
 
     `run_specs`: the runs to do.
     """
+    track = plan.options.track
     quantities = {place.printed.quantity for place in plan.places}
     if "local" not in track and "local_accuracy" in quantities:
         yield "some printed numbers are of clients' own models, which only --track local measures"
@@ -499,8 +499,9 @@ def other_data_notes(plan: Plan, out: Path, data_hashes: Mapping[str, str]) -> I
 
     `data_hashes`: data set -> hash of the data at hand.
     """
+    of_all_data = count_stored(plan, Store(out))
     for name, digest in data_hashes.items():
-        count = count_other_data(plan, out, {name: digest})
+        count = of_all_data - count_stored(plan, Store(out, {name: digest}))
         if count:
             runs = counted(count, "stored run")
             yield f"{runs} not reused: trained on another copy of {name} than the one here"
@@ -532,11 +533,13 @@ def check_track(plan: Plan) -> None:
 
 def check_start(plan: Plan, out: Path) -> None:
     """Raise UsageError if a stored model that runs start from has another architecture."""
-    parts = [part for part in [*plan.parts, *plan.confirming] if part.setting.start_from]
-    starts = dict.fromkeys(part.setting.start_from for part in parts)
+    parts: dict[Setting, RunSpec | Search] = {}
+    for part in [*plan.parts, *plan.confirming]:
+        if part.setting.start_from:
+            parts.setdefault(part.setting, part)
+    starts = dict.fromkeys(setting.start_from for setting in parts)
     rows = {start: _row_with_model(start, out) for start in starts}
-    for part in parts:
-        setting = part.setting
+    for setting, part in parts.items():
         if setting.client_models:
             raise UsageError(
                 f"--start-from {setting.start_from[:16]} gives one model, and client_models="
@@ -556,10 +559,10 @@ def check_start(plan: Plan, out: Path) -> None:
 def _row_with_model(start: str, out: Path) -> Mapping[str, Any]:
     """Find the row of the run whose model `start`, a run key or its beginning, names."""
     from bench.compare.filters import run_of_key
+    from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
-    found = run_of_key(Folders([out]).runs(), start, [out])
-    row = {str(name): value for name, value in found.iloc[0].items()}
+    (row,) = records(run_of_key(Folders([out]).runs(), start, [out]))
     path = artifacts.path_of(out, row["run_key"], "safetensors")
     if not is_regular(path):
         raise UsageError(

@@ -18,7 +18,7 @@ from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.machine import resolve_device
 from bench.planning.given import find_algorithm
-from bench.planning.run_spec import RunSpec, setting_of
+from bench.planning.run_spec import RunSpec, setting_of, trained_by
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.words import (
     DATA_DIR,
@@ -31,7 +31,6 @@ from bench.terminal.words import (
 )
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS
-from leaderboards.problems import FINETUNED
 from leaderboards.rows.files import part_of
 from leaderboards.rows.schema import READ_OFF_CURVES
 from leaderboards.shell_text import shell_command
@@ -77,7 +76,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench.provenance import command_columns
-    from bench.trial.trial import Trial
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
@@ -109,6 +107,20 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         certified=bool(row["certified"]),
         provenance=command_columns(shell_command("bench.sweep", "reproduce", row["run_key"])),
     )
+    report = _train(run_spec, execution)
+    if report["status"] == "environment":
+        raise EnvironmentProblem(report["error"])
+    if report["status"] == "failed":
+        sys.stderr.write(f"failed: {report['error']}\n")
+        return EXIT_FAILED
+    rows = Store(into).runs(replicates=True, keys=[row["run_key"]])
+    return _compare(row, records(rows.sort_values("finished"))[-1])
+
+
+def _train(run_spec: RunSpec, execution: Execution) -> dict[str, Any]:
+    """Train a run, with a line on stderr for each report; return the last report."""
+    from bench.trial.trial import Trial
+
     sys.stderr.write(f"{run_spec.label}: {counted(run_spec.setting.rounds, 'round')}\n")
     trial = Trial([run_spec], execution)
     report = trial.report()
@@ -119,13 +131,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             line += f": accuracy {100 * report['accuracy']:.2f} %"
         sys.stderr.write(f"{line}\n")
     trial.close()
-    if report["status"] == "environment":
-        raise EnvironmentProblem(report["error"])
-    if report["status"] == "failed":
-        sys.stderr.write(f"failed: {report['error']}\n")
-        return EXIT_FAILED
-    rows = Store(into).runs(replicates=True)
-    return _compare(row, records(rows[rows.run_key == row["run_key"]].sort_values("finished"))[-1])
+    return report
 
 
 def _check_data(row: Mapping[str, Any], dataset: str, label: str) -> None:
@@ -144,9 +150,7 @@ def run_spec_of_row(row: Mapping[str, Any]) -> RunSpec:
     Raises UsageError if its algorithm is unknown here, or is another version by now.
     """
     setting = setting_of(row["setting_json"])
-    name = row["algorithm"]
-    if setting.finetune_steps:
-        name = name.removesuffix(FINETUNED)
+    name = trained_by(row["algorithm"], row["setting_json"])
     algorithm = find_algorithm(algorithm_of(name))
     name = algorithm.name
     values = {**algorithm.defaults(), **json.loads(row["hp_json"])}

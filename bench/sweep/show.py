@@ -78,14 +78,15 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     return entries, broken
 
 
-def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
+def print_spaces(plan: Plan) -> None:
     """Print the spaces of the plan's algorithms.
 
-    If `narrow`, print only those on its data set; raises UsageError if there are none.
+    If a data set was given, print only those on it; raises UsageError if there are none.
     """
+    narrow = "dataset" in plan.options.given
     names = list(plan.options.algo)
     dataset = plan.options.dataset
-    everything = names == ["all"]
+    everything = plan.options.every_algorithm
     if everything:
         names = _planned_names(plan)
     anywhere = []
@@ -107,7 +108,7 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
                 own.append(entry)
     if narrow and without and not everything:
         say(f"no paper here tried {', '.join(sorted(without))} on {dataset}")
-    if as_json:
+    if plan.options.json:
         listed = [_space_dict(paper, space) for paper, space in spaces]
         listed += [_own_space_dict(entry) for entry in own]
         print_json(listed)

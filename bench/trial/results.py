@@ -64,7 +64,9 @@ def rows_of(
         results = numbers_of(curve_of(curve))
         final = results["final_accuracy"]
         reference = row_entry(run_spec.algorithm, suffix).reference
-        for_itself = suffix in personal and _judged_on_clients(run_spec, suffix)
+        # A personal row may be meant for clients' own samples, not for the test set.
+        own_samples = suffix.endswith(FINETUNED) or _selected_on(run_spec) == CLIENTS
+        for_itself = suffix in personal and own_samples
         diverged = progress.diverged
         # A client that has one class and nobody to learn from may guess without having diverged,
         # and so may a model for one client alone.
@@ -79,9 +81,8 @@ def rows_of(
     return rows
 
 
-def _judged_on_clients(run_spec: RunSpec, suffix: str) -> bool:
-    """Return whether a personal row is meant for clients' own samples, not for the test set."""
-    return suffix.endswith(FINETUNED) or selected_on(run_spec.setting.as_dict()) == CLIENTS
+def _selected_on(run_spec: RunSpec) -> str:
+    return selected_on(run_spec.setting.as_dict())
 
 
 def failed_rows(run_spec: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -96,7 +97,7 @@ def _common(run_spec: RunSpec, suffix: str) -> dict[str, Any]:
         **identity_columns(*run_spec.identity(row_entry(run_spec.algorithm, suffix))),
         "paper": run_spec.paper,
         "shortened": run_spec.shortened,
-        "selected_on": selected_on(run_spec.setting.as_dict()),
+        "selected_on": _selected_on(run_spec),
         "schema_version": SCHEMA_VERSION,
     }
 
@@ -144,31 +145,32 @@ def _tensors(simulation: Simulation, suffix: str) -> dict[str, Any]:
 
     If clients have models of their own, all of a personal row are the client's.
     """
-    shared: Params = {}  # by all clients
-    if not suffix.endswith(FINETUNED):
-        shared = simulation.algorithm.evaluated(simulation.server)[suffix]
     personal = suffix in simulation.personal
+    finetuned = suffix.endswith(FINETUNED)
     models = simulation.models_of(suffix)
     clients = simulation.fed.num_clients
-    if suffix.endswith(FINETUNED):  # also of pooled data, which are those of one client
+    if finetuned:  # also of pooled data, which are those of one client
         clients = simulation.setting.training_clients
+    tensors: Params = {}
     if personal and simulation.setting.client_models:
-        of_clients: Params = {}
         for client in range(clients):
             net = simulation.net_of(suffix, client)
             (model,) = models([client])
             own = {**net.constants, **model}
             own |= {name: own[listed] for name, listed in net.tied.items()}
-            of_clients |= {f"{client}/{name}": value for name, value in own.items()}
-        return _arrays(of_clients)
+            tensors |= {f"{client}/{name}": value for name, value in own.items()}
+        return _arrays(tensors)
+    shared: Params = {}  # by all clients
+    if not finetuned:
+        shared = simulation.algorithm.evaluated(simulation.server)[suffix]
     if not personal and not shared:  # of pooled data: the one client's model is everyone's
         (shared,) = models([0])
     tensors = {**simulation.net.constants, **shared}
-    for client in range(clients if personal else 0):
-        (model,) = models([client])
-        for name, value in model.items():
-            if name not in shared:
-                tensors[f"{client}/{name}"] = value
+    if personal:
+        for client in range(clients):
+            (model,) = models([client])
+            own = {name: value for name, value in model.items() if name not in shared}
+            tensors |= {f"{client}/{name}": value for name, value in own.items()}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         keys = [key for key in tensors if key.rpartition("/")[2] == listed]
         tensors |= {key.removesuffix(listed) + name: tensors[key] for key in keys}

@@ -235,12 +235,12 @@ class Run:
     def _build(self) -> None:
         run_spec = self.run_spec
         execution = self.execution
-        directory = Path(execution.data_dir) if execution.data_dir else None
-        dataset = data.load(run_spec.setting.dataset, directory, execution.offline)
+        folder = execution.data_dir
+        dataset = data.load(run_spec.setting.dataset, folder, execution.offline)
         for model in run_spec.setting.models:
-            weights.provide(model, directory, execution.offline)
+            weights.provide(model, folder, execution.offline)
         shares = split(run_spec.setting, dataset.train_y, run_spec.seed, dataset.train_groups)
-        load = partial(data.load, folder=directory, offline=execution.offline)
+        load = partial(data.load, folder=folder, offline=execution.offline)
         public = public_set(run_spec.setting, run_spec.seed, load)
         self._split_hash = shares.hash
         if public is not None:
@@ -278,8 +278,6 @@ class Run:
         facts = self._facts(status)
         assert simulation is not None, "open() comes before the rows"
         progress = simulation.progress
-        chance = self._chance
-        samples = self._test_samples
         self.complaint = progress.complaint
         tracked: dict[str, list[str]] = {}
         if status == "finished":
@@ -294,8 +292,8 @@ class Run:
             progress,
             facts,
             personal=simulation.personal,
-            chance=chance,
-            test_samples=samples,
+            chance=self._chance,
+            test_samples=self._test_samples,
         )
         for row, curve in rows:
             replaces = self.execution.force or row["run_key"] in of_other_data

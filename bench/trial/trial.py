@@ -129,8 +129,8 @@ class Trial:
         report: dict[str, Any] = {
             "round": min(ongoing, default=max(run.round for run in self.runs)),
             "rounds_done": sum(run.round for run in self.runs),
-            "accuracy": _mean([run.number("final_accuracy") for run in self.runs]),
-            "best_accuracy": _mean([run.number("best_accuracy") for run in self.runs]),
+            "accuracy": self._mean("final_accuracy"),
+            "best_accuracy": self._mean("best_accuracy"),
             "objective": self._objective(),
             "status": status,
             "error": self.problem or "; ".join(run.error for run in self.runs if run.error),
@@ -157,6 +157,12 @@ class Trial:
         if self._active():
             return "running"
         return next((worst for worst in ("environment", "failed") if worst in statuses), "finished")
+
+    def _mean(self, name: str) -> float:
+        """Compute the mean of a number over the runs that have one; NaN if none has."""
+        numbers = [run.number(name) for run in self.runs]
+        known = [number for number in numbers if not math.isnan(number)]
+        return math.fsum(known) / len(known) if known else math.nan
 
     def _objective(self) -> float:
         """Compute the mean over the runs of the number that selects configurations.
@@ -253,8 +259,3 @@ def on_this_machine(error: BaseException | None, out: str) -> str:
         )
     advice = advice_on(error) or ": fix this, then run the same command again"
     return f"{error.strerror or error} ({error.filename or out}){advice}"
-
-
-def _mean(values: list[float]) -> float:
-    numbers = [value for value in values if not math.isnan(value)]
-    return math.fsum(numbers) / len(numbers) if numbers else math.nan

@@ -115,8 +115,8 @@ def test_a_search_knows_its_own_copy(other: str, tmp_path: Path) -> None:
     for run_spec in make_plan(SweepOptions(("fedprox",), values=values)).run_specs:
         Store(tmp_path).write(make_row() | named(run_spec), CURVE)
     plan = make_plan(SweepOptions(("fedprox",), values=values, search="optuna", num_samples=2))
-    (same,) = past_tries(plan, plan.searches, str(tmp_path), {"digits": DIGITS})
-    (unlike,) = past_tries(plan, plan.searches, str(tmp_path), {"digits": other})
+    (same,) = past_tries(plan, str(tmp_path), {"digits": DIGITS})
+    (unlike,) = past_tries(plan, str(tmp_path), {"digits": other})
     assert (len(same.known), len(unlike.known)) == (2, 0)
 
 

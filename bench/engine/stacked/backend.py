@@ -140,29 +140,32 @@ class Stacked:
             for part in job.parts():
                 owners[part] = job
                 structure = _structure(part)
-                group = next((members for other, members in groups if other == structure), None)
-                if group is None:
-                    groups.append((structure, [part]))
+                for other, members in groups:
+                    if other == structure:
+                        members.append(part)
+                        break
                 else:
-                    group.append(part)
+                    groups.append((structure, [part]))
         self._kept = max(self._kept, len(groups))
-        finished: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
+        unfinished: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         for structure, members in groups:
-            for part, results in self._as_one_program(members, structure):
-                job = owners[part]
-                of_job = finished[job]
-                for result in results:
-                    of_job[result.client] = result
-                del result, results
-                if len(of_job) == len(job.clients):
-                    yield job, [of_job.pop(work.client) for work in job.clients]
+            for done in self._as_one_program(members, structure):
+                while done:  # emptied, because its results take memory
+                    part, result = done.pop()
+                    unfinished[owners[part]][result.client] = result
+                del result
+                for job in list(unfinished):
+                    if len(unfinished[job]) < len(job.clients):
+                        continue
+                    of_client = unfinished.pop(job)
+                    yield job, [of_client.pop(work.client) for work in job.clients]
 
-    def _as_one_program(
-        self, jobs: list[RoundWork], structure: Any
-    ) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
-        """Train runs of one structure as one program, or as few programs as memory allows."""
+    def _as_one_program(self, jobs: list[RoundWork], structure: Any) -> Iterator[Done]:
+        """Train runs of one structure as one program, or as few programs as memory allows.
+
+        Yields the results of each.
+        """
         differences = Differences.among(jobs)
-        results: dict[RoundWork, dict[int, ClientResult]] = {job: {} for job in jobs}
         # Run by run, because a run's results take memory until its server has received all of them.
         waiting: list[StackEntry] = []
         for job in jobs:
@@ -175,13 +178,7 @@ class Stacked:
                 self._halve(len(part))
                 continue
             waiting = waiting[len(part) :]
-            for job, result in done:
-                results[job][result.client] = result
-            del done, result
-            complete = [job for job in results if len(results[job]) == len(job.clients)]
-            for job in complete:
-                of_job = results.pop(job)
-                yield job, [of_job.pop(work.client) for work in job.clients]
+            yield done
 
     def _attempt(
         self, part: list[StackEntry], differences: Differences, structure: Any

@@ -107,16 +107,15 @@ def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Pro
     plan = make_plan(
         SweepOptions(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples)
     )
-    return Proposer(
-        plan, plan.searches[0], PastTries(known=[({"mu": value}, 0.25) for value in known])
-    )
+    past = PastTries(plan.searches[0], known=[({"mu": value}, 0.25) for value in known])
+    return Proposer(plan, past)
 
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
     first, second, stopping = proposer_of("0", "1"), proposer_of("0", "1", "2", samples=2), [False]
-    searches = ProposerSearcher({0: first, 2: second}, lambda: stopping[0])
+    searches = ProposerSearcher([first, second], lambda: stopping[0])
     proposed = [searches.suggest(f"t{number}") for number in range(5)]
-    assert [one["search"] for one in proposed[:4]] == [0, 0, 2, 2]
+    assert [one["search"] for one in proposed[:4]] == [0, 0, 1, 1]
     assert len({json.dumps(one) for one in proposed[:4]}) == 4
     assert proposed[4] == Searcher.FINISHED
     searches.on_trial_complete("t2", {"objective": 0.5})
@@ -131,8 +130,7 @@ def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> Non
 
 def test_a_stopping_sweep_gets_no_more() -> None:
     assert (
-        ProposerSearcher({0: proposer_of("0", "1")}, lambda: True).suggest("t0")
-        == Searcher.FINISHED
+        ProposerSearcher([proposer_of("0", "1")], lambda: True).suggest("t0") == Searcher.FINISHED
     )
 
 
@@ -168,11 +166,11 @@ def test_values_that_relations_bind_are_proposed_together() -> None:
     values = {"beta": ("0", "0.3"), "gamma": ("0.2", "0.5")}
     plan = make_plan(SweepOptions(("fedcad",), values=values, search="optuna", num_samples=9))
     (search,) = plan.searches
-    found = [decode(search, chosen)[0] for chosen in proposed_first(plan, search, PastTries())]
+    found = [decode(search, chosen)[0] for chosen in proposed_first(PastTries(search), 9)]
     pairs = [(0.0, 0.2), (0.0, 0.5), (0.3, 0.5)]
     assert [(one["beta"], one["gamma"]) for one in found] == pairs
     known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]
-    assert proposed_first(plan, search, PastTries(known)) == []
+    assert proposed_first(PastTries(search, known), 9) == []
 
 
 @pytest.mark.parametrize(
@@ -189,8 +187,10 @@ def test_only_results_without_error_are_told(
 ) -> None:
     proposer = Mock()
     proposer.propose.return_value = SimpleNamespace(params={"mu": 0.1})
-    searcher = ProposerSearcher({3: proposer}, lambda: False)
-    assert searcher.suggest("trial") == {"search": 3, "chosen": {"mu": 0.1}}
+    without = Mock()
+    without.propose.return_value = None
+    searcher = ProposerSearcher([without, proposer], lambda: False)
+    assert searcher.suggest("trial") == {"search": 1, "chosen": {"mu": 0.1}}
     searcher.on_trial_complete("trial", result, error)
     ((trial, value),) = [call.args for call in proposer.tell.call_args_list]
     assert trial is proposer.propose.return_value
@@ -198,5 +198,5 @@ def test_only_results_without_error_are_told(
 
 
 def test_a_stopping_sweep_proposes_nothing() -> None:
-    searcher = ProposerSearcher({0: Mock()}, lambda: True)
+    searcher = ProposerSearcher([Mock()], lambda: True)
     assert searcher.suggest("trial") == ProposerSearcher.FINISHED

@@ -106,8 +106,8 @@ def test_two_stages_begin_in_the_middle() -> None:
 def test_optuna_proposes_within_ranges(tmp_path: Path) -> None:
     plan = plan_of(NAME, search="optuna", num_samples=8)
     (search,) = plan.searches
-    (past,) = past_tries(plan, plan.searches, str(tmp_path / "out"))
-    proposer = Proposer(plan, search, past)
+    (past,) = past_tries(plan, str(tmp_path / "out"))
+    proposer = Proposer(plan, past)
     values = []
     while (trial := proposer.propose()) is not None:
         (run_spec,) = chosen_run_specs(search, trial.params, 1)
@@ -131,8 +131,8 @@ def test_optuna_keeps_relations_between_ranges(place: Path) -> None:
     )
     plan = plan_of("bound_space:Mine", search="optuna", num_samples=10)
     (search,) = plan.searches
-    (past,) = past_tries(plan, plan.searches, str(place / "out"))
-    proposer = Proposer(plan, search, past)
+    (past,) = past_tries(plan, str(place / "out"))
+    proposer = Proposer(plan, past)
     for _ in range(10):
         trial = proposer.propose()
         assert trial is not None

@@ -192,7 +192,7 @@ def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_o
         seeds=2,
     )
     plan = make_plan(options)
-    assert past_tries(plan, plan.searches, str(tmp_path)) == [PastTries()], (
+    assert past_tries(plan, str(tmp_path)) == [PastTries(*plan.searches)], (
         "one seed of another sweep"
     )
     run_spec = make_plan(
@@ -216,9 +216,9 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     trial.step()
     trial.close()
     assert Store(tmp_path).status() == {begun.key: "stopped"}
-    assert past_tries(plan, plan.searches, str(tmp_path)) == [PastTries(begun=[{"mu": 0.1}])]
+    assert past_tries(plan, str(tmp_path)) == [PastTries(*plan.searches, begun=[{"mu": 0.1}])]
     under_asha = replace(plan, options=replace(plan.options, scheduler="asha"))
-    (found,) = past_tries(under_asha, plan.searches, str(tmp_path))
+    (found,) = past_tries(under_asha, str(tmp_path))
     assert [chosen for chosen, _ in found.known] == [{"mu": 0.1}]
 
 
@@ -230,7 +230,7 @@ def test_a_diverged_configuration_is_known_as_worse(tmp_path: Path) -> None:
         told = {"diverged": diverged, RULES[DEFAULT_RULE]: 0.5 + diverged / 4}
         Store(tmp_path).write(make_row() | identity | told, CURVE)
     plan = make_plan(SweepOptions(("fedprox",), values=values, search="optuna", num_samples=2))
-    (found,) = past_tries(plan, plan.searches, str(tmp_path))
+    (found,) = past_tries(plan, str(tmp_path))
     assert found.known == [({"mu": 0.1}, 0.5), ({"mu": 1.0}, -0.25)]
 
 
