@@ -332,7 +332,7 @@ class SweepOptions:
 
     @property
     def every_algorithm(self) -> bool:
-        """Whether all algorithms are asked for, without their names."""
+        """Whether `--algo all` was given, in place of names."""
         return self.algo == ("all",)
 
     def asks_for(self, name: str) -> bool:
