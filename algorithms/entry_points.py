@@ -26,6 +26,7 @@ from search_spaces.bounds import nearest
 
 OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
 # Values that are told by their `repr`.
+LONGEST_NAME = 255  # characters of a file's name
 PLAIN = (bool, int, float, str, bytes, tuple, list, dict, NoneType)
 # The `module:name`s that may be imported; None means all.
 _importable: Collection[str] | None = None
@@ -156,6 +157,8 @@ def as_module(name: str) -> str:
     """
     text, _, attribute = name.partition(":")
     file = Path(text)
+    if len(text) > LONGEST_NAME:
+        return ""
     if file.suffix != ".py" and (attribute or not Path(f"{text}.py").is_file()):
         return ""
     outside = file.is_absolute() or ".." in file.parts  # in no package of the working directory

@@ -18,7 +18,7 @@ from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal import words
 from bench.terminal.console import Parser, exit_status, print_json, say
-from bench.terminal.words import checked_path, result_folder
+from bench.terminal.words import result_folder, whole_path
 from leaderboards import StoreError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _folder(path: Path | None) -> Path:
 
     Raises UsageError if it holds no results.
     """
-    out = checked_path((path or default_out()).resolve())
+    out = whole_path(path or default_out())
     if not (out / "runs").is_dir():
         advice = "" if path else "; name one, or set FEDKD_OUT"
         raise UsageError(f"{out} is no result folder: it has no folder runs{advice}")

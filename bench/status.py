@@ -22,7 +22,7 @@ from bench.stored.results import Named, named_runs
 from bench.sweep.command import prepare
 from bench.sweep.parser import parse
 from bench.terminal.console import Parser, console, exit_status, print_json
-from bench.terminal.words import KEY_SHOWN, OUT, checked_path, counted, flag, run_keys
+from bench.terminal.words import KEY_SHOWN, OUT, counted, flag, run_keys, whole_path
 from leaderboards import Store
 from leaderboards.rows.frames import records
 from leaderboards.shell_text import shell_command
@@ -96,8 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _status(argv: Sequence[str]) -> None:
     options = parse(argv, PROG)
-    named = Path(options.out) if options.out else default_out()
-    out = checked_path(named.resolve())
+    out = whole_path(options.out or default_out())
     if out.is_file():
         command = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{command}` reads rows")

@@ -199,7 +199,11 @@ def check(name: str, value: Value, bounds: Bounds) -> None:
     """
     if value is None or bounds.allows(value):
         return
-    raise ValueError(f"{name} must be {bounds}, got {value!r}{nearest(str(value), bounds.choices)}")
+    finite = not isinstance(value, float) or math.isfinite(value)
+    allowed = str(bounds) if finite else f"{bounds}, and finite"
+    raise ValueError(
+        f"{name} must be {allowed}, got {value!r}{nearest(str(value), bounds.choices)}"
+    )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -112,9 +112,9 @@ class OwnFiles(ABC):
             raise
         except StoreError as error:
             raise self.problem(str(error)) from error
-        except NotADirectoryError as error:
-            raise self.problem(f"{file} is a file; for a table give csv:{file}") from error
-        except FileNotFoundError as error:
+        except (NotADirectoryError, FileNotFoundError) as error:
+            if file.is_file():
+                raise self.problem(f"{file} is a file; for a table give csv:{file}") from error
             raise self.problem(f"there is no {error.filename or file}: check the path") from error
         except Exception as error:
             raise self.problem(f"{file} cannot be read: {with_its_kind(error)}") from error

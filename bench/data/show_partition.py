@@ -24,7 +24,7 @@ from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status, say
-from bench.terminal.words import DATA_DIR, LABEL, no_effect
+from bench.terminal.words import DATA_DIR, LABEL, no_effect, number, whole_number
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting
@@ -52,9 +52,11 @@ def _parser() -> Parser:
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="data set")
     parser.add_argument("--label", default="", metavar="COLUMN", help=LABEL)
-    parser.add_argument("--clients", required=True, type=int, metavar="K", help="number of clients")
     parser.add_argument(
-        "--alpha", type=float, metavar="A", help="Dirichlet concentration; small is non-IID"
+        "--clients", required=True, type=whole_number, metavar="K", help="number of clients"
+    )
+    parser.add_argument(
+        "--alpha", type=number, metavar="A", help="Dirichlet concentration; small is non-IID"
     )
     parser.add_argument(
         "--partition",
@@ -69,7 +71,7 @@ def _parser() -> Parser:
         help="of partitions shards, k_classes and fedproto (default %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)"
+        "--seed", type=whole_number, default=0, metavar="S", help="seed of the draws (default 0)"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
     parser.add_argument("--json", action="store_true", help="machine-readable output")

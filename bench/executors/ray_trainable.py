@@ -28,7 +28,7 @@ from bench.machine import count_gpus
 from bench.planning.run_spec import RunSpec, Varied
 from bench.planning.single_run import SPECIAL_KEYS, name_of, run_spec_of
 from bench.provenance import command_columns
-from bench.terminal.words import checked_path, tracks_of, unknown
+from bench.terminal.words import tracks_of, unknown, whole_path
 from leaderboards.numbers import CLIENT_ACCURACY, Point
 from search_spaces import Bounds, Grid, Range, cast, check, setting_fields
 
@@ -187,7 +187,7 @@ def make_trainable(algorithm: Any, defaults: Mapping[str, Any]) -> type[Federate
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
-            bound[key] = str(checked_path(Path(bound[key]).resolve()))
+            bound[key] = str(whole_path(bound[key]))
     allowed = {*SPECIAL_KEYS, *entry(name).defaults(), *setting_fields()}
     for key in bound.keys() - allowed:
         raise unknown("configuration key", key, allowed)

@@ -23,7 +23,7 @@ from bench.perf.measure import Record, Say, message_of
 from bench.planning.given import find_algorithm
 from bench.provenance import command_columns, process_columns
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.words import DATA_DIR, counted, split_list, unknown
+from bench.terminal.words import DATA_DIR, counted, split_list, unknown, whole_number
 from leaderboards.rows.files import typed_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
@@ -73,19 +73,19 @@ def make_parser() -> Parser:
         help="the record in a file, or on stdout instead of tables",
     )
     threads = "processor threads of training and of each trial (1)"
-    add("--threads", type=int, default=1, metavar="N", help=threads)
+    add("--threads", type=whole_number, default=1, metavar="N", help=threads)
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
     add = parser.add_argument_group("startup, data, boards").add_argument
     add(
         "--repetitions",
-        type=int,
+        type=whole_number,
         default=7,
         metavar="N",
         help="repetitions of every command or piece of work (7)",
     )
     add("--data-dir", metavar="DIR", help=DATA_DIR)
     runs = "runs in the made-up result folder (100,000)"
-    add("--runs", type=int, default=100_000, metavar="N", help=runs)
+    add("--runs", type=whole_number, default=100_000, metavar="N", help=runs)
     add = parser.add_argument_group("training, throughput").add_argument
     add(
         "--model",
@@ -104,17 +104,23 @@ def make_parser() -> Parser:
     )
     beside = f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)})"
     add("--algo", nargs="+", default=list(USUAL), metavar="NAME", help=beside)
-    add("--rounds", type=int, default=7, metavar="N", help="timed rounds (7)")
-    add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
+    add("--rounds", type=whole_number, default=7, metavar="N", help="timed rounds (7)")
+    add("--clients", type=whole_number, default=10, metavar="K", help="number of clients (10)")
     add(
         "--cohort",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="clients that train in a round (all); a round of few is short",
     )
-    add("--samples", type=int, default=640, metavar="N", help="samples of each client (640)")
+    add(
+        "--samples",
+        type=whole_number,
+        default=640,
+        metavar="N",
+        help="samples of each client (640)",
+    )
     epochs = "passes over a client's samples in a round (2); many hide what a round costs besides"
-    add("--epochs", type=int, default=2, metavar="E", help=epochs)
+    add("--epochs", type=whole_number, default=2, metavar="E", help=epochs)
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
     several = "only throughput takes several"
     add(
@@ -129,14 +135,20 @@ def make_parser() -> Parser:
     add(
         "--pack",
         nargs="+",
-        type=int,
+        type=whole_number,
         default=[1],
         metavar="N",
         help=f"runs that train as one program (1); {several}",
     )
     add = parser.add_argument_group("tune").add_argument
-    add("--trials", type=int, default=12, metavar="N", help="small trials (12)")
-    add("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
+    add("--trials", type=whole_number, default=12, metavar="N", help="small trials (12)")
+    add(
+        "--steps",
+        type=whole_number,
+        default=200,
+        metavar="N",
+        help="reports of one long trial (200)",
+    )
     return parser
 
 

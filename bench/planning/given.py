@@ -50,8 +50,9 @@ def check_names(options: SweepOptions) -> None:
     names = options.algo
     if "all" in names and len(names) > 1:
         raise UsageError("--algo all stands alone: name the algorithms, or all of them")
-    if len(set(names)) != len(names):
-        raise UsageError(f"--algo names an algorithm twice: {', '.join(names)}")
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if repeated:
+        raise UsageError(f"--algo names an algorithm twice: {', '.join(repeated)}")
     for name in names:
         if name not in ALGORITHMS and name != "all":
             find_algorithm(name)

@@ -6,17 +6,21 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import re
+import select
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, fields
+from datetime import date, time
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bench.data import is_path
-from bench.errors import UsageError
+from bench.errors import UsageError, refusing_values
 from bench.planning.options import (
     COMMAND_LINE,
     EXECUTION,
@@ -29,8 +33,9 @@ from bench.planning.options import (
     Texts,
 )
 from bench.terminal.console import Parser
-from bench.terminal.words import flag, unknown
+from bench.terminal.words import flag, number, unknown, whole_number
 from search_spaces import setting_fields
+from search_spaces.bounds import check
 
 SWEEP = "python -m bench.sweep"
 DESCRIPTION = """\
@@ -52,11 +57,13 @@ Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; \
 130 interrupted, resumable"""
 
-CONFIG_BYTES = 2**20  # of a TOML file, at most
+# Of a TOML file, at most: the time to read its names grows with the square of their parts.
+CONFIG_BYTES = 2**16
+PIPE_SECONDS = 5.0  # that a pipe may take to bring its first bytes
 # The time to match it grows with the square of the name's length.
 _LONG_NAME = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){20}""")
 _OF_COMMAND_LINE = ("config", "import_")  # options that a file cannot set
-_TYPES = {"int": int, "float": float, "str": str}
+_TYPES: dict[str, Callable[[str], Any]] = {"int": whole_number, "float": number, "str": str}
 
 
 def _declarations() -> Iterator[tuple[str, Field[Any]]]:
@@ -115,7 +122,7 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
             if name != "set" and name not in SETTING_OPTIONS:
                 options[name] = value
     parsed = SweepOptions(**options, given=given, values=values, origins=origins)
-    if file and Path(file).resolve().parent != Path.cwd():
+    if file and Path(os.path.realpath(file)).parent != Path.cwd():
         _check_imports(parsed, file)
     return parsed
 
@@ -192,8 +199,8 @@ def _parse_words(words: Sequence[str], prog: str, place: str = "") -> dict[str, 
             continue
         if value == "" and not facts["empty"]:
             raise UsageError(f"{flag(name)} takes a value, and got an empty one{place}")
-        if not facts["bounds"].allows(value):
-            raise UsageError(f"{flag(name)} must be {facts['bounds']}, got {value}{place}")
+        with refusing_values(place):
+            check(flag(name), value, facts["bounds"])
     return options
 
 
@@ -218,8 +225,12 @@ def words_of(values: Mapping[str, Any], place: str) -> list[str]:
         UsageError: there is no such option, or a value is of another kind.
     """
     words: list[str] = []
+    names: set[str] = set()
     for key, value in values.items():
         name = key.replace("-", "_")
+        if name in names:
+            raise UsageError(f"{place}: {key} is given twice, with - and with _: leave one out")
+        names.add(name)
         if name not in OPTIONS:
             raise unknown(f"option for {place}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
         if (name == "set") != isinstance(value, dict):
@@ -232,12 +243,16 @@ def words_of(values: Mapping[str, Any], place: str) -> list[str]:
             shown = str(value).lower() if isinstance(value, bool) else repr(value)
             wanted = "true or false" if switch else "a value"
             raise UsageError(f"{place}: {key} takes {wanted}, got {shown}")
+        if isinstance(value, list) and "read" not in OPTIONS[name].metadata:
+            raise UsageError(f"{place}: {key} takes one value, got {value!r}")
         if switch:
             if value:
                 words.append(flag(name))
         elif name == "set":
             pairs = []
             for full, texts in _flatten(value):
+                if full.startswith("-"):  # it would be read as another option
+                    raise UsageError(f"{place}: set takes names of fields, got {full!r}")
                 pairs.append(f"{full}={','.join(_texts(f'{place}: {full}', texts))}")
             if pairs:
                 words += [flag(name), *pairs]
@@ -252,7 +267,7 @@ def _read_toml(path: str) -> dict[str, Any]:
     Raises UsageError if it cannot be read, or has names or numbers that no option has.
     """
     try:
-        with Path(path).open("rb") as file:
+        with _opened(path) as file:
             # Editors of Windows begin files with a mark.
             text = file.read(CONFIG_BYTES + 1).decode("utf-8-sig")
         if len(text) > CONFIG_BYTES:
@@ -262,14 +277,30 @@ def _read_toml(path: str) -> dict[str, Any]:
         content = tomllib.loads(text)
         _check_values(content)
     except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}") from None
+        raise UsageError(f"--config {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--config {path} is no TOML file of options: {error}") from None
     return content
 
 
+def _opened(path: str) -> BinaryIO:
+    """Open a file to read, or a pipe, such as `<(command)`, into which something is written.
+
+    Raises OSError if it cannot be opened, or nothing comes through the pipe.
+    """
+    if not Path(path).is_fifo():
+        return Path(path).open("rb")
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    ready, _, _ = select.select([pipe], [], [], PIPE_SECONDS)
+    if not ready:
+        os.close(pipe)
+        raise TimeoutError(errno.ETIMEDOUT, "nothing comes through this pipe: name a file")
+    os.set_blocking(pipe, True)
+    return os.fdopen(pipe, "rb")
+
+
 def _check_values(value: Any) -> None:
-    """Raise ValueError for a whole number beyond 64 bits, and for text with a zero byte."""
+    """Raise ValueError for a date, a number beyond 64 bits, and text with a zero byte."""
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             _check_values(part)
@@ -277,6 +308,8 @@ def _check_values(value: Any) -> None:
         raise ValueError(f"a number has {value.bit_length():,} bits, and at most 64 are allowed")
     elif isinstance(value, str) and "\0" in value:
         raise ValueError("a text has a zero byte")
+    elif isinstance(value, date | time):
+        raise ValueError(f"no option takes a date or a time, got {value}: quote a text")
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -294,11 +327,23 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _texts(name: str, value: Any) -> list[str]:
     if value == []:
         raise UsageError(f"{name} has no value: give one, or leave it out")
-    texts = [str(item) for item in (value if isinstance(value, list) else [value])]
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        if isinstance(item, list | dict):
+            raise UsageError(f"{name} takes texts or numbers, got {item!r}")
+    texts = [str(item) for item in items]
     for text in texts:
-        if text.startswith("--"):  # which would be read as another option
+        if text.startswith("-") and not _is_number(text):  # it would be read as another option
             raise UsageError(f"{name} takes a value, got the option {text}")
     return texts
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:

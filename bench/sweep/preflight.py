@@ -41,7 +41,7 @@ from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.planning.search import Search
 from bench.planning.settings import NEEDED_BY
 from bench.terminal.console import say
-from bench.terminal.words import counted, result_folder, seeds_in_words
+from bench.terminal.words import counted, resolved, result_folder, seeds_in_words
 from leaderboards import Store
 from leaderboards.rows.files import PARTS, is_regular, part_of
 from leaderboards.shell_text import shell_command
@@ -142,7 +142,7 @@ def resolve(plan: Plan) -> Execution:
         _check_working_folder()
     return Execution(
         out=str(result_folder(options.out)),
-        data_dir=str(Path(options.data_dir).resolve()) if options.data_dir else None,
+        data_dir=str(resolved(options.data_dir)) if options.data_dir else None,
         offline=options.offline,
         device=device,
         backend=options.backend,

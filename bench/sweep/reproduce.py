@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS, algorithm_of
@@ -24,10 +23,10 @@ from bench.terminal.words import (
     DATA_DIR,
     IMPORT,
     LABEL,
-    checked_path,
     counted,
     result_folder,
     split_list,
+    whole_path,
 )
 from leaderboards import Store
 from leaderboards.numbers import NUMBERS
@@ -79,7 +78,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
-    out = checked_path(Path(arguments.out or default_out()).resolve())
+    out = whole_path(arguments.out or default_out())
     into = result_folder(
         arguments.into or part_of(default_out() if out.is_file() else out, "reproduced"), "--into"
     )

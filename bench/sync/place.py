@@ -7,6 +7,7 @@ else's: below it links, pipes and devices are passed over.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -45,7 +46,7 @@ class Place:
         from pyarrow.fs import LocalFileSystem
 
         self._here = isinstance(system, LocalFileSystem)
-        root = str(Path(root).resolve()) if self._here else root
+        root = os.path.realpath(root) if self._here else root
         self.url = url
         self._system = system
         self._root = root.rstrip("/")
@@ -234,7 +235,7 @@ def _is_temporary(name: str) -> bool:
 
 def _leads_elsewhere(path: str) -> bool:
     """Return whether a path on this machine is a link, or lies in a folder that is one."""
-    return Path(path).resolve() != Path(path)
+    return os.path.realpath(path) != str(Path(path))
 
 
 def refuse_password(url: str) -> None:
@@ -255,7 +256,7 @@ def local_folder(url: str) -> Path | None:
     if "://" not in url:
         return resolved(url)
     if url.startswith("file:///"):
-        return Path(unquote(url.removeprefix("file://"))).resolve()
+        return Path(os.path.realpath(unquote(url.removeprefix("file://"))))
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 NO_MEMORY = (
     "memory does not suffice: free some, read fewer folders at once, or use a larger machine"
 )
+_NEGATIVE_NUMBER = re.compile(r"-(\d|\.\d|inf$|nan$)")
 _UNKNOWN = "unrecognized arguments: "  # argparse's words
 
 
@@ -47,6 +49,8 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)
+        # Values, not options: argparse knows neither -1e-3 nor -inf.
+        self._negative_number_matcher = _NEGATIVE_NUMBER
 
     def error(self, message: str) -> NoReturn:
         """Exit with argparse's message, the nearest known option, and the way to see all."""

@@ -5,6 +5,8 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterable, Sequence
@@ -37,7 +39,10 @@ OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)
 MOST_SEEDS = 100_000
 KEY_SHOWN = 16  # characters of a run key, enough to tell it from all others of a folder
 
+MOST_FOLDERS = 200  # in one another, on a path
 _KEYS_LISTED = 5
+# Errors about a path at which nothing can be, whatever is on the disk.
+_NO_PATH = (errno.ELOOP, errno.ENAMETOOLONG)
 FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
 
@@ -143,8 +148,8 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     """
     names: list[str] = []
     for word in words or ():
-        # A folder may have a comma or a blank in its name.
-        names += [word] if Path(word).is_dir() else split_list([word])
+        # A folder may have a comma or a blank in its name, and many names are longer than one.
+        names += [word] if _is_folder(word) else split_list([word])
     folders = list(dict.fromkeys(map(Path, names)))
     missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
     if missing:
@@ -152,44 +157,95 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     return [checked_path(folder) for folder in folders or [default_out()]]
 
 
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
+
+
 def checked_path(path: Path) -> Path:
-    """Return a path of results; raises UsageError if it is not UTF-8, which rows and tables are."""
+    """Return a path of results.
+
+    Raises UsageError if nothing can be there, or it is not UTF-8, which rows and tables are.
+    """
     from leaderboards.shell_text import is_text  # `--version` does without the leaderboards
 
     if not is_text(str(path.absolute())):
         advice = "rename it; if it is right and only the locale is another, set PYTHONUTF8=1"
         raise UsageError(f"the name of the folder {path.absolute()} is not UTF-8: {advice}")
+    _check_usable(path)
     return path
+
+
+def whole_path(path: str | Path) -> Path:
+    """Resolve a path of results, which need not exist; raises as `checked_path`."""
+    return checked_path(Path(os.path.realpath(path)))  # `Path.resolve` raises for some links
+
+
+def _check_usable(path: Path) -> None:
+    """Raise UsageError for a path at which nothing can be.
+
+    Such are links that lead to themselves, and overlong paths.
+    """
+    if len(path.parts) > MOST_FOLDERS:
+        raise UsageError(
+            f"{path} has {len(path.parts)} folders in one another, and at most {MOST_FOLDERS} are "
+            "allowed: name another path"
+        )
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno in _NO_PATH:
+            raise UsageError(f"{path}: {error.strerror}; name another path") from None
 
 
 def resolved(path: str) -> Path:
     """Return the whole path of one that may begin with `~`.
 
-    Raises UsageError if that names no home folder.
+    Raises UsageError if that names no home folder, or nothing can be there.
     """
     try:
-        return Path(path).expanduser().resolve()
+        whole = Path(os.path.realpath(Path(path).expanduser()))
     except RuntimeError:
         raise UsageError(
             f"{path}: there is no such user, or no home folder is known: "
             "name a path without ~, or set HOME"
         ) from None
+    _check_usable(whole)
+    return whole
 
 
 def result_folder(path: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
     """Resolve the named result folder, or the default one, which need not exist.
 
-    Raises UsageError if it is a file, or its name is not UTF-8.
+    Raises UsageError as `checked_path`, or if it is no folder.
     """
-    out = checked_path(Path(path or default_out()).resolve())
-    if out.is_file():
-        raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
+    out = whole_path(path or default_out())
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is no folder, and results are one: name another with {option}")
     return out
 
 
 def pack_size(text: str) -> int | str:
-    """Parse `--pack`: `auto`, or a number of runs."""
-    return text if text == "auto" else int(text)
+    """Parse `--pack`: `auto`, or a number of runs; raises ArgumentTypeError."""
+    return text if text == "auto" else whole_number(text, "auto, or a whole number")
+
+
+def whole_number(text: str, allowed: str = "a whole number") -> int:
+    """Parse a whole number; raises ArgumentTypeError, which says what is `allowed`."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"give {allowed}, got {text!r}") from None
+
+
+def number(text: str) -> float:
+    """Parse a number; raises ArgumentTypeError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"give a number, got {text!r}") from None
 
 
 def seeds_to_confirm(text: str) -> tuple[int, ...]:

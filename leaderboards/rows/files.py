@@ -44,7 +44,8 @@ _NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
 _LAST_TIME = 253_370_764_800_000_000
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 # Flags of `os.open`, which Windows lacks.
-_NO_LINK_NO_WAIT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_NO_LINK_NO_WAIT = getattr(os, "O_NOFOLLOW", 0) | _NO_WAIT
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a pipe",
@@ -179,13 +180,19 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 def typed_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that the user has named, to write; raises as `atomic_file`.
 
-    The target of a link is replaced, not the link; a device or a pipe is written in place.
+    The target of a link is replaced, not the link; a device or a pipe is written in place. A pipe
+    from which nobody reads is an error.
     """
     if path.exists() and not path.is_file():
-        with _errors_naming(path, path), path.open("wb") as file:
-            yield file
+        with _errors_naming(path, path):
+            # An ordinary opening of a pipe waits for its reader.
+            descriptor = os.open(path, os.O_WRONLY | _NO_WAIT)
+            if _NO_WAIT:
+                os.set_blocking(descriptor, True)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
         return
-    with atomic_file(path.resolve()) as file:
+    with atomic_file(Path(os.path.realpath(path))) as file:
         yield file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -320,8 +321,9 @@ class RowFile:
 
     def __init__(self, path: Path) -> None:
         self.out = path
-        self._file = path.resolve()  # which the user has named: links to it are followed
-        self._curves = path.with_name(f"{path.stem}_curves.parquet").resolve()
+        # The user has named it: links to it are followed.
+        self._file = Path(os.path.realpath(path))
+        self._curves = Path(os.path.realpath(path.with_name(f"{path.stem}_curves.parquet")))
 
     def runs(self) -> pd.DataFrame:
         """Read the runs, as `Store.runs` does.
