@@ -228,37 +228,45 @@ def words_of(values: Mapping[str, Any], place: str) -> list[str]:
     names: set[str] = set()
     for key, value in values.items():
         name = key.replace("-", "_")
+        if name not in OPTIONS:
+            raise unknown(f"option for {place}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
         if name in names:
             raise UsageError(f"{place}: {key} is given twice, with - and with _: leave one out")
         names.add(name)
-        if name not in OPTIONS:
-            raise unknown(f"option for {place}", key, OPTIONS.keys() - {*_OF_COMMAND_LINE})
         if (name == "set") != isinstance(value, dict):
             raise UsageError(
                 f"{place}: values for --set stand under [set], and only there; got {key} = "
                 f"{value!r}"
             )
-        switch = OPTIONS[name].type == "bool"
-        if switch != isinstance(value, bool):
-            shown = str(value).lower() if isinstance(value, bool) else repr(value)
-            wanted = "true or false" if switch else "a value"
-            raise UsageError(f"{place}: {key} takes {wanted}, got {shown}")
-        if isinstance(value, list) and "read" not in OPTIONS[name].metadata:
-            raise UsageError(f"{place}: {key} takes one value, got {value!r}")
-        if switch:
-            if value:
-                words.append(flag(name))
-        elif name == "set":
-            pairs = []
-            for full, texts in _flatten(value):
-                if full.startswith("-"):  # it would be read as another option
-                    raise UsageError(f"{place}: set takes names of fields, got {full!r}")
-                pairs.append(f"{full}={','.join(_texts(f'{place}: {full}', texts))}")
-            if pairs:
-                words += [flag(name), *pairs]
+        if name == "set":
+            words += _words_of_set(value, place)
         else:
-            words += [flag(name), *_texts(f"{place}: {key}", value)]
+            words += _words_of_option(key, name, value, place)
     return words
+
+
+def _words_of_set(values: Mapping[str, Any], place: str) -> list[str]:
+    """Convert the values of `[set]` to words; raises as `words_of`."""
+    pairs = []
+    for full, texts in _flatten(values):
+        if full.startswith("-"):  # it would be read as another option
+            raise UsageError(f"{place}: set takes names of fields, got {full!r}")
+        pairs.append(f"{full}={','.join(_texts(f'{place}: {full}', texts))}")
+    return [flag("set"), *pairs] if pairs else []
+
+
+def _words_of_option(key: str, name: str, value: Any, place: str) -> list[str]:
+    """Convert an option, of which `key` is the name as given, to words; raises as `words_of`."""
+    switch = OPTIONS[name].type == "bool"
+    if switch != isinstance(value, bool):
+        shown = str(value).lower() if isinstance(value, bool) else repr(value)
+        wanted = "true or false" if switch else "a value"
+        raise UsageError(f"{place}: {key} takes {wanted}, got {shown}")
+    if switch:
+        return [flag(name)] if value else []
+    if isinstance(value, list) and "read" not in OPTIONS[name].metadata:
+        raise UsageError(f"{place}: {key} takes one value, got {value!r}")
+    return [flag(name), *_texts(f"{place}: {key}", value)]
 
 
 def _read_toml(path: str) -> dict[str, Any]:
