@@ -47,7 +47,11 @@ EXIT_INTERRUPTED = 130
 
 
 def advice_on(error: OSError) -> str:
-    """Return what to do about a disk without file locks; empty for other errors."""
+    """Return what to do about some errors of the system; empty for others."""
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        return "; if the working folder was deleted, change to another one"
+    if isinstance(error, PermissionError):
+        return "; ask for the right to it, or name another place"
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP):
         return (
             "; this disk has no file locks: name a folder on another one with --out, "

@@ -8,6 +8,7 @@ is one more entry. `attack` makes a folder, runs commands on it, and returns wha
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib
 import io
@@ -298,6 +299,28 @@ def _data(name: str, path: str, content: bytes, *others: str) -> Callable[[Path]
     return make
 
 
+def _empty_pipe(root: Path) -> list[str]:
+    """A pipe in place of a file of options."""
+    os.mkfifo(root / "c.toml")
+    return ["sweep", "--dry-run", "--config", str(root / "c.toml")]
+
+
+def _csv(content: bytes) -> Callable[[Path], list[str]]:
+    """A table of the user's own, with labels in the column k."""
+
+    def make(root: Path) -> list[str]:
+        (root / "t.csv").write_bytes(content)
+        return ["data", "list", f"csv:{root / 't.csv'}", "--label", "k"]
+
+    return make
+
+
+def _zeros(count: int) -> bytes:
+    """So many zeros, compressed, in a thousandth of the bytes."""
+    block = gzip.compress(bytes(2**20))  # members of a file are read one after another
+    return block * (count // 2**20)
+
+
 def _archive(member: str, megabytes: int) -> bytes:
     """An archive with zeros."""
     made = io.BytesIO()
@@ -342,7 +365,25 @@ FILES: dict[str, Callable[[Path], list[str]]] = {
     ),
     "options that name more options": _options(b'algo = ["theirs:X", "--import", "theirs:X"]'),
     "options with a zero byte": _options(b'algo = "fedavg"\nout = "a\\u0000b"'),
+    "a name of 10,000 odd parts": _options(b"[" + b".".join([b'"!"'] * 10_000) + b"]"),
+    "many tables of many parts": _options(
+        b"".join(b"[set." + b".".join([b"a%d" % number] * 17) + b"]\n" for number in range(1_000))
+    ),
+    "a date for a number": _options(b'algo = "fedavg"\nrounds = 1979-05-27'),
+    "options that ask for help": _options(b'algo = ["fedavg", "-h"]'),
     "a number that is none": _options(b'algo = "fedavg"\nlr = nan\nalpha = inf\nrounds = -1'),
+    "options through a pipe that nobody fills": _empty_pipe,
+    "a table of 10^5 columns": _csv(b",".join(b"c%d" % number for number in range(10**5)) + b",k"),
+    "a table of one name, 10^5 times": _csv(b"c," * 10**5 + b"k"),
+    "a table whose labels have two signs": _csv(b"x,k\n" + b"1,--1\n2,1\n" * 9),
+    "a compressed file of a gigabyte of zeros": _data(
+        "mnist",
+        "MNIST/raw/train-images-idx3-ubyte.gz",
+        _zeros(2**30),
+        "MNIST/raw/train-labels-idx1-ubyte.gz",
+        "MNIST/raw/t10k-images-idx3-ubyte.gz",
+        "MNIST/raw/t10k-labels-idx1-ubyte.gz",
+    ),
     "a pickle with a key of 2^60 leaves": _data(
         "mnist_m", _PICKLE, b"\x80\x02}(K\x01\x85q\x00" + _TWICE * 60 + b"K\x01u."
     ),
@@ -553,7 +594,7 @@ def _be_child(action: Callable[[], int | None], cwd: Path, log: Path) -> None:
             resource.RLIMIT_FSIZE, (2**28, 2**28)
         )  # a copy of an endless file ends there
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
         status = action() or 0
     except SystemExit as error:
         status = int(error.code or 0)

@@ -15,6 +15,7 @@ import io
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -47,6 +48,7 @@ MOST_PIXELS = 2**20  # of an image: rows times columns
 MOST_BYTES = 2**32  # of all images of a data set, decoded
 LARGEST_IMAGE = 2**26  # bytes of an image's file
 LARGEST_TABLE = 2**30  # bytes of a CSV file
+MOST_COLUMNS = 50_000  # of a CSV file
 MOST_CLASSES = 1_000  # of a column of labels; a measured quantity has more values
 BLOCK = 2**24  # bytes that hold at least one line of a CSV file
 SHOWN = 8  # names in a message
@@ -124,7 +126,8 @@ class OwnFiles(ABC):
         digest = sha256(f"{LAYOUT}\n{self!r}".encode())
         for file in self.files():
             status = file.stat()
-            digest.update(f"\n{file}\0{status.st_size}\0{status.st_mtime_ns}".encode())
+            stamp = f"\n{file}\0{status.st_size}\0{status.st_mtime_ns}"
+            digest.update(stamp.encode(errors="surrogateescape"))  # names may be any bytes
         return digest.hexdigest()
 
 
@@ -325,6 +328,10 @@ class ImageFolder(OwnFiles):
                 raise self.problem(
                     f"{file} is no image of {formats}: move it out of its class, or beside it"
                 ) from None
+            except Image.DecompressionBombError:
+                raise self.problem(
+                    f"{file} has more than {MOST_PIXELS:,} pixels: make it smaller"
+                ) from None
         if mode not in GREY + COLOURED:
             raise self.problem(
                 f"{file} has pixels of mode {mode}: convert it to 8 bits, grey or RGB"
@@ -385,7 +392,12 @@ class CsvFile(OwnFiles):
         """
         with io.TextIOWrapper(io.BytesIO(blob), "utf-8-sig", newline="") as text:
             names = next(csv.reader(text), [])
-        repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if len(names) > MOST_COLUMNS:
+            raise self.problem(
+                f"it has {len(names):,} columns, and at most {MOST_COLUMNS:,} are allowed: leave "
+                "some out"
+            )
+        repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise self.problem(f"the header has {_some(repeated)} more than once: rename columns")
         if not self.label:
@@ -394,9 +406,10 @@ class CsvFile(OwnFiles):
                 f"of {_some(names)}"
             )
         if self.label not in names:
+            separated = "; columns must be separated by commas" if len(names) == 1 else ""
             raise self.problem(
                 f"no column {self.label!r} for label; there is {_some(names)}"
-                f"{nearest(self.label, names)}"
+                f"{nearest(self.label, names)}{separated}"
             )
         if len(names) < 2:
             raise self.problem(
@@ -477,7 +490,7 @@ def _converted(column: pa.ChunkedArray) -> NDArray[np.float32] | None:
 
 
 def _is_whole(text: str) -> bool:
-    return text.lstrip("-").isdecimal() and len(text) < SHOWN
+    return text.removeprefix("-").isdecimal() and len(text) < SHOWN
 
 
 def _by_value(text: str) -> tuple[int, str]:

@@ -223,7 +223,8 @@ def result_folder(path: str | Path | None, option: str = "--out or FEDKD_OUT") -
     """
     out = whole_path(path or default_out())
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is no folder, and results are one: name another with {option}")
+        kind = "a file" if out.is_file() else "no folder"
+        raise UsageError(f"{out} is {kind}, and results are a folder: name another with {option}")
     return out
 
 

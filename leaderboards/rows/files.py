@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import BufferedReader
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -39,7 +40,6 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")  # the name of a file until it is
 _DAY = 24 * 60 * 60
 # The system names no file in these.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-_NEVER_EMPTY = ("run_key", "status", "file", "round", "metric")
 # Microseconds from 1970 to the year 9999, the last that Python knows.
 _LAST_TIME = 253_370_764_800_000_000
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
@@ -361,7 +361,7 @@ def read_table(
             table = plain(table, dictionaries)
         # Refuses invalid text: files of earlier versions have no checksums.
         table.validate(full=True)
-        _check_values(path, table)
+        _check_values(path, kind, table)
         return table
 
 
@@ -460,12 +460,9 @@ def _check(path: Path, kind: str, file: Any) -> None:
 
 def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
     """Yield the columns of a file that are missing, twice there, or of a wrong type."""
-    import pyarrow as pa
-
-    expected = {"runs": runs_schema(stored=True), "curves": curves_schema()}.get(kind)
+    expected = _expected_schema(kind)
     if expected is None:
         return
-    expected = expected.append(pa.field("file", pa.string()))
     names = Counter(schema.names)
     required = list(REQUIRED[kind])
     if path.name.startswith("packed-"):
@@ -483,21 +480,32 @@ def _schema_problems(path: Path, kind: str, schema: pa.Schema) -> Iterator[str]:
                 yield f"has a column {name} of type {stored_type}, which must be {expected_type}"
 
 
-def _check_values(path: Path, table: pa.Table) -> None:
+@cache
+def _expected_schema(kind: str) -> pa.Schema | None:
+    """Return the columns that a file may have, with `file`, which segments have; None if any."""
+    import pyarrow as pa
+
+    schema = {"runs": runs_schema(stored=True), "curves": curves_schema()}.get(kind)
+    return schema and schema.append(pa.field("file", pa.string(), nullable=False))
+
+
+def _check_values(path: Path, kind: str, table: pa.Table) -> None:
     """Raise BrokenFileError if a column holds a value that no row may have.
 
     No row may have a time far off, a map with one key twice, or some columns empty.
     """
     import pyarrow as pa
 
+    schema = _expected_schema(kind) or ()
+    never_empty = [field.name for field in schema if not field.nullable]
     for name, column in zip(table.column_names, table.columns, strict=True):
         problem = ""
-        if pa.types.is_timestamp(column.type):
+        if name in never_empty and column.null_count:
+            problem = "an empty value"
+        elif pa.types.is_timestamp(column.type):
             problem = _time_problem(column)
         elif pa.types.is_map(column.type):
             problem = _map_problem(column)
-        elif name in _NEVER_EMPTY and column.null_count:
-            problem = "an empty value"
         if problem:
             raise BrokenFileError(path, f"{path} has {problem} in the column {name}")
 

@@ -16,7 +16,7 @@ import pytest
 from published_formats import folder, surroundings
 
 from bench import data
-from bench.data import vision
+from bench.data import download, vision
 from bench.data.download import Original, subfolders
 from bench.errors import EnvironmentProblem
 
@@ -130,6 +130,15 @@ def test_compressed_idx_files_are_the_same_data(folder, tmp_path, original):
     (folder / f"{loader.files[1].path}.gz").write_bytes(gzip.compress(b"another"))
     with pytest.raises(EnvironmentProblem, match=r"\.gz is not the original"):
         loader.read(folder)
+
+
+def test_a_compressed_file_is_read_no_further_than_it_may_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "SMALLEST", 2**20)
+    blob = bytes(2**25)
+    file = Original("a", md5=md5(blob).hexdigest(), compressed="0" * 32)
+    formats.put(tmp_path / "a.gz", gzip.compress(blob))
+    with pytest.raises(EnvironmentProblem, match="not the original"):
+        file.verify(tmp_path, "mnist")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,16 @@ def test_a_table_is_numbers_and_labels(tmp_path: Path) -> None:
     assert len(dataset.test_y) == 2
 
 
+def test_labels_and_names_may_be_odd(tmp_path: Path) -> None:
+    """Labels with two signs are text, and a name of a file need not be UTF-8."""
+    table(tmp_path / "t.csv", "x,kind\n" + "1,--1\n2,1\n3,-\n" * 5)
+    assert data.info(data.named("csv:t.csv", "kind")).num_classes == 3
+    images(tmp_path / "d")
+    latin = os.fsencode(tmp_path) + b"/d/cat/caf\xe9.png"
+    os.rename(tmp_path / "d" / "cat" / "0.png", latin)  # noqa: PTH104 (bytes)
+    assert data.info(data.named("folder:d")).num_classes == 2
+
+
 # What makes two runs the same
 
 
@@ -323,7 +333,7 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     "no image": (lambda root: (root / "cat" / "x.png").write_text("text"), "x.png is no image"),
     "a truncated image": (_truncated, "0.png"),
     "an image that is too large": (_bomb(10_000), "10000x10000"),
-    "an image that is much too large": (_bomb(40_000), "exceeds limit"),
+    "an image that is much too large": (_bomb(40_000), "more than 1,048,576 pixels"),
     "an image of another size": (_image("dog/x.png", side=7), "7x7"),
     "an image of 32 bits": (_image("dog/x.tif", "I"), "mode I"),
     "a folder in a class": (lambda root: (root / "cat" / "more").mkdir(), "more"),
@@ -361,7 +371,8 @@ TABLES = {
     "another column": ("x,kinds\n1,a\n2,b\n", "did you mean kinds"),
     "a column twice": ("x,x,kind\n1,2,a\n", "more than once"),
     "no numbers": ("kind\na\nb\n", "only column"),
-    "semicolons": ("x;kind\n1;a\n", "no column 'kind'"),
+    "semicolons": ("x;kind\n1;a\n", "separated by commas"),
+    "very many columns": (f"{'x,' * 60_000}kind\n", "60,001 columns"),
     "no rows": ("x,kind\n", "no rows"),
     "nothing": ("", "no column 'kind'"),
     "too few to test on": ("x,kind\n1,a\n2,b\n", "three samples"),

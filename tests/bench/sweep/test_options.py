@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -59,10 +60,18 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ("rounds = 0x" + "f" * 20_000, "80,000 bits"),
         ("set = 0x" + "f" * 20_000, "80,000 bits"),
         ("[set]\n" + ".".join(["a"] * 3_000) + " = 1", "parts"),
-        ("[" + ".".join(['"a"'] * 50_000) + "]", "parts"),
+        ("[" + ".".join(['"a"'] * 10_000) + "]", "parts"),
         ("a = " + "[" * 5_000, "no TOML file"),
         ('out = "a\\u0000b"', "zero byte"),
         ("#" + "x" * 2**20, "bytes"),
+        ("rounds = 07:32:00", "no option takes a date or a time"),
+        ("rounds = [{a = 1}]", "takes texts or numbers, got {'a': 1}"),
+        ("seeds = [1, 2]", "seeds takes one value, got [1, 2]"),
+        ("local-epochs = 1\nlocal_epochs = 2", "local_epochs is given twice"),
+        ('paper = "-h"', "got the option -h"),
+        ('[set]\n"--list" = 1', "names of fields, got '--list'"),
+        ("time-budget = -inf", "must be >= 0, and finite, got -inf"),
+        ("max-concurrent = 1.5", "give a whole number, got '1.5'"),
         ('algo = ["fedavg", "--out", "elsewhere"]', "--out"),
         ('import = "mine:Mine"', "import"),
     ],
@@ -140,14 +149,57 @@ def test_a_typed_name_goes_over_the_file(config: Path, stranger: Path) -> None:
     assert not config.with_name("ran").exists()
 
 
-@pytest.mark.parametrize(
-    "asked", ["sweep --algo fedavg --executor inline --out", "compare --out", "boards validate"]
+FOLDER_COMMANDS = (
+    "sweep --algo fedavg --executor inline --out",
+    "compare --out",
+    "boards validate",
 )
+
+
+@pytest.mark.parametrize("asked", FOLDER_COMMANDS)
 def test_a_folder_not_in_utf8_is_refused(asked: str, tmp_path: Path) -> None:
     """Before anything runs: its name could be stored in no row and printed in no table."""
     out = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     assert cli.main([*asked.split(), out]) == 2
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize("asked", FOLDER_COMMANDS)
+def test_a_folder_that_cannot_be_is_refused(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link to itself, a name that is too long, folders in one another without end."""
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    for out in ("loop", "loop/below", "x" * 300, "x/" * 1_900):
+        assert cli.main([*asked.split(), out]) == 2, out
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
+
+
+def test_an_empty_pipe_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.sweep.parser.PIPE_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    assert cli.main(["sweep", "--dry-run", "--config", str(tmp_path / "pipe")]) == 2
+
+
+def test_a_pipe_brings_options(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    options = b'algo = "fedavg"\nrounds = 7'
+    writer = Thread(target=pipe.write_bytes, args=(options,))
+    writer.start()
+    assert parse(["--config", str(pipe)]).values["rounds"] == ("7",)
+    writer.join()
+
+
+def test_a_negative_number_is_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    for value in ("-1e-3", "-inf", "-.5"):
+        assert cli.main(["sweep", "--algo", "fedavg", "--lr", value, "--dry-run"]) == 2
+        assert "lr must be > 0" in capsys.readouterr().err
+
+
+def test_an_overlong_name_is_refused() -> None:
+    assert cli.main(["sweep", "--algo", "x" * 5_000, "--dry-run"]) == 2
 
 
 def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Path) -> None:

@@ -77,6 +77,12 @@ def test_typed_links_devices_and_pipes_are_written(tmp_path: Path) -> None:
     assert Path(os.devnull).is_char_device()
 
 
+def test_a_pipe_without_a_reader_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe"), typed_file(tmp_path / "pipe"):
+        pass
+
+
 @pytest.mark.parametrize("target", ["target", "nothing"])
 def test_other_links_are_replaced(target: str, tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old")

@@ -59,6 +59,8 @@ WRONG_SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
     ),
     "a list for a map": lambda table: put(table, "versions", pa.array([["a"]])),
     "no run key": lambda table: put(table, "run_key", pa.array([None], pa.string())),
+    "no end": lambda table: put(table, "finished", pa.array([None], MICROSECONDS)),
+    "no host": lambda table: put(table, "host", pa.array([None], pa.string())),
     "no status": lambda table: table.drop_columns(["status"]),
     "bytes that are no text": lambda table: marked(table, fedkd_curves_sha256=b"\xff"),
     "a list that is none": lambda table: marked(table, fedkd_replaces=b"{"),
