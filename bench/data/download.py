@@ -13,10 +13,10 @@ import zipfile
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem, with_its_kind
@@ -60,7 +60,7 @@ def _xdg(variable: str, default: str) -> Path:
     return resolved(os.environ.get(variable) or default) / APPLICATION
 
 
-def _md5_of(opened: IO[bytes], limit: int) -> str:
+def _md5_of(opened: BufferedIOBase, limit: int) -> str:
     """Compute the MD5 of a file, or of so much that it has more than `limit` bytes."""
     digest = _md5()
     count = 0

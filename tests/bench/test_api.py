@@ -97,7 +97,7 @@ def test_load_reads_boards_as_they_select() -> None:
         (lambda: api.run("fedavg", device="gpu"), "invalid choice: 'gpu'"),
         (lambda: api.run(3), "an algorithm is a name"),
         (lambda: api.sweep(algo="fedavg", datset="digits"), "did you mean dataset"),
-        (lambda: api.sweep(algo="fedavg", seeds="x"), "invalid int value"),
+        (lambda: api.sweep(algo="fedavg", seeds="x"), "give a whole number"),
         (lambda: api.sweep(algo="fedavg", dry_run=True), "dry_run only prints"),
         (lambda: api.sweep(algo="fedavg", quiet="yes"), "quiet takes true or false"),
         (lambda: api.compare(metrc="best"), "did you mean metric"),
