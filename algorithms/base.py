@@ -70,13 +70,11 @@ class Data:
         x: (N, ...) inputs as the network takes them, or a function that makes them, called on first
             access.
         y: (N,) int64 labels.
-        weight: (N,), 1 for a sample, 0 for padding.
     """
 
-    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor, weight: Tensor) -> None:
+    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor) -> None:
         self._x = x
         self.y = y
-        self.weight = weight
 
     @property
     def x(self) -> Tensor:

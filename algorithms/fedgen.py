@@ -189,8 +189,7 @@ class FedGen(Algorithm):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: LocalPlan
     ) -> tuple[Upload, Memory]:
         """Return the model and the client's number of samples of each class (C,)."""
-        labels = one_hot(data.y, net.num_classes).to(data.weight.dtype)
-        counts = (labels * data.weight[:, None]).sum(0)
+        counts = one_hot(data.y, net.num_classes).sum(0).to(message["prior"].dtype)
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:

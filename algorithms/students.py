@@ -67,9 +67,9 @@ def no_exchange(fed: Fed, params: Params, asked: Tensor) -> dict[str, Any]:
 
 def drawn_places(fed: Fed, name: str, round: int, wanted: int) -> Tensor:
     """Draw the places of a round's samples among the public samples, at most all, in order."""
-    weight = fed.public.weight
-    order = torch.randperm(len(weight), generator=fed.stream(name, "asked", round))
-    return order[:wanted].sort().values.to(weight.device)
+    x = fed.public.x
+    order = torch.randperm(len(x), generator=fed.stream(name, "asked", round))
+    return order[:wanted].sort().values.to(x.device)
 
 
 def with_answers(fed: Fed, extra: Any, name: str, round: int, targets: Tensor) -> dict[str, Any]:

@@ -169,11 +169,6 @@ class PublicData(Data):
         return self._data.y
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        """(N,) ones."""
-        return self._data.weight
-
-    @property
     def sent(self) -> tuple[Tensor, ...]:
         """The tensors that a client is sent."""
         return (self._data.x, self._data.y) if self._labelled else (self._data.x,)
