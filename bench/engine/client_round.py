@@ -216,7 +216,8 @@ class ClientWork:
 
     `local` is everything that the client trains, `memory` is from its earlier rounds, `teachers`
     are frozen models by name, `tables` their outputs on every sample, if epochs have the same
-    inputs; the hook `noise` draws from `noise`.
+    inputs; the hook `noise` draws from a copy of `noise`, because a second attempt must see the same
+    numbers.
     """
 
     client: int
@@ -227,13 +228,6 @@ class ClientWork:
     teachers: Mapping[str, Params]
     tables: Mapping[str, Outputs]
     noise: torch.Generator
-    _drawn: list[Any] = field(default_factory=list)
-
-    def drawn_noise(self, context: RunContext) -> list[Any]:
-        """Return the `noise` of each step, drawn at the first call; later calls return the same."""
-        if not self._drawn:
-            self._drawn = [context.noise(self.noise) for _ in range(self.steps)]
-        return self._drawn
 
     @property
     def steps(self) -> int:

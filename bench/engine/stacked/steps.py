@@ -149,11 +149,11 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
 
 
 def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
-    """Stack the clients' noise.
-
-    It is drawn once a round, because a second attempt must see the same numbers.
-    """
-    drawn = [work.drawn_noise(job.context) for job, work in entries]
+    """Draw the clients' noise, and stack it."""
+    drawn = []
+    for job, work in entries:
+        generator = work.noise.clone_state()
+        drawn.append([job.context.noise(generator) for _ in range(work.steps)])
     first = drawn[0][0]
     if next(leaves(first), None) is None:  # no draws, or one number for all, which `stack` checks
         return first and stack([*chain.from_iterable(drawn)])
