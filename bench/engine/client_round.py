@@ -145,45 +145,34 @@ class Schedule:
         """Move the tensors to a device, and the weights to that type."""
         return Schedule(self.positions.to(device), self.weight.to(device, dtype), self.sizes)
 
-    @staticmethod
-    def draw(
-        generator: torch.Generator,
-        num_examples: int,
-        steps: int,
-        batch_size: int,
-        whole_batches: bool = False,
-    ) -> Schedule:
-        """Draw a fresh order for each epoch, cut into batches, for as many steps as wanted.
-
-        With `whole_batches` an epoch's short last batch is left out, unless it is the only one.
-        """
-        per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
-        epochs = math.ceil(steps / per_epoch)
-        draws = []
-        for _ in range(epochs):
-            draws.append(torch.randperm(num_examples, generator=generator, dtype=torch.int32))
-        orders = torch.stack(draws)
-        places = torch.arange(per_epoch * batch_size)
-        positions = orders.gather(1, (places % num_examples).expand(epochs, -1))
-        weight = (places < num_examples).view(per_epoch, batch_size)
-        sizes = weight.sum(1).tolist() * epochs
-        return Schedule(
-            positions.view(-1, batch_size)[:steps],
-            weight.repeat(epochs, 1)[:steps],
-            tuple(sizes[:steps]),
-        )
-
 
 def draw_schedule(
     generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int
 ) -> Schedule:
-    """Draw a client's schedule under the setting's step rule.
+    """Draw a client's schedule: a fresh order for each epoch, cut into batches.
 
-    `sizes` are the sample counts of all clients.
+    Whether an epoch has its short last batch, if it is not the only one, and how many steps there
+    are, says the setting's step rule. `sizes` are the sample counts of all clients.
     """
-    steps = steps_of(setting, sizes[client], sizes)
+    num_examples = sizes[client]
+    batch_size = setting.batch_size
+    steps = steps_of(setting, num_examples, sizes)
     whole_batches = setting.step_rule in ("equal", "whole_epochs")
-    return Schedule.draw(generator, sizes[client], steps, setting.batch_size, whole_batches)
+    per_epoch = _batches_per_epoch(num_examples, batch_size, whole_batches)
+    epochs = math.ceil(steps / per_epoch)
+    draws = []
+    for _ in range(epochs):
+        draws.append(torch.randperm(num_examples, generator=generator, dtype=torch.int32))
+    orders = torch.stack(draws)
+    places = torch.arange(per_epoch * batch_size)
+    positions = orders.gather(1, (places % num_examples).expand(epochs, -1))
+    weight = (places < num_examples).view(per_epoch, batch_size)
+    batch_sizes = weight.sum(1).tolist() * epochs
+    return Schedule(
+        positions.view(-1, batch_size)[:steps],
+        weight.repeat(epochs, 1)[:steps],
+        tuple(batch_sizes[:steps]),
+    )
 
 
 def steps_of(setting: Setting, num_examples: int, sizes: Sequence[int]) -> int:
@@ -216,8 +205,8 @@ class ClientWork:
 
     `local` is everything that the client trains, `memory` is from its earlier rounds, `teachers`
     are frozen models by name, `tables` their outputs on every sample, if epochs have the same
-    inputs; the hook `noise` draws from a copy of `noise`, because a second attempt must see the same
-    numbers.
+    inputs. The hook `noise` draws from a copy of `noise`, because a second attempt must see the
+    same numbers.
     """
 
     client: int
