@@ -170,14 +170,14 @@ class Evaluator:
     On a client's own tests, its own model is measured, or the global one.
 
     Args:
-        net: the network of whole models, and of personal ones unless `net_of` tells otherwise.
+        net: the network of whole models.
         clients: number of clients, the first ones, whose models are measured on the test set.
+        net_of: the network of a client's own model.
         stacked: whether personal models are evaluated side by side, as one program. Its shape is
             the same in every round, so that no number depends on which of them are known.
         known: scores of personal models that have not changed; new ones are added to it.
         untrained: clients that have not trained yet: of these models, equal ones, which are usually
             all of one network, are measured once on the test set.
-        net_of: a client's network; None for `net`.
         predict: gives the scores by which a model's classes are chosen.
         width: number of personal models that are evaluated side by side.
     """
@@ -185,10 +185,10 @@ class Evaluator:
     net: Network
     federation: Federation
     clients: int
+    net_of: Callable[[int], Network]
     stacked: bool = False
     known: Scores = field(default_factory=dict)
     untrained: Collection[int] = ()
-    net_of: Callable[[int], Network] | None = None
     predict: Predict = by_logits
     width: int = 1
 
@@ -205,8 +205,7 @@ class Evaluator:
         of_net: dict[Network, list[int]] = {}
         for client in numbers:
             self.known.setdefault(client, ClientScores())
-            net = self.net_of(client) if self.net_of else self.net
-            of_net.setdefault(net, []).append(client)
+            of_net.setdefault(self.net_of(client), []).append(client)
         side_by_side = self.stacked and self.predict is by_logits
         for net, clients in of_net.items():
             width = min(WIDTH, len(clients)) if side_by_side else 1

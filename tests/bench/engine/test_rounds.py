@@ -224,7 +224,7 @@ def test_scores_follow_clients_that_trained(participation: float) -> None:
     run = simulate("local", participation=participation, rounds=4)
     for _ in range(4):
         run.advance(1)
-        fresh = Evaluator(run.net, run.federation, run.fed.num_clients)
+        fresh = Evaluator(run.net, run.federation, run.fed.num_clients, lambda client: run.net)
         expected = mean_measures(fresh.personal(run.models_of("")).scores)
         stored = {name: value for at, name, value in run.progress.curves[""] if at == run.round}
         assert {name: stored[name] for name in expected} == pytest.approx(expected, abs=1e-12)
