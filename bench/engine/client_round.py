@@ -25,6 +25,7 @@ from algorithms.base import (
     Upload,
     layers,
 )
+from algorithms.forward import joined
 from bench.engine.federation import ClientInputs, Federation
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer, decays
@@ -363,12 +364,7 @@ def outputs_on(
     for x in inputs.chunks():
         for name, params in models.items():
             parts[name].append(net.eval(params, x))
-    outputs = {}
-    for name, of_chunks in parts.items():
-        logits = torch.cat([part.logits for part in of_chunks])
-        features = torch.cat([part.features for part in of_chunks])
-        outputs[name] = Outputs(logits, features)
-    return outputs
+    return {name: joined(of_chunks) for name, of_chunks in parts.items()}
 
 
 def leaves_of(net: Network, params: Params) -> Params:

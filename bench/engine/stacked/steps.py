@@ -9,11 +9,11 @@ from heapq import nlargest
 from itertools import chain, zip_longest
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
+from algorithms.forward import joined
 from bench.engine.client_round import ClientWork, RoundWork, RunContext, steps_of
 from bench.engine.loop import dropout_keys
 from bench.engine.pytree import leaves, stack, to, tree_map
@@ -141,10 +141,7 @@ def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outpu
     rows = pad_sequence(positions)
     tables = {}
     for name in works[0].tables:
-        of_works = [work.tables[name] for work in works]
-        logits = torch.cat([table.logits for table in of_works])
-        features = torch.cat([table.features for table in of_works])
-        tables[name] = Outputs(logits, features)
+        tables[name] = joined([work.tables[name] for work in works])
     return rows, tables
 
 
