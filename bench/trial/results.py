@@ -44,16 +44,15 @@ def rows_of(
     progress: Progress,
     facts: Mapping[str, Any],
     *,
-    personal: Collection[str] = (),
+    personal: Collection[str],
     chance: float,
     test_samples: int,
 ) -> list[tuple[dict[str, Any], list[MeasuredPoint]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
     `facts` are the columns that the engine does not know: provenance, cost, `status`. `personal`
-    are the suffixes of the rows of clients' own models. `chance` is
-    the accuracy of the best guess, one class for all samples, and with `test_samples` gives its
-    standard error.
+    are the suffixes of the rows of clients' own models. `chance` is the accuracy of the best guess,
+    one class for all samples, and with `test_samples` gives its standard error.
     """
     rows = []
     short = run_spec.shortened or (
