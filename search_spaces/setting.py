@@ -363,8 +363,7 @@ def setting_fields() -> dict[str, dataclasses.Field[Any]]:
 
 def setting_defaults() -> dict[str, Value]:
     """Return the default of each field, which `Setting.as_dict` leaves out of later fields."""
-    defaults = Setting()
-    return {name: getattr(defaults, name) for name in setting_fields()}
+    return {name: item.default for name, item in setting_fields().items()}
 
 
 # The papers' search spaces and tables.

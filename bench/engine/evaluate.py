@@ -19,7 +19,6 @@ from bench.engine.pytree import equal, has_nan, stack, total
 from bench.engine.side_by_side import WIDTH, filled, logits_together, samples_of_pass
 from bench.errors import Interrupted
 
-Complete = Callable[[Params, int], Params]  # a client's whole model, from a row's and the client
 ModelMaker = Callable[[Sequence[int]], list[Params]]  # the whole models of some clients
 
 
@@ -223,7 +222,8 @@ class Evaluator:
 
     def _measure(self, clients: Sequence[int], models: ModelMaker, on_test_set: bool) -> None:
         """Measure the models of clients with this network, some side by side."""
-        alike = Alike(self.untrained)
+        # Clients that are measured on unlike parts share no scores.
+        alike = Alike(() if self._on_own_source else self.untrained)
         for begin in range(0, len(clients), self.width):
             group = clients[begin : begin + self.width]
             members = dict(zip(group, models(group), strict=True))
@@ -231,11 +231,15 @@ class Evaluator:
                 self._measure_on_parts(members, alike)
             self._measure_own(members)
 
+    @property
+    def _on_own_source(self) -> bool:
+        """Return whether a client's own model is measured on the tests of its source alone."""
+        parts = len(self.federation.test_parts)
+        return parts > 1 and parts == len(self.federation.local_tests) and self.clients > 1
+
     def _parts_of(self, client: int) -> Collection[int]:
         """Return the parts of the test set that a client's own model is measured on."""
-        parts = len(self.federation.test_parts)
-        of_own_source = parts == len(self.federation.local_tests) and self.clients > 1
-        return (client,) if of_own_source and parts > 1 else range(parts)
+        return (client,) if self._on_own_source else range(len(self.federation.test_parts))
 
     def _lacks(self, client: int, on_test_set: bool) -> bool:
         """Return whether a score of a client's own model is missing."""
@@ -249,15 +253,14 @@ class Evaluator:
         """Measure models on their parts of the test set; those that are alike once."""
         clients = [client for client in members if client < self.clients]
         leaders = {client: alike.leader(client, members[client]) for client in clients}
+        leading = [client for client in clients if leaders[client] == client]
         for part in range(len(self.federation.test_parts)):
-            due = [client for client in clients if part in self._parts_of(client)]
-            wanted = dict.fromkeys(leaders[client] for client in due)
-            new = [leader for leader in wanted if part not in self.known[leader].parts]
-            models = [members.get(leader, alike.model) for leader in new]
-            for leader, result in zip(new, self._score_models(models, part), strict=True):
-                self.known[leader].parts[part] = result
-            for client in due:
-                self.known[client].parts[part] = self.known[leaders[client]].parts[part]
+            due = [client for client in leading if part in self._parts_of(client)]
+            models = [members[client] for client in due]
+            for client, result in zip(due, self._score_models(models, part), strict=True):
+                self.known[client].parts[part] = result
+        for client, leader in leaders.items():
+            self.known[client].parts = self.known[leader].parts
 
     def _score_models(self, models: list[Params], part: int) -> list[Score]:
         """Score whole models on one part of the test set."""
@@ -300,11 +303,11 @@ class Evaluator:
 class Alike:
     """The untrained clients of one evaluation whose models equal that of the first of them.
 
-    `model` is the first one's, and the only one that is kept: there may be many clients.
+    The first one's model is the only one that is kept: there may be many clients.
     """
 
     def __init__(self, untrained: Collection[int]) -> None:
-        self.model: Params = {}
+        self._model: Params = {}
         self._untrained = untrained
         self._first: int | None = None
 
@@ -314,8 +317,8 @@ class Alike:
             return client
         if self._first is None:
             self._first = client
-            self.model = model
-        return self._first if equal(model, self.model) else client
+            self._model = model
+        return self._first if equal(model, self._model) else client
 
 
 @torch.no_grad()
