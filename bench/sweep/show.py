@@ -140,7 +140,7 @@ def _print_table(spaces: Sequence[tuple[str, Space]], own: Sequence[Entry]) -> N
             space.setting.dataset,
             "\n".join(tried_values) or "–",
             "\n".join(fixed) or "–",
-            "\n".join(space.where) or "–",
+            "\n".join(ALGORITHMS[space.algorithm].where) or "–",
             space.source,
         )
     for entry in own:
