@@ -79,7 +79,6 @@ class FedTGP(Algorithm):
         down="C D + C",
         up="C D + C",
         keeps="its model, P",
-        rows={"": "fedtgp", "_proto": "fedtgp_proto"},
     )
     needs = frozenset({"common_features"})
     uploads_model = False
