@@ -363,7 +363,8 @@ def setting_fields() -> dict[str, dataclasses.Field[Any]]:
 
 def setting_defaults() -> dict[str, Value]:
     """Return the default of each field, which `Setting.as_dict` leaves out of later fields."""
-    return {name: item.default for name, item in setting_fields().items()}
+    defaults = Setting()
+    return {name: getattr(defaults, name) for name in setting_fields()}
 
 
 # The papers' search spaces and tables.

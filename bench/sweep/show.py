@@ -223,7 +223,7 @@ def _space_dict(paper: str, space: Space) -> dict[str, Any]:
         "grid": {name: str(grid) for name, grid in space.grid.items()},
         "tuned": {name: str(grid) for name, grid in space.tuned.items()},
         "fixed": dict(space.fixed),
-        "where": list(space.where),
+        "where": list(ALGORITHMS[space.algorithm].where),
         "source": space.source,
     }
 
