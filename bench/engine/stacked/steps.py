@@ -87,9 +87,16 @@ class Steps:
         def cut(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, step)[0, :clients]
 
-        steps = [self.index, self.weight, self.draws, self.noise, self.keys, self.rows]
-        index, weight, draws, noise, keys, rows = (tree_map(cut, value) for value in steps)
-        return Steps(index, weight, draws, noise, keys, rows, self.tables, self.widths)
+        return Steps(
+            index=cut(self.index),
+            weight=cut(self.weight),
+            draws=tree_map(cut, self.draws),
+            noise=tree_map(cut, self.noise),
+            keys=tree_map(cut, self.keys),
+            rows=tree_map(cut, self.rows),
+            tables=self.tables,
+            widths=self.widths,
+        )
 
     @property
     def stored(self) -> dict[str, Outputs]:
