@@ -144,7 +144,6 @@ class Simulation:
             if name != setting.model:
                 networks[name].shared = self.net
         dtype = self.net.dtype
-        run_device = self.device  # not `self`, which the lambdas below must not hold
         holders = split.clients  # of training samples, those that never train among them
         new_clients = setting.num_clients - setting.training_clients
         self._training = len(holders) - new_clients  # clients that ever train, the first ones
@@ -152,7 +151,7 @@ class Simulation:
         self._pooled = "pooled" in algorithm.needs
         split = split.pooled() if self._pooled else split
         check = StopCheck(stopping)
-        self.federation = Federation(dataset, info, split, setting, run_device, dtype, check)
+        self.federation = Federation(dataset, info, split, setting, self.device, dtype, check)
         shared = self.federation.public(public, setting.normalization)
         labelled = "public_labels" in algorithm.needs
         self.fed = FedView(
@@ -166,7 +165,7 @@ class Simulation:
             validation=self.federation.data(self.federation.validation),
             public=PublicData(shared, labelled),
             clients_public=PublicData(shared, labelled),
-            steps=ServerSteps(self.net, run_device, dtype, lambda: weak_self.trainer.server),
+            steps=ServerSteps(self.net, self.device, dtype, lambda: weak_self.trainer.server),
             initialise=makers[setting.model].drawn,
         )
         drawing = ""
