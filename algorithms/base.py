@@ -312,7 +312,6 @@ class Fed(Protocol):
 
         Returns the last state.
 
-
         If clients are stacked on a GPU, the step is captured once and replayed, in later rounds
         too. So, like the pure hooks, it must not draw random numbers or branch on data, and values
         that differ between rounds must reach it through `state`, `one` and `given`. It must write

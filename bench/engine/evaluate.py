@@ -172,8 +172,9 @@ class Evaluator:
         net: the network of whole models.
         clients: number of clients, the first ones, whose models are measured on the test set.
         net_of: the network of a client's own model.
-        stacked: whether personal models are evaluated side by side, as one program. Its shape is
-            the same in every round, so that no number depends on which of them are known.
+        stacked: whether personal models are evaluated side by side, as one program, which has
+            `by_logits` as `predict`. Its shape is the same in every round, so that no number
+            depends on which of them are known.
         known: scores of personal models that have not changed; new ones are added to it.
         untrained: clients that have not trained yet: of these models, equal ones, which are usually
             all of one network, are measured once on the test set.
@@ -205,11 +206,10 @@ class Evaluator:
         for client in numbers:
             self.known.setdefault(client, ClientScores())
             of_net.setdefault(self.net_of(client), []).append(client)
-        side_by_side = self.stacked and self.predict is by_logits
         for net, clients in of_net.items():
-            width = min(WIDTH, len(clients)) if side_by_side else 1
+            width = min(WIDTH, len(clients)) if self.stacked else 1
             missing = [client for client in clients if self._lacks(client, on_test_set)]
-            evaluator = replace(self, net=net, width=width, stacked=side_by_side)
+            evaluator = replace(self, net=net, width=width)
             evaluator._measure(missing, models, on_test_set)
         evaluation = Evaluation([], {})
         for client in numbers:
