@@ -29,7 +29,8 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
 @torch.no_grad()
 def outputs_of(net: Net, params: Params, x: Tensor) -> Outputs:
     """Compute the outputs of samples (N, ...) in evaluation mode, without gradients, by chunks."""
-    return joined([net.eval(params, part) for part in torch.split(x, chunk_size(x.device))])
+    parts = [net.eval(params, part) for part in torch.split(x, chunk_size(x.device))]
+    return joined(parts)
 
 
 def logits_of(net: Net, params: Params, x: Tensor) -> Tensor:

@@ -152,8 +152,8 @@ def draw_schedule(
 ) -> Schedule:
     """Draw a client's schedule: a fresh order for each epoch, cut into batches.
 
-    Whether an epoch has its short last batch, if it is not the only one, and how many steps there
-    are, says the setting's step rule. `sizes` are the sample counts of all clients.
+    The setting's step rule decides how many steps there are, and whether an epoch's short last
+    batch is left out, unless it is the only one. `sizes` are the sample counts of all clients.
     """
     num_examples = sizes[client]
     batch_size = setting.batch_size
