@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,12 +51,14 @@ from bench.engine.tracking import Tracker
 from bench.errors import Slower, describe, with_its_kind
 from bench.execution import BACKENDS
 from leaderboards.problems import FINETUNED
+from leaderboards.rows.checks import check_curve
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
     from bench.engine.stacked.backend import Stacked
 
 MeasuredPoint = tuple[int, str, float]  # of a curve: round, metric, value
+YEAR_9999 = 253_370_764_800.0  # seconds from 1970 to the last year that Python knows
 
 
 @dataclass
@@ -83,6 +86,37 @@ class Progress:
     public_read: bool = False
     public_holders: list[int] = field(default_factory=list)
     started: float = field(default_factory=time.time)
+
+
+def progress_of(saved: Mapping[str, Any], rows: Collection[str], rounds: int) -> Progress:
+    """Rebuild the progress in a saved state of a run that has made `rounds`.
+
+    `rows` are the suffixes of the run's rows.
+
+    Raises:
+        TypeError: it lacks a counter, or has another one.
+        ValueError: a counter or a curve has a value that no run gives it.
+    """
+    traffic = Traffic(**saved["traffic"])
+    progress = Progress(**{**saved, "traffic": traffic})
+    counters = {**asdict(traffic), "samples": progress.samples, "seconds": progress.seconds}
+    for name, value in {**counters, "started": progress.started}.items():
+        if type(value) not in (int, float) or not 0 <= value < inf:
+            raise ValueError(f"its {name} is {value!r}")
+    if progress.started >= YEAR_9999:
+        raise ValueError(f"it began {progress.started!r} s after 1970")
+    if type(progress.diverged) is not bool or type(progress.complaint) is not str:
+        raise ValueError(f"it says of its divergence {progress.diverged!r}: {progress.complaint!r}")
+    holders = progress.public_holders
+    if type(progress.public_read) is not bool or not all(type(client) is int for client in holders):
+        raise ValueError(f"it says of public samples {progress.public_read!r}: {holders!r}")
+    for suffix, curve in progress.curves.items():
+        if suffix not in rows:
+            raise ValueError(f"it has a curve of the row {suffix!r}")
+        check_curve(curve)
+        if max((point[0] for point in curve), default=0) > rounds:
+            raise ValueError(f"its curve has later rounds than its {rounds}")
+    return progress
 
 
 class Simulation:
@@ -276,16 +310,23 @@ class Simulation:
     ) -> None:
         """Go on from a loaded state.
 
-        Raises errors of many kinds for one that this version's `save` did not write.
+        Raises errors of many kinds for one that `save` did not write.
         """
+        number = manifest["round"]
+        if type(number) is not int or number < 1:
+            raise ValueError(f"its round is {number!r}")
         if shapes(server["params"]) != shapes(self.server.params):
             raise ValueError("its model has other tensors than the run's")
+        if max(memories, default=0) >= len(self.federation.clients):
+            raise ValueError("it has memories of clients that the run has not")
         self.backend = choose_backend(manifest["backend"], self.device)
         self.trainer = trainer_of(self.backend, self.device)
-        saved = server["progress"]
-        self.progress = Progress(**{**saved, "traffic": Traffic(**saved["traffic"])})
+        rows = [*self.algorithm.rows]
+        if self.setting.finetune_steps:
+            rows += [suffix + FINETUNED for suffix in self.algorithm.rows]
+        self.progress = progress_of(server["progress"], rows, number)
         self.tracker.load(dict(server.get("tracking", {})))
-        self.server = Server(server["params"], manifest["round"], dict(server["extra"]))
+        self.server = Server(server["params"], number, dict(server["extra"]))
         self.memories = memories
 
     def participants(self, round: int) -> list[int]:

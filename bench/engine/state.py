@@ -10,6 +10,7 @@ with `weights_only`.
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +20,14 @@ import torch
 
 from bench import state_files
 from bench.engine.process import is_out_of_memory
+from bench.engine.pytree import leaves, num_bytes
 from bench.errors import UnusableState
 from bench.state_files import MANIFEST, STATE_VERSION
-from leaderboards.rows.files import atomic_file, content_hash, part_of
+from leaderboards.rows.decoded import SMALLEST, TIMES
+from leaderboards.rows.files import atomic_file, content_hash, open_regular, part_of
 from leaderboards.rows.schema import digest
+
+__all__ = ["MANIFEST", "StateFolder"]
 
 
 class StateFolder:
@@ -143,7 +148,10 @@ class StateFolder:
         try:
             if content_hash(file) != hashes[name]:
                 raise ValueError("it has changed since it was written")
-            return torch.load(file, map_location=device, weights_only=True)
+            _check_archive(file)
+            tree = torch.load(file, map_location=device, weights_only=True)
+            _check_tensors(tree, file.stat().st_size)
+            return tree
         except Exception as error:
             if is_out_of_memory(error):  # the file is sound
                 raise
@@ -155,3 +163,22 @@ class StateFolder:
             f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to "
             "start this run anew"
         )
+
+
+def _check_archive(file: Path) -> None:
+    """Raise ValueError for compressed or overlapping parts, which may be large once read."""
+    with open_regular(file) as content, zipfile.ZipFile(content) as archive:
+        parts = archive.infolist()
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise ValueError("its parts are compressed")
+        if sum(part.file_size for part in parts) > file.stat().st_size:
+            raise ValueError("its parts overlap")
+
+
+def _check_tensors(tree: Any, size: int) -> None:
+    """Raise ValueError for tensors that are not plain, or far larger than the file's `size`."""
+    for tensor in leaves(tree):
+        if tensor.layout != torch.strided or tensor.device.type == "meta":
+            raise ValueError(f"it holds a {tensor.layout} tensor on {tensor.device}")
+    if num_bytes(tree) > max(SMALLEST, TIMES * size):
+        raise ValueError(f"its tensors take {num_bytes(tree):,} bytes, the file {size:,}")

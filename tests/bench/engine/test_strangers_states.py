@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,21 +195,38 @@ def progress(**fields: Any) -> Callable[[Any], Any]:
     return lambda server: {**server, "progress": {**server["progress"], **fields}}
 
 
+def curve(*point: Any) -> Callable[[Any], Any]:
+    return progress(curves={"": [point]})
+
+
 SERVERS: dict[str, Callable[[Any], Any]] = {
     "a list": lambda server: [1, 2],
     "nothing": lambda server: {},
     "no parameters": lambda server: {**server, "params": None},
     "other shapes": params(lambda value: torch.zeros(3)),
     "other types": params(lambda value: value.long()),
+    "sparse": params(torch.Tensor.to_sparse),
+    "without content": params(lambda value: value.to("meta")),
+    "a terabyte": lambda server: {**server, "extra": {"x": torch.zeros(1).expand(2**38)}},
     "a number as extra": lambda server: {**server, "extra": 5},
     "tracking of a number": lambda server: {**server, "tracking": 5},
     "progress of a list": lambda server: {**server, "progress": []},
     "another counter": progress(evil=1),
     "traffic of another kind": progress(traffic={"evil": 1}),
+    "seconds in words": progress(seconds="long"),
+    "a start after the year 9999": progress(started=1e300),
+    "no number of samples": progress(samples=float("nan")),
+    "a curve of words": curve(1, "accuracy", "high"),
+    "a curve of a later round": curve(2**70, "accuracy", 0.5),
+    "a curve of another row": progress(curves={"../../x": [(1, "accuracy", 0.5)]}),
 }
 MANIFESTS: dict[str, dict[str, Any]] = {
+    "a round in words": {"round": "2"},
+    "a negative round": {"round": -7},
+    "a truth as round": {"round": True},
     "another backend": {"backend": "evil"},
     "a backend of lists": {"backend": []},
+    "memories of others": {"memories": {"99999": ""}},
 }
 
 
@@ -221,3 +239,20 @@ def test_a_state_of_other_content_is_refused(name: str, folder: StateFolder) -> 
     with pytest.raises(UnusableState):
         run.load()
     assert run.round == 0
+
+
+def test_a_state_that_swells_is_not_unpacked(folder: StateFolder) -> None:
+    """Compressed parts may be a thousand times as large once they are read."""
+    trained("fedavg", rounds=1, folder=folder).save()
+    file = folder.path / "server-1.pt"
+    with zipfile.ZipFile(file) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part, content in parts.items():
+            archive.writestr(part, content)
+    stated = json.loads((folder.path / "manifest.json").read_text())
+    del stated["digest"]
+    stated["sha256"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (folder.path / "manifest.json").write_text(json.dumps(stated | {"digest": digest(stated)}))
+    with pytest.raises(UnusableState, match="compressed"):
+        simulate("fedavg", folder=folder).load()
