@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """The rows in a result folder, found through an index.
+    """The rows in a result folder or in a single file of rows, found through an index.
 
     An index is a table with the columns run_key, dataset, dataset_hash, environment (its
     `environment_key`), status, finished, written, forced, tracked (names of its tracked files, or
@@ -93,6 +93,8 @@ class Folder:
 
     def paths(self) -> list[Path]:
         """List the paths of the files of rows, sorted by name."""
+        if self.out.is_file():
+            return [self.out.resolve()]  # which the user has named: a link to it is followed
         names = self._names()
         listed_again = self._names()
         # A listing during a compaction may miss old files and new.
@@ -245,6 +247,8 @@ def curve_path(path: Path) -> Path:
 
     Raises StoreError if the folder of curves is a link.
     """
+    if path.parent.name != "runs":  # a file that is in no result folder
+        return path.with_name(f"{path.stem}_curves.parquet")
     return part_of(path.parent.parent, "curves") / path.name
 
 

@@ -231,8 +231,7 @@ def _hash_problems(path: Path, stated: str) -> Iterator[Fault]:
     for file, digest in ((path, stated_in_name), (curve_path(path), stated)):
         if is_regular(file) and not content_hash(file).startswith(digest):
             problem = "changed since it was written: another hash"
-            step = f"{remedy(file)}; its runs are then run again"
-            yield Fault(f"{file.parent.name}/{file.name}", problem, step)
+            yield Fault(f"{file.parent.name}/{file.name}", problem, remedy(file))
 
 
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
