@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.numbers import curve_of, numbers_of
-from leaderboards.rows.checks import CurvePoint, check_curve, check_row, table_problems
+from leaderboards.numbers import Point, curve_of, numbers_of
+from leaderboards.rows.checks import check_curve, check_row, table_problems
 from leaderboards.rows.files import (
     BrokenFileError,
     StoreError,
@@ -73,7 +73,7 @@ class Store:
     def write(
         self,
         row: Mapping[str, Any],
-        curve: Iterable[CurvePoint],
+        curve: Iterable[Point],
         replace: bool = False,
         tracked: Collection[str] = (),
     ) -> Path:
