@@ -61,8 +61,6 @@ class TableCell:
             `stopped` (all runs were); `unreached` (some seeds lack the value); `missing`.
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
-        rank: by means; 1 is best among the ranked cells of the column, ties share the smaller
-            rank, cells with a diverged run share the last one; None if not ranked.
         best: whether it has the column's best mean; of none if all means are equal.
         excluded: whether a test excludes it from being the best of the column.
         marks: keys of `flags.FLAGS` whose marks are printed.
@@ -73,7 +71,6 @@ class TableCell:
     state: str
     metric: Number
     record: Record | None = None
-    rank: int | None = None
     best: bool = False
     excluded: bool = False
     marks: tuple[str, ...] = ()
@@ -104,12 +101,17 @@ class TableCell:
         return by_metric.get(self.metric.name) or {}
 
     @property
+    def rank(self) -> int | None:
+        """Return the rank among the cells of the column, as the leaderboard has it, or None."""
+        return None if self.record is None else self.record[f"{self.metric.name}_rank"]
+
+    @property
     def competes(self) -> bool:
         """Return whether the cell is ranked and compared.
 
         Of several configurations only the selected one is.
         """
-        return self.state == "value" and self.is_rival
+        return self.state == "value" and self._is_selected
 
     @property
     def is_pooled(self) -> bool:
@@ -118,19 +120,6 @@ class TableCell:
         It does if it `competes`, and also if a run diverged.
         """
         return self.state in ("value", "diverged") and self._is_selected
-
-    @property
-    def is_diverged_rival(self) -> bool:
-        """Return whether the cell is of a selected configuration of which a run diverged."""
-        return self.is_pooled and self.state == "diverged"
-
-    @property
-    def is_rival(self) -> bool:
-        """Return whether the cell is of a selected configuration that may be ranked.
-
-        It has the value, or missed it with some seeds.
-        """
-        return self.state in ("value", "unreached") and self._is_selected
 
     @property
     def _is_selected(self) -> bool:

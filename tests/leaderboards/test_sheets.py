@@ -206,9 +206,9 @@ def test_cells_are_told_by_state() -> None:
     record = {"n": 3, "selected": True, "best_accuracy_count": 2}
     unreached = TableCell("unreached", metric, record)
     assert unreached.text() == "2 of 3"
-    assert (unreached.competes, unreached.is_rival, unreached.is_pooled) == (False, True, False)
+    assert (unreached.competes, unreached.is_pooled) == (False, False)
     assert TableCell("diverged", metric, record).is_pooled
-    assert not TableCell("value", metric, {**record, "selected": False}).is_rival
+    assert not TableCell("value", metric, {**record, "selected": False}).competes
 
 
 def test_intervals_stand_in_brackets() -> None:
