@@ -18,10 +18,10 @@ from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import comparisons, further, seeds_said
 from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable, untracked
-from bench.stored.groups import label_of, on_clients
+from bench.stored.groups import on_clients
 from bench.stored.results import Record
 from leaderboards.numbers import METRICS, VARIANCE
-from leaderboards.problems import Cell, Problem
+from leaderboards.problems import Cell, Problem, label_of
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 
 Row = dict[str, Any]

@@ -23,10 +23,9 @@ from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons, further, others, seeds_said
 from bench.figures.stored_runs import Drawable, Drawing, Runs, drawable, untracked
-from bench.stored.groups import label_of
 from bench.stored.results import Record, Run
 from bench.terminal.words import listed
-from leaderboards.problems import BY, Cell, Problem
+from leaderboards.problems import BY, Cell, Problem, label_of
 from leaderboards.rows.schema import canonical_json
 from leaderboards.tables.captions import labels_of, of_whose_models, title
 

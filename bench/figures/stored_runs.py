@@ -13,12 +13,12 @@ from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import comparisons, file_name
-from bench.stored.groups import label_of, labels_of
+from bench.stored.groups import labels_of
 from bench.stored.results import Record, Results, Run, shown_accuracies
 from bench.stored.results import read as read_results
 from bench.terminal.render import note_superseded
 from leaderboards.numbers import Number
-from leaderboards.problems import Problem
+from leaderboards.problems import Problem, label_of
 from leaderboards.selection import ALL_RUNS, Selection
 
 Drawing = Callable[[], Spec]  # makes a picture's specification, which takes time

@@ -7,11 +7,11 @@ from itertools import chain, product
 from typing import Any
 
 from bench.report.tuning import text_of
-from bench.stored.groups import Group, hyperparameters, is_reference, label_of, number
+from bench.stored.groups import Group, hyperparameters, is_reference, number
 from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
-from leaderboards.problems import REFERENCES, Cell, differing, sortable
+from leaderboards.problems import REFERENCES, Cell, differing, label_of, sortable
 from leaderboards.tables import ResultTable, TableCell, state_of
 from leaderboards.tables.model import EXCLUDED
 from leaderboards.tables.model import number as number_text

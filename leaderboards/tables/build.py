@@ -114,7 +114,7 @@ def _rows(
     def place_of(record: Record) -> Place:
         return _place_of(record, problem)
 
-    for label, contest in _grouped(problem.records, _label_of_record).items():
+    for label, contest in _grouped(problem.records, label_of).items():
         algorithm = contest[0]["algorithm"]
         model = contest[0]["model"]
         listed = all_configurations or _undecided(contest, problem)
@@ -154,10 +154,6 @@ def _shown_first(record: Record) -> tuple[bool, bool, str]:
     return not record["selected"], not record["failed"], record["hp_json"]
 
 
-def _label_of_record(record: Record) -> str:
-    return label_of(record["algorithm"], record["model"])
-
-
 def _place_of(record: Record, problem: Problem) -> Place:
     return values_of(setting_of(record["setting_json"]), problem.by)
 
@@ -171,7 +167,7 @@ def _at_defaults(
         (label, place) -> row, where these ran; it is the selected one if they were chosen.
     """
     contests = _grouped(
-        problem.records, lambda record: (_label_of_record(record), _place_of(record, problem))
+        problem.records, lambda record: (label_of(record), _place_of(record, problem))
     )
     records_at_defaults = {}
     for key, records in contests.items():

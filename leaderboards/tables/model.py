@@ -162,7 +162,7 @@ class Row:
     @property
     def label(self) -> str:
         """Algorithm and model variant, as `problems.label_of` writes them."""
-        return label_of(self.algorithm, self.model)
+        return label_of({"algorithm": self.algorithm, "model": self.model})
 
     @property
     def reference(self) -> bool:
