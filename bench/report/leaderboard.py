@@ -13,8 +13,7 @@ from leaderboards.flags import flags_to_show
 from leaderboards.numbers import Number
 from leaderboards.problems import REFERENCES, Cell, differing, label_of, sortable
 from leaderboards.tables import ResultTable, TableCell, state_of
-from leaderboards.tables.model import EXCLUDED
-from leaderboards.tables.model import number as number_text
+from leaderboards.tables.model import EXCLUDED, number_text
 from leaderboards.tables.over_cells import (
     BASELINE,
     Gain,

@@ -138,15 +138,15 @@ class TableCell:
         if self.state == "diverged":
             return f"{STATES['diverged'][0]} {self.record['diverged_count']}/{n}{marks}"
         excluded = EXCLUDED if self.excluded else ""
-        mean = number(self.statistic("mean"), self.metric)
+        mean = number_text(self.statistic("mean"), self.metric)
         return f"{mean}{self._spread_text()} ({n}){excluded}{marks}"
 
     def _spread_text(self) -> str:
         """Format the interval or the standard deviation; empty if there is none."""
         if self.interval:
-            ends = [number(self.statistic(end), self.metric) for end in ("low", "high")]
+            ends = [number_text(self.statistic(end), self.metric) for end in ("low", "high")]
             return f" [{', '.join(ends)}]" if all(ends) else ""
-        std = number(self.statistic("std"), self.metric)
+        std = number_text(self.statistic("std"), self.metric)
         return f" ± {std}" if std else ""
 
 
@@ -297,7 +297,7 @@ def sheet(
     return Sheet(table, tuple(records))
 
 
-def number(value: float | None, metric: Number, sign: bool = False) -> str:
+def number_text(value: float | None, metric: Number, sign: bool = False) -> str:
     """Format a stored value with its metric's scale and decimals; None becomes an empty text."""
     if value is None:
         return ""
@@ -310,8 +310,8 @@ def interval_text(interval: Interval | None, metric: Number) -> str:
     """Format the interval of a difference with a space before it; empty if there is none."""
     if interval is None:
         return ""
-    low = number(interval.low, metric, sign=True)
-    high = number(interval.high, metric, sign=True)
+    low = number_text(interval.low, metric, sign=True)
+    high = number_text(interval.high, metric, sign=True)
     return f" [{low}, {high}]"
 
 

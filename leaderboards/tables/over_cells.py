@@ -26,7 +26,7 @@ from leaderboards.tables.model import (
     TableCell,
     interval_text,
     limits,
-    number,
+    number_text,
     sheet,
 )
 from leaderboards.tables.sheets import matching_label, p_text
@@ -363,7 +363,7 @@ def _gain_texts(gain: Gain, metric: Number, p_by_seed: float) -> list[str]:
 
 def difference_text(gain: Gain, metric: Number) -> str:
     """Format the difference with its interval: `+1.04 [+0.07, +2.10]`."""
-    text = number(gain.pooled.difference, metric, sign=True)
+    text = number_text(gain.pooled.difference, metric, sign=True)
     return text + interval_text(gain.pooled.interval, metric)
 
 

@@ -19,7 +19,7 @@ from leaderboards.tables.model import (
     Sheet,
     interval_text,
     limits,
-    number,
+    number_text,
     sheet,
 )
 
@@ -169,7 +169,7 @@ def _distances(table: ResultTable, column: int, metric: Number) -> dict[str, Fro
 
 
 def _distance_text(distance: FromBest, metric: Number) -> str:
-    text = number(distance.difference, metric, sign=True)
+    text = number_text(distance.difference, metric, sign=True)
     if distance.interval is None:
         return f"{text} not tested"
     mark = EXCLUDED if distance.excluded else ""
@@ -211,7 +211,7 @@ def matching_label(labels: Sequence[str], reference: str) -> str | None:
 def _difference_text(test: Comparison, metric: Number) -> str:
     if test.difference is None:
         return "no common seed"
-    text = number(test.difference, metric, sign=True)
+    text = number_text(test.difference, metric, sign=True)
     if not metric.differs_by_seed:
         return f"{text} ({test.n})"
     if test.interval is None or test.adjusted is None:
